@@ -1,0 +1,96 @@
+//! Time as an argument: everything that needs to know what time it is takes a [`Clock`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A moment on the wall clock, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Seconds since the Unix epoch.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+}
+
+/// A moment on a clock that never steps, as the time since some fixed point before the process began to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Monotonic(pub Duration);
+
+impl Monotonic {
+    /// How long ago `earlier` was; zero if it lies in the future.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Where the time comes from. Cheap to clone; clones of a manual clock move together.
+#[derive(Debug, Clone)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    System { start: Instant },
+    Manual { milliseconds: Arc<AtomicU64> },
+}
+
+impl Clock {
+    /// The machine's clocks.
+    #[expect(clippy::disallowed_methods, reason = "this is the place that every other place is sent to")]
+    pub fn system() -> Self {
+        Self(Source::System { start: Instant::now() })
+    }
+
+    /// A clock that stands still until [`advance`](Self::advance) is called; both of its faces start at `unix`.
+    pub fn manual(unix: Timestamp) -> Self {
+        Self(Source::Manual { milliseconds: Arc::new(AtomicU64::new(unix.0)) })
+    }
+
+    /// The time on the wall.
+    #[expect(clippy::disallowed_methods, reason = "this is the place that every other place is sent to")]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::System { .. } => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            }
+            Source::Manual { milliseconds } => Timestamp(milliseconds.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The time on the clock that never steps.
+    pub fn monotonic(&self) -> Monotonic {
+        match &self.0 {
+            Source::System { start } => Monotonic(start.elapsed()),
+            Source::Manual { milliseconds } => {
+                Monotonic(Duration::from_millis(milliseconds.load(Ordering::Relaxed)))
+            }
+        }
+    }
+
+    /// Moves a manual clock on; the system's clock takes no notice.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Manual { milliseconds } = &self.0 {
+            let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+            milliseconds.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_of_a_manual_clock_move_together() {
+        let clock = Clock::manual(Timestamp(5_000));
+        let other = clock.clone();
+        let before = other.monotonic();
+        clock.advance(Duration::from_millis(250));
+        assert_eq!(other.now(), Timestamp(5_250));
+        assert_eq!(other.monotonic().since(before), Duration::from_millis(250));
+        assert_eq!(before.since(other.monotonic()), Duration::ZERO);
+    }
+}

@@ -1,0 +1,173 @@
+//! Errors that more than one room speaks of: the kernel's errno, kept whole, and a file that could not be read.
+//!
+//! An errno is never turned into words here: what it means depends on what was asked for and on the host, and
+//! that judgement belongs to [`health`](crate::health).
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// An errno as the kernel returned it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Errno(pub i32);
+
+macro_rules! errnos {
+    ($($name:ident),+ $(,)?) => {
+        impl Errno {
+            $(#[doc = concat!("`", stringify!($name), "`")] pub const $name: Self = Self(libc::$name);)+
+
+            /// The symbolic name (`"ENOENT"`), or `None` for a number that no call of ours returns.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 { $(libc::$name => Some(stringify!($name)),)+ _ => None }
+            }
+        }
+    };
+}
+
+errnos!(
+    EPERM,
+    ENOENT,
+    ESRCH,
+    EINTR,
+    EIO,
+    E2BIG,
+    EBADF,
+    EAGAIN,
+    ENOMEM,
+    EACCES,
+    EFAULT,
+    EBUSY,
+    EEXIST,
+    ENODEV,
+    ENOTDIR,
+    EISDIR,
+    EINVAL,
+    ENFILE,
+    EMFILE,
+    ENOTTY,
+    EFBIG,
+    ENOSPC,
+    ERANGE,
+    ENOSYS,
+    ELOOP,
+    EOVERFLOW,
+    EOPNOTSUPP,
+    ETIMEDOUT,
+    EADDRINUSE,
+    EADDRNOTAVAIL,
+);
+
+impl Errno {
+    /// The errno inside an I/O error; `EIO` for the errors that Rust's library makes by itself.
+    pub fn of(error: &io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self(errno.raw_os_error())
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = io::Error::from_raw_os_error(self.0).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        match self.name() {
+            Some(name) => write!(f, "{name}: {text}"),
+            None => write!(f, "errno {}: {text}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Errno({})", self.0),
+        }
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// A file or directory that could not be used, with the path that the reader of the message can look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// The path as it was opened, roots included.
+    pub path: PathBuf,
+    /// Why.
+    pub kind: FileErrorKind,
+}
+
+/// Why a file could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileErrorKind {
+    /// The kernel refused.
+    Errno(Errno),
+    /// It holds more than the reader was willing to take, in bytes.
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// It is not what it should be; the text says what is wrong.
+    Malformed(String),
+}
+
+impl FileError {
+    /// A refusal by the kernel.
+    pub fn io(path: impl Into<PathBuf>, error: &io::Error) -> Self {
+        Self { path: path.into(), kind: FileErrorKind::Errno(Errno::of(error)) }
+    }
+
+    /// A file whose content breaks its format.
+    pub fn malformed(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
+        Self { path: path.into(), kind: FileErrorKind::Malformed(what.into()) }
+    }
+
+    /// The errno, where the kernel gave one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self.kind {
+            FileErrorKind::Errno(errno) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the file simply is not there.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.errno(), Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENODEV))
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.kind {
+            FileErrorKind::Errno(errno) => write!(f, "{path}: {errno}"),
+            FileErrorKind::TooLarge { limit } => write!(f, "{path}: larger than {limit} bytes"),
+            FileErrorKind::Malformed(what) => write!(f, "{path}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_prints_its_name_and_its_meaning() {
+        assert_eq!(Errno::ENOENT.to_string(), "ENOENT: No such file or directory");
+        assert_eq!(format!("{:?}", Errno::EMFILE), "EMFILE");
+        assert_eq!(Errno(4095).to_string(), "errno 4095: Unknown error 4095");
+    }
+
+    #[test]
+    fn a_file_error_names_its_path() {
+        let error = FileError::io("/proc/1/x", &io::Error::from_raw_os_error(libc::EACCES));
+        assert_eq!(error.to_string(), "/proc/1/x: EACCES: Permission denied");
+        assert!(!error.is_absent());
+    }
+}

@@ -1,0 +1,127 @@
+//! Events: from the names that perf users type to what `perf_event_attr` needs. Opens nothing.
+//!
+//! ```text
+//! text ──parse──► syntax::Group ──Catalog::resolve──► Event (one per PMU instance)
+//! ```
+//!
+//! [`parse`] knows only the grammar; [`Catalog`] knows what this host has: its PMUs (sysfs), its tracepoints
+//! (tracefs) and perf's generic names. One name may stand for several events: `cycles` on a machine with two kinds
+//! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
+
+pub mod syntax;
+
+use std::sync::Arc;
+
+use crate::host::CpuSet;
+
+/// The part of `perf_event_attr` that selects what is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Selector {
+    /// `type`: `PERF_TYPE_HARDWARE` … or a PMU's number from sysfs.
+    #[doc(alias = "perf_event_attr.type")]
+    pub kind: u32,
+    /// `config`, `config1`, `config2`, `config3`.
+    pub config: [u64; 4],
+}
+
+/// What the letters behind the colon ask for, as the bits of `perf_event_attr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Modifiers {
+    /// Do not count in user space (`:k` without `u`).
+    pub exclude_user: bool,
+    /// Do not count in the kernel (`:u` without `k`).
+    pub exclude_kernel: bool,
+    /// Do not count in the hypervisor.
+    pub exclude_hv: bool,
+    /// Do not count while idle (`:I`).
+    pub exclude_idle: bool,
+    /// Count guests only (`:G`).
+    pub exclude_host: bool,
+    /// Do not count guests (`:H`).
+    pub exclude_guest: bool,
+    /// How exact the address of a sample must be (`:p` … `:ppp`, `:P`). It says nothing about a count.
+    pub precise: Precise,
+    /// Always on the PMU or in error, never multiplexed (`:D`). Group leaders only.
+    pub pinned: bool,
+    /// Alone on the PMU (`:e`).
+    pub exclusive: bool,
+    /// The group may be broken up if it does not fit the PMU (`:W`).
+    pub weak: bool,
+    /// Only the leader samples and the others are read with it (`:S`).
+    pub leader_sampling: bool,
+}
+
+/// `precise_ip`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precise {
+    /// As the event is.
+    #[default]
+    Any,
+    /// 1 (`p`): constant skid, 2 (`pp`): no skid requested, 3 (`ppp`): no skid required.
+    Level(u8),
+    /// The highest level that the PMU offers (`P`).
+    Max,
+}
+
+/// Which family of names an event belongs to; decides in which groups it can stand and what a refusal means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `PERF_TYPE_HARDWARE`.
+    Hardware,
+    /// `PERF_TYPE_HW_CACHE`.
+    Cache,
+    /// `PERF_TYPE_RAW` (`rNNN`) or a core PMU with terms (`cpu/event=0x3c/`).
+    Raw,
+    /// `PERF_TYPE_SOFTWARE`.
+    Software,
+    /// `PERF_TYPE_TRACEPOINT`.
+    Tracepoint,
+    /// `PERF_TYPE_BREAKPOINT` (`mem:ADDRESS`).
+    Breakpoint,
+    /// Any other PMU of sysfs: uncore, `msr`, `power`, `cstate_core`, …
+    Pmu,
+}
+
+impl Kind {
+    /// Whether the event needs a counter of the core's PMU, which is what the budget and multiplexing are about.
+    pub const fn on_core_pmu(self) -> bool {
+        matches!(self, Self::Hardware | Self::Cache | Self::Raw)
+    }
+
+    /// Whether the event may be a member of any group, whatever PMU the group is on.
+    pub const fn joins_any_group(self) -> bool {
+        matches!(self, Self::Software | Self::Tracepoint)
+    }
+}
+
+/// How a count becomes a quantity (`.scale` and `.unit` in sysfs; nanoseconds for the clocks).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scale {
+    /// What one count is worth, in `unit`.
+    pub factor: f64,
+    /// The base unit in Prometheus' words: `bytes`, `joules`, `seconds`, … or empty for a plain number.
+    pub unit: Arc<str>,
+}
+
+/// One event on one PMU: ready to be opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// As perf prints it, modifiers included: `cycles:u`, `uncore_imc_0/cas_count_read/`.
+    pub name: Arc<str>,
+    /// The stem of its metric: lower snake case, `l1_dcache_load_misses`, `cycles_user`. The same for all instances.
+    pub stem: Arc<str>,
+    /// Its family.
+    pub kind: Kind,
+    /// What to count.
+    pub selector: Selector,
+    /// How.
+    pub modifiers: Modifiers,
+    /// The PMU's name where it tells instances apart: on hybrid machines and for PMUs beside the cores.
+    pub pmu: Option<Arc<str>>,
+    /// Where it can be opened: `None` = on every CPU.
+    pub cpus: Option<CpuSet>,
+    /// The unit of the count; `None` = a plain number.
+    pub scale: Option<Scale>,
+    /// One sentence for `# HELP` and `list`, without a full stop at its end.
+    pub help: Arc<str>,
+}

@@ -1,0 +1,80 @@
+//! What an event text says, before anything is known of the host: perf's grammar as values.
+//!
+//! Grammar: `Documentation/perf-list.txt` and `util/parse-events.{l,y}` of the kernel's `tools/perf`.
+
+use std::sync::Arc;
+
+/// Events that are scheduled together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its members; the first is the leader.
+    pub events: Vec<Event>,
+}
+
+/// One event as written, with the modifiers of its group added to its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What is named.
+    pub name: Name,
+    /// The letters behind the last colon or slash, in the order written, each at most as often as perf allows.
+    pub modifiers: Arc<str>,
+    /// The user's own name for it: `name=` among the terms, or `name:` in the YAML.
+    pub alias: Option<Arc<str>>,
+}
+
+/// What an event text names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// A generic name or an alias of one, or an event of a PMU without its PMU: `cycles`, `L1-dcache-loads`, `faults`.
+    Symbol(Arc<str>),
+    /// `rNNN`: an encoding for the core PMU, in hexadecimal.
+    Raw(u64),
+    /// `TYPE:CONFIG`: the numbers of `perf_event_attr`.
+    Numeric {
+        /// `perf_event_attr.type`.
+        kind: u32,
+        /// `perf_event_attr.config`.
+        config: u64,
+    },
+    /// `pmu/term,term=value/`; the PMU may hold `*`, or be one instance or the stem of several.
+    Pmu {
+        /// The PMU as written.
+        pmu: Arc<str>,
+        /// Its terms in the order written.
+        terms: Vec<Term>,
+    },
+    /// `system:event`; both may hold `*` and `?`.
+    Tracepoint {
+        /// The subsystem: `sched`.
+        system: Arc<str>,
+        /// The event: `sched_switch`.
+        event: Arc<str>,
+    },
+    /// `mem:ADDRESS[/LENGTH][:rwx]`.
+    Breakpoint {
+        /// The address.
+        address: u64,
+        /// The length in bytes; 4 for data, the size of a long for code, when not given.
+        length: Option<u64>,
+        /// `r`, `w`, `x` or a sum of them; `rw` when not given.
+        access: Arc<str>,
+    },
+}
+
+/// One term between the slashes of a PMU event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Left of the equals sign.
+    pub name: Arc<str>,
+    /// Right of it; `None` for a bare word, which is the name of an event of the PMU or a flag.
+    pub value: Option<TermValue>,
+}
+
+/// The value of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TermValue {
+    /// A number, written in decimal or with `0x`.
+    Number(u64),
+    /// Anything else.
+    Text(Arc<str>),
+}

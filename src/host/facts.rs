@@ -1,0 +1,155 @@
+//! What the machine is and what it lets this process do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{CpuSet, Roots, read_number, read_text};
+
+/// A kernel's version, as far as features depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct KernelVersion(pub u32, pub u32);
+
+impl FromStr for KernelVersion {
+    type Err = ();
+
+    /// Reads the start of `uname -r`, such as `6.12.9-amd64`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok(Self(major, minor)),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The effective capabilities of this process (`CapEff` in `/proc/self/status`), as a bit mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// `CAP_DAC_READ_SEARCH`.
+    pub const DAC_READ_SEARCH: u32 = 2;
+    /// `CAP_IPC_LOCK`.
+    pub const IPC_LOCK: u32 = 14;
+    /// `CAP_SYS_PTRACE`.
+    pub const SYS_PTRACE: u32 = 19;
+    /// `CAP_SYS_ADMIN`.
+    pub const SYS_ADMIN: u32 = 21;
+    /// `CAP_PERFMON`, since Linux 5.8.
+    pub const PERFMON: u32 = 38;
+
+    /// Whether the capability with this number is there.
+    pub const fn has(self, number: u32) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    /// Whether perf events of others may be opened whatever `perf_event_paranoid` says
+    /// (`perfmon_capable()` in the kernel: `CAP_PERFMON` or `CAP_SYS_ADMIN`).
+    pub const fn perfmon(self) -> bool {
+        self.has(Self::PERFMON) || self.has(Self::SYS_ADMIN)
+    }
+}
+
+/// What is known of the host. Every field that could not be read is `None` or empty: an unreadable fact takes
+/// precision from a message and never stops the program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// The running kernel.
+    pub kernel: KernelVersion,
+    /// CPUs that are online.
+    pub online: CpuSet,
+    /// `kernel.perf_event_paranoid`; `None` where the kernel has no perf events at all.
+    pub paranoid: Option<i32>,
+    /// `kernel.nmi_watchdog`: the watchdog holds one hardware counter on every CPU.
+    pub nmi_watchdog: bool,
+    /// Capabilities of this process.
+    pub capabilities: Capabilities,
+    /// Whether a hypervisor announces itself (`hypervisor` among the CPU's flags).
+    pub virtual_machine: bool,
+    /// The active mode of kernel lockdown other than `none`: `integrity` or `confidentiality`.
+    pub lockdown: Option<String>,
+}
+
+impl Facts {
+    /// Reads them below `roots`.
+    pub fn read(roots: &Roots) -> Self {
+        let sysctl = |name: &str| read_text(&roots.proc.join("sys/kernel").join(name)).ok();
+        Self {
+            kernel: sysctl("osrelease").and_then(|text| text.parse().ok()).unwrap_or_default(),
+            online: online_cpus(roots),
+            paranoid: sysctl("perf_event_paranoid").and_then(|text| text.trim().parse().ok()),
+            nmi_watchdog: read_number(&roots.proc.join("sys/kernel/nmi_watchdog")).is_ok_and(|n| n != 0),
+            capabilities: capabilities(roots).unwrap_or_default(),
+            virtual_machine: read_text(&roots.proc.join("cpuinfo"))
+                .is_ok_and(|text| has_hypervisor_flag(&text)),
+            lockdown: read_text(&roots.sys.join("kernel/security/lockdown"))
+                .ok()
+                .and_then(|text| lockdown(&text)),
+        }
+    }
+}
+
+/// The CPUs that are online now; empty if that cannot be read.
+pub(crate) fn online_cpus(roots: &Roots) -> CpuSet {
+    read_text(&roots.sys.join("devices/system/cpu/online"))
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
+}
+
+fn capabilities(roots: &Roots) -> Option<Capabilities> {
+    let status = read_text(&roots.proc.join("self/status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok().map(Capabilities)
+}
+
+fn has_hypervisor_flag(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+/// The mode in brackets of `none [integrity] confidentiality`, unless it is `none`.
+fn lockdown(text: &str) -> Option<String> {
+    let mode = text.split('[').nth(1)?.split(']').next()?;
+    (mode != "none").then(|| mode.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_versions_compare_by_number() {
+        let version = |text: &str| text.parse::<KernelVersion>();
+        assert_eq!(version("6.12.9-amd64"), Ok(KernelVersion(6, 12)));
+        assert_eq!(version("5.4"), Ok(KernelVersion(5, 4)));
+        assert!(version("6.1.0") < version("6.12.0"));
+        assert!(version("Linux").is_err());
+    }
+
+    #[test]
+    fn only_an_active_lockdown_counts() {
+        assert_eq!(lockdown("[none] integrity confidentiality"), None);
+        assert_eq!(lockdown("none [integrity] confidentiality"), Some("integrity".to_owned()));
+        assert_eq!(lockdown(""), None);
+    }
+
+    #[test]
+    fn perfmon_is_enough_and_so_is_sys_admin() {
+        assert!(Capabilities(1 << 38).perfmon());
+        assert!(Capabilities(1 << 21).perfmon());
+        assert!(!Capabilities(1 << 19).perfmon());
+    }
+
+    #[test]
+    fn a_host_without_any_file_has_no_facts_and_does_not_fail() {
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(Facts::read(&Roots::under(empty.path())), Facts::default());
+    }
+}

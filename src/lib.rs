@@ -1,0 +1,9 @@
+//! Linux `perf` as an always-on service.
+
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod event;
+pub mod host;
+pub mod metrics;
+pub mod target;

@@ -1,0 +1,82 @@
+//! Patterns over paths and names.
+
+use std::fmt;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// A pattern: `*` and `?` stop at a slash, `**` does not, `{a,b}` and `[a-z]` are alternatives.
+#[derive(Clone)]
+pub struct Glob {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+/// What is wrong with a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{pattern:?} is not a pattern: {reason}")]
+pub struct GlobError {
+    pattern: String,
+    reason: String,
+}
+
+impl Glob {
+    /// Compiles a pattern. A backslash is an ordinary character, for systemd writes `\x2d` into cgroup names.
+    ///
+    /// # Errors
+    /// When a bracket or brace is not closed, or the pattern is too large to be compiled.
+    pub fn new(pattern: &str) -> Result<Self, GlobError> {
+        let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(false).build();
+        match glob {
+            Ok(glob) => Ok(Self { text: pattern.to_owned(), matcher: glob.compile_matcher() }),
+            Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),
+        }
+    }
+
+    /// Whether all of `text` matches.
+    pub fn matches(&self, text: &str) -> bool {
+        self.matcher.is_match(text)
+    }
+
+    /// The pattern as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for Glob {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Glob {}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Glob({:?})", self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stops_at_a_slash_and_two_do_not() {
+        let one = Glob::new("/system.slice/*").unwrap();
+        assert!(one.matches("/system.slice/a.service"));
+        assert!(!one.matches("/system.slice/a.service/b"));
+        assert!(Glob::new("/kubepods*/**").unwrap().matches("/kubepods.slice/x/y"));
+    }
+
+    #[test]
+    fn systemds_escapes_are_ordinary_text() {
+        assert!(Glob::new(r"/system.slice/a\x2db.service").unwrap().matches(r"/system.slice/a\x2db.service"));
+    }
+
+    #[test]
+    fn an_open_bracket_is_named() {
+        let error = Glob::new("/a[b").unwrap_err().to_string();
+        assert!(error.starts_with("\"/a[b\" is not a pattern: "), "{error}");
+    }
+}
