@@ -4,6 +4,8 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod event;
+pub mod health;
 pub mod host;
 pub mod metrics;
+pub mod sys;
 pub mod target;

@@ -1,0 +1,141 @@
+//! The account of what is refused: one line per event, scope and reason, however many targets it concerns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Cause, Refusal, Scope};
+
+/// How many different lines are kept. More than this says the same thing in other words.
+const MOST_LINES: usize = 500;
+
+/// What makes two refusals the same line.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    entry: Arc<str>,
+    scope: Scope,
+    event: Arc<str>,
+    cause: Cause,
+    reason: String,
+}
+
+/// One line of the account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The entry of the configuration.
+    pub entry: Arc<str>,
+    /// For whom it was to count.
+    pub scope: Scope,
+    /// One of the refusals: the first.
+    pub refusal: Refusal,
+    /// How many targets are refused for this reason now.
+    pub targets: usize,
+}
+
+/// What [`Board::add`] gives for a refusal, to take it back with.
+#[derive(Debug)]
+#[must_use = "a refusal stays on the board until its ticket is given back"]
+pub struct Ticket(Option<Arc<Key>>);
+
+/// The refusals in force.
+#[derive(Debug, Default)]
+pub struct Board {
+    lines: BTreeMap<Arc<Key>, Line>,
+    beyond: usize,
+}
+
+impl Board {
+    /// Enters a refusal, and logs it if it opens a new line.
+    pub fn add(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) -> Ticket {
+        let key = Key {
+            entry: Arc::clone(entry),
+            scope,
+            event: Arc::clone(&refusal.event),
+            cause: refusal.cause,
+            reason: refusal.reason.clone(),
+        };
+        if let Some((key, _)) = self.lines.get_key_value(&key) {
+            let key = Arc::clone(key);
+            if let Some(line) = self.lines.get_mut(&key) {
+                line.targets += 1;
+            }
+            return Ticket(Some(key));
+        }
+        if self.lines.len() >= MOST_LINES {
+            self.beyond += 1;
+            return Ticket(None);
+        }
+        tracing::warn!(entry = &**entry, scope = scope.as_str(), "not counted: {refusal}");
+        let key = Arc::new(key);
+        let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
+        self.lines.insert(Arc::clone(&key), line);
+        Ticket(Some(key))
+    }
+
+    /// Takes a refusal back: its target is gone, or is counted after all.
+    pub fn remove(&mut self, ticket: Ticket) {
+        let Some(key) = ticket.0 else {
+            self.beyond = self.beyond.saturating_sub(1);
+            return;
+        };
+        if let Some(line) = self.lines.get_mut(&key) {
+            line.targets -= 1;
+            if line.targets == 0 {
+                self.lines.remove(&key);
+            }
+        }
+    }
+
+    /// The lines, by entry, scope and event.
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = &Line> {
+        self.lines.values()
+    }
+
+    /// Refusals that are in no line because there were too many different ones.
+    pub fn beyond(&self) -> usize {
+        self.beyond
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(event: &str, target: &str) -> Refusal {
+        Refusal {
+            event: event.into(),
+            target: target.into(),
+            cause: Cause::Absent,
+            errno: None,
+            reason: "no PMU".into(),
+            remedy: None,
+        }
+    }
+
+    #[test]
+    fn the_same_reason_for_many_targets_is_one_line_until_the_last_is_taken_back() {
+        let mut board = Board::default();
+        let entry: Arc<str> = "core".into();
+        let first = board.add(&entry, Scope::Cpu, refusal("cycles", "cpu 0"));
+        let second = board.add(&entry, Scope::Cpu, refusal("cycles", "cpu 1"));
+        let _other = board.add(&entry, Scope::Cpu, refusal("instructions", "cpu 0"));
+        let lines = |board: &Board| -> Vec<(String, usize)> {
+            board.lines().map(|line| (line.refusal.event.to_string(), line.targets)).collect()
+        };
+        assert_eq!(lines(&board), [("cycles".into(), 2), ("instructions".into(), 1)]);
+        board.remove(first);
+        assert_eq!(lines(&board)[0], ("cycles".into(), 1));
+        board.remove(second);
+        assert_eq!(lines(&board), [("instructions".into(), 1)]);
+    }
+
+    #[test]
+    fn a_flood_of_different_reasons_is_bounded_and_counted() {
+        let mut board = Board::default();
+        let entry: Arc<str> = "core".into();
+        let add = |n| board.add(&entry, Scope::Cpu, refusal(&format!("e{n}"), "cpu 0"));
+        let tickets: Vec<Ticket> = (0..MOST_LINES + 7).map(add).collect();
+        assert_eq!((board.lines().len(), board.beyond()), (MOST_LINES, 7));
+        tickets.into_iter().for_each(|ticket| board.remove(ticket));
+        assert_eq!((board.lines().len(), board.beyond()), (0, 0));
+    }
+}

@@ -1,0 +1,291 @@
+//! From an errno to an answer: what it means for this event, at this place, on this host, and what would help.
+//!
+//! The meanings are those of `perf_event_open(2)` and of the kernel's `kernel/events/core.c`.
+
+use std::fmt;
+
+use super::{Cause, Refusal};
+use crate::error::Errno;
+use crate::host::{Facts, KernelVersion};
+
+/// Whom an event was to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// Everything on a CPU.
+    Cpu,
+    /// A PMU beside the cores.
+    Pmu,
+    /// A cgroup.
+    Cgroup,
+    /// A process.
+    Process,
+}
+
+impl Scope {
+    /// The word in metric names and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Pmu => "pmu",
+            Self::Cgroup => "cgroup",
+            Self::Process => "process",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What was tried when the kernel refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// Whom to count.
+    pub scope: Scope,
+    /// Whether the event needs a counter of the core's PMU.
+    pub on_core_pmu: bool,
+    /// Whether the host has a PMU for its cores at all.
+    pub core_pmu_present: bool,
+    /// Whether it is a tracepoint.
+    pub tracepoint: bool,
+    /// Whether the event excludes the kernel (`:u`).
+    pub user_only: bool,
+    /// Whether it was to join a group, and opened as soon as it was tried alone: the one ambiguity of `EINVAL` that
+    /// a second call can settle.
+    pub opens_alone: bool,
+}
+
+/// A judgement without the names of the event and of its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// The class.
+    pub cause: Cause,
+    /// Why.
+    pub reason: String,
+    /// What would help.
+    pub remedy: Option<String>,
+}
+
+impl Judgement {
+    fn new(cause: Cause, reason: impl Into<String>) -> Self {
+        Self { cause, reason: reason.into(), remedy: None }
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The refusal of `event` at `target`.
+    pub fn refusal(
+        self,
+        event: &std::sync::Arc<str>,
+        target: impl Into<String>,
+        errno: Option<Errno>,
+    ) -> Refusal {
+        let Self { cause, reason, remedy } = self;
+        Refusal { event: std::sync::Arc::clone(event), target: target.into(), cause, errno, reason, remedy }
+    }
+}
+
+/// What `errno` means.
+pub fn classify(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
+    match errno {
+        Errno::ENOENT | Errno::EOPNOTSUPP => absent(attempt, facts),
+        Errno::ENOSYS => Judgement::new(Cause::Absent, "the kernel was built without perf events")
+            .remedy("use a kernel with CONFIG_PERF_EVENTS"),
+        Errno::ENODEV => Judgement::new(Cause::Absent, "the CPU is offline, or its PMU does not count there"),
+        Errno::EACCES | Errno::EPERM => forbidden(errno, attempt, facts),
+        Errno::EMFILE => Judgement::new(Cause::Exhausted, "the process has no file descriptor left")
+            .remedy("raise LimitNOFILE (systemd) or ulimit -n, or count fewer cgroups or processes"),
+        Errno::ENFILE => Judgement::new(Cause::Exhausted, "the system has no file descriptor left")
+            .remedy("raise fs.file-max, or count fewer cgroups or processes"),
+        Errno::ENOMEM => Judgement::new(Cause::Exhausted, "the kernel has no memory left for it"),
+        Errno::ENOSPC => Judgement::new(Cause::Exhausted, "all of the hardware's slots for it are taken")
+            .remedy("another program may hold breakpoints; stop it, or declare fewer"),
+        Errno::EBUSY => Judgement::new(Cause::Exhausted, "another program holds it exclusively")
+            .remedy("look for another perf or a debugger; perf stat -a shows whether it is free"),
+        Errno::ESRCH => Judgement::new(Cause::Gone, "the process ended"),
+        Errno::E2BIG => Judgement::new(
+            Cause::Absent,
+            format!("kernel {} does not know a field of the event, such as config3", facts.kernel),
+        ),
+        Errno::EINVAL => invalid(attempt, facts),
+        other => Judgement::new(Cause::Broken, format!("the kernel answered {other}")),
+    }
+}
+
+fn absent(attempt: &Attempt, facts: &Facts) -> Judgement {
+    if attempt.on_core_pmu && !attempt.core_pmu_present {
+        let judgement = |text: &str| Judgement::new(Cause::Absent, text);
+        return if facts.virtual_machine {
+            judgement("this virtual machine has no hardware counters").remedy(
+                "turn on the virtual PMU in the hypervisor (libvirt: <pmu state='on'/>), or use a host or instance \
+                 type that passes it through",
+            )
+        } else {
+            judgement("the kernel found no PMU in this machine's cores")
+        };
+    }
+    if attempt.on_core_pmu {
+        return Judgement::new(Cause::Absent, "this machine's PMU does not count it")
+            .remedy("perf-exporter list shows what can be counted here");
+    }
+    if attempt.tracepoint {
+        return Judgement::new(Cause::Absent, "the kernel has no such tracepoint any more")
+            .remedy("its module may have been unloaded");
+    }
+    if attempt.scope == Scope::Cgroup {
+        return Judgement::new(Cause::Absent, "perf events do not see this cgroup hierarchy").remedy(
+            "a cgroup v1 hierarchy with perf_event takes it from cgroup v2: look for perf_event in /proc/cgroups",
+        );
+    }
+    Judgement::new(Cause::Absent, "the kernel does not have this event")
+}
+
+/// `perf_event_paranoid` and what it takes: 0 raw tracepoints, 1 events of whole CPUs, 2 the kernel's side of one's
+/// own processes, 3 everything (Debian, Ubuntu, Android).
+fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
+    let judgement = |reason: String| Judgement::new(Cause::Forbidden, reason);
+    if facts.capabilities.perfmon() {
+        if facts.lockdown.as_deref() == Some("confidentiality") {
+            return judgement("kernel lockdown is in confidentiality mode".into())
+                .remedy("boot without lockdown=confidentiality");
+        }
+        return judgement(format!("the kernel answered {errno} although CAP_PERFMON is there")).remedy(
+            "a container's seccomp profile or an LSM forbids perf_event_open: allow it there (Docker: \
+             --security-opt seccomp=…, Kubernetes: seccompProfile)",
+        );
+    }
+    let level = facts.paranoid.unwrap_or(2);
+    let needed = match attempt.scope {
+        Scope::Cpu | Scope::Pmu | Scope::Cgroup if attempt.tracepoint => -1,
+        Scope::Cpu | Scope::Pmu | Scope::Cgroup => 0,
+        Scope::Process => 1,
+    };
+    if attempt.scope == Scope::Process && attempt.user_only && level <= 2 {
+        return judgement("the process belongs to somebody else".into())
+            .remedy("give perf-exporter CAP_PERFMON, or run it as that user");
+    }
+    if attempt.scope == Scope::Process && level <= needed {
+        return judgement("the process belongs to somebody else".into())
+            .remedy("give perf-exporter CAP_PERFMON, or run it as that user");
+    }
+    let who = if facts.kernel < KernelVersion(5, 8) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
+    let remedy = format!("give perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}");
+    let user_side = attempt.scope == Scope::Process && level == 2 && !attempt.tracepoint;
+    let remedy = if user_side { format!("{remedy}, or count user space only (:u)") } else { remedy };
+    judgement(format!("perf_event_paranoid is {level} and {who} is missing")).remedy(remedy)
+}
+
+fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
+    if attempt.opens_alone {
+        let judgement = Judgement::new(
+            Cause::Exhausted,
+            "it does not fit on the PMU together with the rest of its group",
+        );
+        return if facts.nmi_watchdog && attempt.on_core_pmu {
+            judgement.remedy("the NMI watchdog holds one counter (sysctl kernel.nmi_watchdog=0 frees it); or move the event to an entry of its own")
+        } else {
+            judgement.remedy("move it to an entry of its own")
+        };
+    }
+    Judgement::new(Cause::Broken, "the kernel refuses this combination of event, modifiers and place")
+        .remedy("try it without its modifiers; perf stat -vv -e shows the attribute that perf uses")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Capabilities;
+
+    const HARDWARE: Attempt = Attempt {
+        scope: Scope::Cpu,
+        on_core_pmu: true,
+        core_pmu_present: true,
+        tracepoint: false,
+        user_only: false,
+        opens_alone: false,
+    };
+
+    fn unprivileged(paranoid: i32) -> Facts {
+        Facts { kernel: KernelVersion(6, 12), paranoid: Some(paranoid), ..Facts::default() }
+    }
+
+    fn root() -> Facts {
+        Facts { capabilities: Capabilities(u64::MAX), ..unprivileged(2) }
+    }
+
+    #[test]
+    fn a_virtual_machine_without_a_pmu_is_told_from_a_pmu_without_the_event() {
+        let vm = Facts { virtual_machine: true, ..root() };
+        let none = classify(Errno::ENOENT, &Attempt { core_pmu_present: false, ..HARDWARE }, &vm);
+        assert_eq!(none.cause, Cause::Absent);
+        assert!(none.reason.contains("virtual machine"), "{none:?}");
+        let one = classify(Errno::ENOENT, &HARDWARE, &vm);
+        assert_eq!((one.cause, &*one.reason), (Cause::Absent, "this machine's PMU does not count it"));
+    }
+
+    #[test]
+    fn the_remedy_for_a_forbidden_event_names_the_capability_and_the_level_that_is_enough() {
+        let judgement = classify(Errno::EACCES, &HARDWARE, &unprivileged(3));
+        assert_eq!(judgement.cause, Cause::Forbidden);
+        assert_eq!(judgement.reason, "perf_event_paranoid is 3 and CAP_PERFMON is missing");
+        assert_eq!(
+            judgement.remedy.unwrap(),
+            "give perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0"
+        );
+        let old = Facts { kernel: KernelVersion(5, 4), ..unprivileged(3) };
+        assert!(classify(Errno::EACCES, &HARDWARE, &old).reason.contains("CAP_SYS_ADMIN"));
+    }
+
+    #[test]
+    fn an_own_process_can_be_counted_in_user_space_at_level_two() {
+        let process = Attempt { scope: Scope::Process, ..HARDWARE };
+        let remedy = classify(Errno::EACCES, &process, &unprivileged(2)).remedy.unwrap();
+        assert!(remedy.ends_with("or count user space only (:u)"), "{remedy}");
+        let other = classify(Errno::EACCES, &Attempt { user_only: true, ..process }, &unprivileged(2));
+        assert_eq!(other.reason, "the process belongs to somebody else");
+    }
+
+    #[test]
+    fn with_the_capability_a_refusal_points_to_seccomp() {
+        let judgement = classify(Errno::EPERM, &HARDWARE, &root());
+        assert_eq!(judgement.cause, Cause::Forbidden);
+        assert!(judgement.remedy.unwrap().contains("seccomp"));
+    }
+
+    #[test]
+    fn einval_in_a_group_is_a_lack_of_room_only_if_the_event_opens_alone() {
+        let grouped = classify(Errno::EINVAL, &Attempt { opens_alone: true, ..HARDWARE }, &root());
+        assert_eq!(grouped.cause, Cause::Exhausted);
+        let watched = Facts { nmi_watchdog: true, ..root() };
+        let hint =
+            classify(Errno::EINVAL, &Attempt { opens_alone: true, ..HARDWARE }, &watched).remedy.unwrap();
+        assert!(hint.contains("nmi_watchdog=0"), "{hint}");
+        assert_eq!(classify(Errno::EINVAL, &HARDWARE, &root()).cause, Cause::Broken);
+    }
+
+    #[test]
+    fn every_errno_of_the_call_has_a_class() {
+        for (errno, cause) in [
+            (Errno::ENOENT, Cause::Absent),
+            (Errno::EOPNOTSUPP, Cause::Absent),
+            (Errno::ENODEV, Cause::Absent),
+            (Errno::ENOSYS, Cause::Absent),
+            (Errno::E2BIG, Cause::Absent),
+            (Errno::EACCES, Cause::Forbidden),
+            (Errno::EMFILE, Cause::Exhausted),
+            (Errno::ENFILE, Cause::Exhausted),
+            (Errno::ENOMEM, Cause::Exhausted),
+            (Errno::ENOSPC, Cause::Exhausted),
+            (Errno::EBUSY, Cause::Exhausted),
+            (Errno::ESRCH, Cause::Gone),
+            (Errno::EFAULT, Cause::Broken),
+        ] {
+            assert_eq!(classify(errno, &HARDWARE, &unprivileged(2)).cause, cause, "{errno:?}");
+        }
+    }
+}

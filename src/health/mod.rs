@@ -1,0 +1,75 @@
+//! What did not work, why, and what would help; and what a counter's numbers are worth. Pure: judged from values.
+
+mod board;
+mod classify;
+mod verdict;
+
+pub use board::{Board, Line, Ticket};
+pub use classify::{Attempt, Judgement, Scope, classify};
+pub use verdict::{Interval, Verdict, judge};
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Errno;
+
+/// The answers that must never be mixed up: it is not there, it is not allowed, there is no room, it does not work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// This machine, kernel or PMU does not have it.
+    Absent,
+    /// It is there, and this process may not use it.
+    Forbidden,
+    /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
+    Exhausted,
+    /// The target went away while it was being opened.
+    Gone,
+    /// It should work and does not.
+    Broken,
+}
+
+impl Cause {
+    /// The word in metrics and on `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Forbidden => "forbidden",
+            Self::Exhausted => "exhausted",
+            Self::Gone => "gone",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An event that could not be opened somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The event as the user wrote it.
+    pub event: Arc<str>,
+    /// Where: `cpu 3`, `cgroup /system.slice/x.service on cpu 0`, `process 812 (nginx)`.
+    pub target: String,
+    /// The class of the answer.
+    pub cause: Cause,
+    /// What the kernel said, if it was the kernel.
+    pub errno: Option<Errno>,
+    /// Why, in words that name the thing.
+    pub reason: String,
+    /// What would help; `None` where nothing does.
+    pub remedy: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}: {}: {}", self.event, self.target, self.cause, self.reason)?;
+        if let Some(remedy) = &self.remedy {
+            write!(f, "; {remedy}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! A kernel that answers from a table, for tests and benchmarks of everything above the seam: refusals, frozen and
+//! multiplexed counters, full descriptor tables. It makes no system call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Attr, Event, Kernel, Place};
+use crate::error::Errno;
+
+/// What an event of the fake was opened for. A cgroup is known by the inode number of its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FakePlace {
+    /// As [`Place::Cpu`].
+    Cpu(u32),
+    /// As [`Place::Cgroup`].
+    Cgroup {
+        /// The inode number of the directory.
+        inode: u64,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// As [`Place::Thread`].
+    Thread(u32),
+}
+
+/// An event that is open in the fake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// As it was asked for.
+    pub attr: Attr,
+    /// Where.
+    pub place: FakePlace,
+    /// What it reads.
+    pub count: Count,
+    leader: u64,
+    id: u64,
+}
+
+impl Opened {
+    /// Whether it was opened as a member of another event's group.
+    pub fn is_member(&self) -> bool {
+        self.leader != self.id
+    }
+}
+
+/// What a counter reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// The count.
+    pub value: u64,
+    /// Nanoseconds since it was enabled.
+    pub enabled: u64,
+    /// Nanoseconds of these in which it counted.
+    pub running: u64,
+}
+
+/// The fake. Clones share their state, so that a test keeps one while the program owns the other.
+#[derive(Clone, Default)]
+pub struct FakeKernel(Arc<Mutex<State>>);
+
+type Rule = Box<dyn Fn(&Attr, FakePlace, bool) -> bool + Send>;
+
+#[derive(Default)]
+struct State {
+    open: BTreeMap<u64, Opened>,
+    /// Leader → its members that are open, itself first.
+    groups: BTreeMap<u64, Vec<u64>>,
+    next: u64,
+    refusals: Vec<(Rule, Errno)>,
+    unplaced: bool,
+    limit: Option<usize>,
+    calls: u64,
+}
+
+impl FakeKernel {
+    /// A kernel in which everything opens and counts nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Refuses with `errno` what `when` holds for: attribute, place, and whether it is to join a group.
+    pub fn refuse(&self, errno: Errno, when: impl Fn(&Attr, FakePlace, bool) -> bool + Send + 'static) {
+        self.state().refusals.push((Box::new(when), errno));
+    }
+
+    /// Allows `limit` open events; the next one is refused with `EMFILE`.
+    pub fn limit_descriptors(&self, limit: usize) {
+        self.state().limit = Some(limit);
+    }
+
+    /// Changes what open events read.
+    pub fn update(&self, mut change: impl FnMut(&mut Opened)) {
+        self.state().open.values_mut().for_each(&mut change);
+    }
+
+    /// Whether reads of leaders find their pinned group in error state.
+    pub fn set_unplaced(&self, unplaced: bool) {
+        self.state().unplaced = unplaced;
+    }
+
+    /// What is open, in the order of opening.
+    pub fn opened(&self) -> Vec<Opened> {
+        self.state().open.values().copied().collect()
+    }
+
+    /// How many opens were tried so far.
+    pub fn open_calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for FakeKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FakeKernel({} open)", self.state().open.len())
+    }
+}
+
+/// An event of the fake.
+#[derive(Debug)]
+pub struct FakeEvent {
+    kernel: FakeKernel,
+    id: u64,
+}
+
+impl Kernel for FakeKernel {
+    type Event = FakeEvent;
+
+    fn open(&self, attr: &Attr, place: Place<'_>, leader: Option<&FakeEvent>) -> Result<FakeEvent, Errno> {
+        let place = match place {
+            Place::Cpu(cpu) => FakePlace::Cpu(cpu),
+            Place::Thread(tid) => FakePlace::Thread(tid),
+            Place::Cgroup { dir, cpu } => {
+                FakePlace::Cgroup { inode: rustix::fs::fstat(dir.as_fd())?.st_ino, cpu }
+            }
+        };
+        let mut state = self.state();
+        state.calls += 1;
+        let refusal = state.refusals.iter().find(|(when, _)| when(attr, place, leader.is_some()));
+        if let Some(&(_, errno)) = refusal {
+            return Err(errno);
+        }
+        if state.limit.is_some_and(|limit| state.open.len() >= limit) {
+            return Err(Errno::EMFILE);
+        }
+        let id = state.next;
+        state.next += 1;
+        let leader = leader.map_or(id, |leader| leader.id);
+        state.groups.entry(leader).or_default().push(id);
+        state.open.insert(id, Opened { attr: *attr, place, count: Count::default(), leader, id });
+        Ok(FakeEvent { kernel: self.clone(), id })
+    }
+}
+
+impl Event for FakeEvent {
+    fn read(&self, words: &mut [u64]) -> Result<usize, Errno> {
+        let state = self.kernel.state();
+        if state.unplaced {
+            return Ok(0);
+        }
+        let leader = state.open.get(&self.id).ok_or(Errno::EBADF)?;
+        let group = state.groups.get(&self.id).into_iter().flatten();
+        let values = group.filter_map(|id| state.open.get(id)).map(|event| event.count.value);
+        let times = [leader.count.enabled, leader.count.running];
+        let mut length = 1;
+        for value in times.into_iter().chain(values) {
+            *words.get_mut(length).ok_or(Errno::ENOSPC)? = value;
+            length += 1;
+        }
+        *words.first_mut().ok_or(Errno::ENOSPC)? = length as u64 - 3;
+        Ok(length)
+    }
+
+    fn enable(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn disable(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Drop for FakeEvent {
+    fn drop(&mut self) {
+        let mut state = self.kernel.state();
+        let Some(event) = state.open.remove(&self.id) else { return };
+        if let Some(group) = state.groups.get_mut(&event.leader) {
+            group.retain(|&id| id != self.id);
+            if group.is_empty() {
+                state.groups.remove(&event.leader);
+            }
+        }
+    }
+}

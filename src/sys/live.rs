@@ -1,0 +1,169 @@
+//! The kernel itself.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys::bindings as abi;
+use perf_event_open_sys::{ioctls, perf_event_open};
+
+use super::{Attr, Event, Inherit, Kernel, Place, Start};
+use crate::error::Errno;
+
+/// The running kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Live;
+
+/// An event of the running kernel.
+#[derive(Debug)]
+pub struct LiveEvent(OwnedFd);
+
+impl Kernel for Live {
+    type Event = LiveEvent;
+
+    fn open(&self, attr: &Attr, place: Place<'_>, leader: Option<&LiveEvent>) -> Result<LiveEvent, Errno> {
+        let mut raw = raw_attr(attr);
+        let mut flags = abi::PERF_FLAG_FD_CLOEXEC;
+        let (pid, cpu) = match place {
+            Place::Cpu(cpu) => (-1, number(cpu)?),
+            Place::Cgroup { dir, cpu } => {
+                flags |= abi::PERF_FLAG_PID_CGROUP;
+                (dir.as_raw_fd(), number(cpu)?)
+            }
+            Place::Thread(tid) => (number(tid)?, -1),
+        };
+        let group = leader.map_or(-1, |leader| leader.0.as_raw_fd());
+        // SAFETY: `raw` is an initialised attribute structure whose `size` is its own, and lives over the call. The
+        // descriptors are open: they are borrowed by this function's arguments.
+        let fd = unsafe { perf_event_open(&raw mut raw, pid, cpu, group, flags.into()) };
+        if fd < 0 {
+            return Err(last_errno());
+        }
+        // SAFETY: the call has just returned this descriptor, so it is open and nobody else owns it.
+        Ok(LiveEvent(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl Event for LiveEvent {
+    fn read(&self, words: &mut [u64]) -> Result<usize, Errno> {
+        // SAFETY: the pointer and the length in bytes describe exactly the memory of `words`, which any bytes may
+        // fill; the descriptor is open for as long as `self` lives.
+        let bytes = unsafe { libc::read(self.0.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(words)) };
+        match usize::try_from(bytes) {
+            Ok(bytes) => Ok(bytes / size_of::<u64>()),
+            Err(_) => Err(last_errno()),
+        }
+    }
+
+    fn enable(&self) -> Result<(), Errno> {
+        // SAFETY: ENABLE takes a number as its argument; the descriptor is open.
+        check(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })
+    }
+
+    fn disable(&self) -> Result<(), Errno> {
+        // SAFETY: DISABLE takes a number as its argument; the descriptor is open.
+        check(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })
+    }
+}
+
+impl AsFd for LiveEvent {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The structure of the ABI. Older kernels take the newer structure as long as what they do not know is zero.
+fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
+    let mut raw = abi::perf_event_attr::default();
+    raw.size = size_of_val(&raw) as u32;
+    raw.type_ = attr.selector.kind;
+    let [config, config1, config2, config3] = attr.selector.config;
+    if attr.selector.kind == abi::PERF_TYPE_BREAKPOINT {
+        // A breakpoint has no `config`; the selector keeps its access type there.
+        raw.bp_type = config as u32;
+    } else {
+        raw.config = config;
+    }
+    raw.config1 = config1;
+    raw.config2 = config2;
+    raw.config3 = config3;
+    raw.read_format = u64::from(
+        abi::PERF_FORMAT_GROUP | abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING,
+    );
+    let bit = u64::from;
+    let modifiers = attr.modifiers;
+    raw.set_exclude_user(bit(modifiers.exclude_user));
+    raw.set_exclude_kernel(bit(modifiers.exclude_kernel));
+    raw.set_exclude_hv(bit(modifiers.exclude_hv));
+    raw.set_exclude_idle(bit(modifiers.exclude_idle));
+    raw.set_exclude_host(bit(modifiers.exclude_host));
+    raw.set_exclude_guest(bit(modifiers.exclude_guest));
+    raw.set_pinned(bit(modifiers.pinned));
+    raw.set_exclusive(bit(modifiers.exclusive));
+    raw.set_inherit(bit(attr.inherit != Inherit::Nothing));
+    raw.set_inherit_thread(bit(attr.inherit == Inherit::Threads));
+    raw.set_disabled(bit(attr.start != Start::WithLeader));
+    raw.set_enable_on_exec(bit(attr.start == Start::OnExec));
+    raw
+}
+
+/// A CPU or thread number as the system call takes it.
+fn number(number: u32) -> Result<i32, Errno> {
+    i32::try_from(number).map_err(|_| Errno::EINVAL)
+}
+
+fn check(result: i32) -> Result<(), Errno> {
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::of(&std::io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Modifiers, Selector};
+
+    fn attr(kind: u32, config: [u64; 4]) -> Attr {
+        Attr {
+            selector: Selector { kind, config },
+            modifiers: Modifiers::default(),
+            inherit: Inherit::Nothing,
+            start: Start::Later,
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_selector_reaches_the_structure() {
+        let raw = raw_attr(&attr(4, [1, 2, 3, 4]));
+        assert_eq!((raw.type_, raw.config, raw.config1, raw.config2, raw.config3), (4, 1, 2, 3, 4));
+        assert_eq!(raw.read_format, 0b1011);
+        assert_eq!((raw.disabled(), raw.inherit(), raw.exclude_kernel()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_breakpoint_keeps_its_access_type_out_of_config() {
+        let raw = raw_attr(&attr(abi::PERF_TYPE_BREAKPOINT, [3, 0x1000, 8, 0]));
+        assert_eq!((raw.bp_type, raw.bp_addr, raw.bp_len, raw.config), (3, 0x1000, 8, 0));
+    }
+
+    #[test]
+    fn a_member_starts_with_its_leader_and_a_leader_later() {
+        let mut attr = attr(1, [0; 4]);
+        attr.start = Start::WithLeader;
+        assert_eq!(raw_attr(&attr).disabled(), 0);
+        attr.start = Start::OnExec;
+        let raw = raw_attr(&attr);
+        assert_eq!((raw.disabled(), raw.enable_on_exec()), (1, 1));
+    }
+
+    #[test]
+    fn threads_are_inherited_without_processes_only_when_asked() {
+        let mut attr = attr(1, [0; 4]);
+        attr.inherit = Inherit::Threads;
+        let raw = raw_attr(&attr);
+        assert_eq!((raw.inherit(), raw.inherit_thread()), (1, 1));
+        attr.inherit = Inherit::Children;
+        let raw = raw_attr(&attr);
+        assert_eq!((raw.inherit(), raw.inherit_thread()), (1, 0));
+    }
+}
