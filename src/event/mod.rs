@@ -8,7 +8,10 @@
 //! (tracefs) and perf's generic names. One name may stand for several events: `cycles` on a machine with two kinds
 //! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
 
+mod parse;
 pub mod syntax;
+
+pub use parse::{ParseError, parse};
 
 use std::sync::Arc;
 
