@@ -1,4 +1,5 @@
-//! perf's event language: text to [`syntax`](super::syntax). It knows no host and no names.
+//! perf's event language: text to [`syntax`](super::syntax). It knows no host; only the names that are the same
+//! everywhere settle whether `a:b` is a tracepoint or an event with modifiers.
 //!
 //! ```text
 //! list   = item {"," item}
@@ -13,6 +14,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::generic;
 use super::syntax::{Event, Group, Name, Term, TermValue};
 
 /// The longest text, in bytes.
@@ -44,7 +46,7 @@ impl fmt::Display for ParseError {
     /// One line; with `{:#}` a picture of three lines and a caret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, at, message, remedy } = self;
-        let (before, behind) = text.split_at(text.floor_char_boundary(*at));
+        let (before, behind) = text.split_at(boundary(text, *at));
         if !f.alternate() {
             let near: String = behind.chars().take(SHOWN).collect();
             let near = if near.is_empty() { "at the end".to_owned() } else { format!("at {near:?}") };
@@ -60,6 +62,11 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
+/// The last place at or before `at` where a character begins.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
 /// A character as it can stand in one line of a terminal.
 fn visible(c: char) -> char {
     if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }
@@ -73,13 +80,16 @@ fn visible(c: char) -> char {
 /// The first place that is not in the language, or that asks for something that counting has no use for.
 pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
     let mut parser = Parser { text, at: 0, events: 0 };
-    let groups = parser.list();
-    groups.map_err(|Fault { at, message, remedy }| ParseError {
-        text: text[..text.floor_char_boundary(TEXT_LIMIT)].into(),
-        at: at.min(TEXT_LIMIT),
-        message: message.into(),
-        remedy: remedy.into(),
-    })
+    parser.list().map_err(|fault| fault.of(text))
+}
+
+/// Reads the terms that a file of a PMU's `events/` holds: what stands between the slashes of a PMU event.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn parse_terms(text: &str) -> Result<Vec<Term>, ParseError> {
+    let mut parser = Parser { text, at: 0, events: 0 };
+    parser.term_list("").map(|(terms, _)| terms).map_err(|fault| fault.of(text))
 }
 
 /// A [`ParseError`] before it knows its text.
@@ -87,6 +97,17 @@ struct Fault {
     at: usize,
     message: String,
     remedy: String,
+}
+
+impl Fault {
+    fn of(self, text: &str) -> ParseError {
+        ParseError {
+            text: text[..boundary(text, TEXT_LIMIT)].into(),
+            at: self.at.min(TEXT_LIMIT),
+            message: self.message.into(),
+            remedy: self.remedy.into(),
+        }
+    }
 }
 
 type Parsed<T> = Result<T, Fault>;
@@ -98,6 +119,7 @@ fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) ->
 /// A cursor over the text.
 struct Parser<'t> {
     text: &'t str,
+    /// Always where a character begins, so that slicing there cannot fail: it moves by whole characters only.
     at: usize,
     events: usize,
 }
@@ -231,24 +253,27 @@ impl<'t> Parser<'t> {
             return self.with_terms(Name::Raw(config));
         }
         match self.peek() {
-            Some('/') => self.pmu(word),
-            Some(':') if !self.modifiers_follow() => self.tracepoint(word),
+            Some('/') if generic::find(word).is_none() => self.pmu(word),
+            Some(':') if !self.modifiers_follow(word) => self.tracepoint(word),
             _ => self.with_terms(Name::Symbol(word.into())),
         }
     }
 
     /// Whether the colon under the cursor begins modifiers. As in perf's lexer, a word of nothing but modifier
-    /// letters is never the name of a tracepoint.
-    fn modifiers_follow(&self) -> bool {
+    /// letters is never the name of a tracepoint, and a generic name never that of a system.
+    fn modifiers_follow(&self, word: &str) -> bool {
         let letters = self.rest().trim_start_matches(':');
         let letters = &letters[..letters.find(|c| !is_word(c)).unwrap_or(letters.len())];
-        letters.chars().all(|c| MODIFIERS.contains(c))
+        letters.chars().all(|c| MODIFIERS.contains(c)) || generic::find(word).is_some()
     }
 
     /// What follows `mem:`.
     fn breakpoint(&mut self) -> Parsed<Event> {
         let address = self.number("the address of the breakpoint")?;
-        let length = if self.take('/') { Some(self.number("the length in bytes")?) } else { None };
+        let has_length =
+            self.rest().strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let length =
+            if has_length && self.take('/') { Some(self.number("the length in bytes")?) } else { None };
         let mut access = "rw";
         let ahead = self.rest().strip_prefix(':').unwrap_or_default();
         let letters = &ahead[..ahead.find(|c| !is_word(c)).unwrap_or(ahead.len())];
@@ -263,7 +288,7 @@ impl<'t> Parser<'t> {
             access = letters;
             self.at += 1 + letters.len();
         }
-        self.event_end(Name::Breakpoint { address, length, access: access.into() }, None)
+        self.with_terms(Name::Breakpoint { address, length, access: access.into() })
     }
 
     /// `:CONFIG` behind a type.
@@ -352,12 +377,18 @@ impl<'t> Parser<'t> {
     fn terms(&mut self) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let open = self.at;
         self.take('/');
+        let terms = self.term_list("/")?;
+        if !self.take('/') {
+            return fault(open, "the slash is not closed", "write pmu/terms/ with a slash at the end");
+        }
+        Ok(terms)
+    }
+
+    /// Terms up to `end` or the end of the text, and the value of `name=` among them.
+    fn term_list(&mut self, end: &str) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let (mut terms, mut alias) = (Vec::new(), None);
         self.skip_space();
-        while !self.take('/') {
-            if self.rest().is_empty() {
-                return fault(open, "the slash is not closed", "write pmu/terms/ with a slash at the end");
-            }
+        while !self.rest().is_empty() && (end.is_empty() || !self.rest().starts_with(end)) {
             if terms.len() == TERM_LIMIT {
                 return fault(self.at, format!("more than {TERM_LIMIT} terms"), "leave some out");
             }
@@ -369,7 +400,8 @@ impl<'t> Parser<'t> {
                 (_, value) => terms.push(Term { name: term.name, value }),
             }
             self.skip_space();
-            if !self.take(',') && self.peek() != Some('/') {
+            let closed = self.rest().is_empty() || (!end.is_empty() && self.rest().starts_with(end));
+            if !closed && !self.take(',') {
                 return fault(self.at, "the term ends here", "expected ',' or '/'");
             }
             self.skip_space();
@@ -481,6 +513,11 @@ fn number(word: &str) -> Option<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Any event, as a regular expression.
+    const EVENT: &str = "(cycles|LLC-loads|mem:0x[0-9]{1,8}(/8)?(:[rwx])?|r1[0-9a-f]{1,14}|[0-9]{1,4}:0x[0-9a-f]{1,8}\
+        |[f-q]{2,4}:[f-q_*]{2,6}x|[a-z_*]{2,9}/([a-m]{1,4}(=0x[0-9a-f]{1,16}|='[a-z0-9? ]{1,5}')?(,[o-z]{2,3}=7)?)?/)";
 
     fn one(text: &str) -> Event {
         let mut groups = parse(text).unwrap();
@@ -552,10 +589,7 @@ mod tests {
     #[test]
     fn an_event_of_no_pmu_may_have_a_name_and_no_other_terms_between_slashes() {
         let event = one("L1-dcache-loads/name=l1/u");
-        assert_eq!(
-            (event.alias.as_deref(), event.name),
-            (Some("l1"), Name::Pmu { pmu: "L1-dcache-loads".into(), terms: vec![] })
-        );
+        assert_eq!((event.alias.as_deref(), event.name), (Some("l1"), symbol("L1-dcache-loads")));
         assert_eq!(one("r1a/name=mine/").alias.as_deref(), Some("mine"));
         assert!(message("r1a/period=7/").starts_with("the term \"period\" has no meaning here"));
     }
@@ -589,6 +623,7 @@ mod tests {
     fn letters_that_need_what_we_have_not_are_refused_with_the_reason() {
         assert!(message("cycles:b").contains("BPF program"));
         assert!(message("{cycles,instructions}:R").contains("already grouped"));
+        assert!(message("cycles:ux").starts_with("'x' is not a modifier"));
         assert!(message("cycles:uu").starts_with("the modifier 'u' is given twice"));
     }
 
@@ -621,6 +656,38 @@ mod tests {
             "{a,{b}}",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Written and read again, an event is the same; and what is printed can be read.
+        #[test]
+        fn what_is_printed_reads_back_as_the_same(text in "[a-z0-9:/,={}*' .x-]{0,40}") {
+            if let Ok(groups) = parse(&text) {
+                let printed: Vec<String> = groups.iter().map(ToString::to_string).collect();
+                prop_assert_eq!(parse(&printed.join(",")), Ok(groups));
+            }
+        }
+
+        #[test]
+        fn events_of_every_shape_read_back_as_the_same(text in EVENT, group in "[ukhIGHPSDWe]?", name in "[a-z_ ':]{1,9}") {
+            let groups = parse(&text).unwrap();
+            prop_assert_eq!(parse(&groups[0].to_string()), Ok(groups.clone()));
+            let mut named = groups;
+            named[0].events[0].alias = Some(name.into());
+            prop_assert_eq!(parse(&named[0].to_string()), Ok(named));
+            let grouped = format!("{{{text},faults}}{}{group}", if group.is_empty() { "" } else { ":" });
+            if let Ok(groups) = parse(&grouped) {
+                prop_assert_eq!(parse(&groups[0].to_string()), Ok(groups));
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,200}") {
+            if let Err(error) = parse(&text) {
+                let shown = format!("{error}{error:#}");
+                prop_assert!(!shown.is_empty());
+            }
         }
     }
 
