@@ -8,7 +8,22 @@
 //! (tracefs) and perf's generic names. One name may stand for several events: `cycles` on a machine with two kinds
 //! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
 
+mod catalog;
+mod generic;
+mod known;
+mod modifiers;
+mod parse;
+mod pattern;
+mod pmu;
+mod preset;
+mod resolve;
+mod stem;
 pub mod syntax;
+mod tracepoint;
+
+pub use catalog::{Catalog, Listed, Missing, Unresolved};
+pub use parse::{ParseError, parse};
+pub use preset::{PRESETS, preset};
 
 use std::sync::Arc;
 
@@ -20,7 +35,8 @@ pub struct Selector {
     /// `type`: `PERF_TYPE_HARDWARE` … or a PMU's number from sysfs.
     #[doc(alias = "perf_event_attr.type")]
     pub kind: u32,
-    /// `config`, `config1`, `config2`, `config3`.
+    /// `config`, `config1`, `config2`, `config3`; of a breakpoint `bp_type`, `bp_addr`, `bp_len`, where the last two
+    /// are other names for `config1` and `config2`, and `config` itself stays zero.
     pub config: [u64; 4],
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Grammar: `Documentation/perf-list.txt` and `util/parse-events.{l,y}` of the kernel's `tools/perf`.
 
+use std::fmt;
 use std::sync::Arc;
 
 /// Events that are scheduled together.
@@ -77,4 +78,92 @@ pub enum TermValue {
     Number(u64),
     /// Anything else.
     Text(Arc<str>),
+}
+
+impl fmt::Display for Group {
+    /// As it can be written: a lone event without braces.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [event] = &self.events[..] {
+            return write!(f, "{event}");
+        }
+        for (i, event) in self.events.iter().enumerate() {
+            write!(f, "{}{event}", if i == 0 { "{" } else { "," })?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Display for Event {
+    /// As it can be written, numbers in hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, modifiers, alias } = self;
+        write!(f, "{name}")?;
+        let mut slashed = matches!(name, Name::Pmu { .. });
+        if let Some(alias) = alias {
+            let between = match name {
+                Name::Pmu { terms, .. } if terms.is_empty() => "",
+                Name::Pmu { .. } => ",",
+                _ => "/",
+            };
+            write!(f, "{between}name={}", Quoted(alias))?;
+            slashed = true;
+        }
+        if slashed {
+            f.write_str("/")?;
+        }
+        let colon = if slashed || modifiers.is_empty() { "" } else { ":" };
+        write!(f, "{colon}{modifiers}")
+    }
+}
+
+impl fmt::Display for Name {
+    /// As it can be written; a PMU's last slash is left for its [`Event`] to write.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Symbol(name) => f.write_str(name),
+            Self::Raw(config) => write!(f, "r{config:x}"),
+            Self::Numeric { kind, config } => write!(f, "{kind}:{config:#x}"),
+            Self::Pmu { pmu, terms } => {
+                write!(f, "{pmu}/")?;
+                for (i, term) in terms.iter().enumerate() {
+                    write!(f, "{}{term}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Self::Tracepoint { system, event } => write!(f, "{system}:{event}"),
+            Self::Breakpoint { address, length, access } => {
+                write!(f, "mem:{address:#x}")?;
+                if let Some(length) = length {
+                    write!(f, "/{length}")?;
+                }
+                write!(f, ":{access}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            None => f.write_str(&self.name),
+            Some(TermValue::Number(number)) => write!(f, "{}={number:#x}", self.name),
+            Some(TermValue::Text(text)) => write!(f, "{}={}", self.name, Quoted(text)),
+        }
+    }
+}
+
+/// A value between quotes where it needs them.
+struct Quoted<'t>(&'t str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || "_?*".contains(c))
+            && self.0.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?:".contains(&b));
+        let quote = match self.0.contains('\'') {
+            _ if plain => "",
+            true => "\"",
+            false => "'",
+        };
+        write!(f, "{quote}{}{quote}", self.0)
+    }
 }

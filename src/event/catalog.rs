@@ -1,0 +1,176 @@
+//! What can be named on this host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::pmu::{self, Pmu};
+use super::tracepoint::Tracepoints;
+use super::{Kind, generic, pattern, stem};
+use crate::error::FileError;
+use crate::host::{Facts, KernelVersion, Roots};
+
+/// The events of this host: perf's generic names, the PMUs of sysfs, the tracepoints of tracefs.
+///
+/// PMUs are read once, by [`load`](Self::load) (about ten small files for each); tracepoints when they are asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalog {
+    pub(super) pmus: Vec<Pmu>,
+    pub(super) tracepoints: Tracepoints,
+    pub(super) facts: Facts,
+    problems: Vec<FileError>,
+}
+
+/// One line of [`Catalog::events`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// As it can be written in a configuration: `cycles`, `uncore_imc/cas_count_read/`, `sched:sched_switch`.
+    pub name: Arc<str>,
+    /// Other names for the same.
+    pub aliases: &'static [&'static str],
+    /// Its family.
+    pub kind: Kind,
+    /// The PMU or the tracepoint system that it comes from; `None` for a generic name.
+    pub source: Option<Arc<str>>,
+    /// One sentence, without a full stop at its end.
+    pub help: Arc<str>,
+}
+
+/// An event that cannot be had here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unresolved {
+    /// As written.
+    pub event: Arc<str>,
+    /// What kind of answer this is.
+    pub cause: Missing,
+    /// Why.
+    pub reason: String,
+    /// What would help.
+    pub remedy: String,
+    /// The name that was probably meant.
+    pub suggestion: Option<String>,
+}
+
+/// Why an event cannot be had, as far as the program acts on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Missing {
+    /// No host has an event of this name, as far as is known: a mistake in the configuration.
+    UnknownName,
+    /// The PMU, event or field is not what this PMU has: a mistake in the configuration.
+    BadTerm,
+    /// It asks for something that has no meaning, or that this program does not do: a mistake in the configuration.
+    Refused,
+    /// Other hosts have it and this one does not.
+    AbsentOnHost,
+    /// This process may not look.
+    Forbidden,
+    /// A file of the kernel could not be used.
+    Broken,
+}
+
+impl Missing {
+    /// Whether the same text is wrong on every host.
+    pub const fn is_mistake(self) -> bool {
+        matches!(self, Self::UnknownName | Self::BadTerm | Self::Refused)
+    }
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { event, reason, remedy, suggestion, .. } = self;
+        write!(f, "{event}: {reason}")?;
+        match suggestion {
+            Some(name) => write!(f, "; did you mean {name}?"),
+            None => write!(f, "; {remedy}"),
+        }
+    }
+}
+
+impl std::error::Error for Unresolved {}
+
+impl Catalog {
+    /// Reads what sysfs says about PMUs. Needs no privilege. What cannot be read is left out and told by
+    /// [`problems`](Self::problems).
+    pub fn load(roots: &Roots, facts: &Facts) -> Self {
+        let mut problems = Vec::new();
+        let pmus = pmu::load(&roots.sys, &mut problems);
+        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), problems }
+    }
+
+    /// The files that broke their format or could not be read. The rest of their PMU is there.
+    pub fn problems(&self) -> &[FileError] {
+        &self.problems
+    }
+
+    /// Every event that has a name here: generic names, then PMUs, then tracepoints, each sorted by source. Reads
+    /// tracefs; where that is refused, there are no tracepoints.
+    pub fn events(&self) -> impl Iterator<Item = Listed> + '_ {
+        let generics = generic::all().filter(|(event, _)| self.has(event.since)).map(|(event, aliases)| {
+            Listed { name: event.name, aliases, kind: event.kind, source: None, help: event.help }
+        });
+        let tracepoints = self.tracepoints.names().map(|(system, event)| Listed {
+            name: format!("{system}:{event}").into(),
+            aliases: &[],
+            kind: Kind::Tracepoint,
+            help: format!("Times that the tracepoint {system}:{event} was passed").into(),
+            source: Some(system.into()),
+        });
+        generics.chain(self.pmu_events()).chain(tracepoints)
+    }
+
+    /// The events of PMUs, those of one family once.
+    fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
+        let mut families: BTreeMap<&str, (&Pmu, BTreeSet<&Arc<str>>)> = BTreeMap::new();
+        for pmu in &self.pmus {
+            let (_, events) =
+                families.entry(stem::without_instance(&pmu.name)).or_insert((pmu, BTreeSet::new()));
+            events.extend(pmu.events.keys());
+        }
+        families.into_iter().flat_map(|(family, (pmu, events))| {
+            let source: Arc<str> = family.into();
+            events.into_iter().map(move |event| Listed {
+                name: format!("{family}/{event}/").into(),
+                aliases: &[],
+                kind: pmu.events_kind(),
+                source: Some(Arc::clone(&source)),
+                help: pmu_help(family, event),
+            })
+        })
+    }
+
+    /// Whether the kernel is at least `since`; a kernel whose version is unknown is taken to be.
+    pub(super) fn has(&self, since: KernelVersion) -> bool {
+        self.facts.kernel == KernelVersion::default() || self.facts.kernel >= since
+    }
+
+    /// The PMUs of the cores: more than one on a hybrid machine.
+    pub(super) fn core_pmus(&self) -> Vec<&Pmu> {
+        self.pmus.iter().filter(|pmu| pmu.core).collect()
+    }
+
+    /// The PMUs that a word stands for, as in perf: one by its name; or those that match a pattern; or those of a
+    /// family (`uncore_imc` for `uncore_imc_0` …); all with `uncore_` left out as well; and `cpu` for every kind of
+    /// core.
+    pub(super) fn select(&self, word: &str) -> Vec<&Pmu> {
+        let short = |pmu: &'_ Pmu| pmu.name.strip_prefix("uncore_").map(str::to_owned);
+        let by = |is: &dyn Fn(&str) -> bool| -> Vec<&Pmu> {
+            let either = |pmu: &&Pmu| is(&pmu.name) || short(pmu).is_some_and(|name| is(&name));
+            self.pmus.iter().filter(either).collect()
+        };
+        if let Some(exact) = self.pmus.iter().find(|pmu| &*pmu.name == word) {
+            return vec![exact];
+        }
+        if word == "cpu" {
+            return self.core_pmus();
+        }
+        if pattern::is_pattern(word) {
+            return by(&|name| pattern::matches(word, name));
+        }
+        by(&|name| name == word || stem::without_instance(name) == word)
+    }
+}
+
+/// The help of an event that a PMU names.
+pub(super) fn pmu_help(family: &str, event: &str) -> Arc<str> {
+    format!("Event {event} of the PMU {family}").into()
+}

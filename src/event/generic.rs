@@ -1,0 +1,396 @@
+//! The names that are the same on every host: generic hardware events, cache events and software events, with perf's
+//! spellings. Whether a host can count them, only the kernel can tell.
+//!
+//! Numbers: `enum perf_hw_id`, `perf_hw_cache_id`, `perf_sw_ids` of `include/uapi/linux/perf_event.h`. Spellings:
+//! `tools/perf/util/parse-events.l`; they are case sensitive as there.
+
+use std::sync::Arc;
+
+use super::{Kind, Scale, Selector};
+use crate::host::KernelVersion;
+
+/// `PERF_TYPE_HARDWARE`.
+pub(super) const TYPE_HARDWARE: u32 = 0;
+/// `PERF_TYPE_SOFTWARE`.
+pub(super) const TYPE_SOFTWARE: u32 = 1;
+/// `PERF_TYPE_TRACEPOINT`.
+pub(super) const TYPE_TRACEPOINT: u32 = 2;
+/// `PERF_TYPE_HW_CACHE`.
+pub(super) const TYPE_HW_CACHE: u32 = 3;
+/// `PERF_TYPE_RAW`.
+pub(super) const TYPE_RAW: u32 = 4;
+/// `PERF_TYPE_BREAKPOINT`.
+pub(super) const TYPE_BREAKPOINT: u32 = 5;
+
+/// An event that has a generic name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Generic {
+    /// The spelling of `perf list`, whichever alias was looked up.
+    pub name: Arc<str>,
+    /// Hardware, cache or software.
+    pub kind: Kind,
+    /// Its encoding, without a PMU in the upper half.
+    pub selector: Selector,
+    /// The kernel that brought it; 0.0 for what every kernel has that can run this program.
+    pub since: KernelVersion,
+    /// Where it happens, as far as that limits the modifiers.
+    pub place: Place,
+    /// One sentence.
+    pub help: Arc<str>,
+}
+
+/// Where an event happens, as far as that limits the modifiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In user space and in the kernel: the kernel tells them apart.
+    Anywhere,
+    /// In the kernel alone: with user space only, the count stays zero.
+    Kernel,
+    /// It is time, which the kernel does not divide.
+    Clock,
+}
+
+impl Generic {
+    /// The unit of the count: the clocks count nanoseconds.
+    pub(super) fn scale(&self) -> Option<Scale> {
+        (self.place == Place::Clock).then(|| Scale { factor: 1e-9, unit: "seconds".into() })
+    }
+}
+
+/// What a word is among the generic names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The name of an event.
+    Event(Generic),
+    /// A cache and an operation that this cache never does (`iTLB-stores`), with the reason.
+    Impossible(String),
+    /// Something of perf's own that no kernel counts, with the reason.
+    Tool(&'static str),
+}
+
+/// One row of the tables below: the name of `perf list`, other names, config, help.
+type Row = (&'static str, &'static [&'static str], u64, &'static str);
+
+const HARDWARE: &[Row] = &[
+    ("cycles", &["cpu-cycles"], 0, "Cycles of the core while it was not halted, at its actual frequency"),
+    ("instructions", &[], 1, "Instructions retired"),
+    ("cache-references", &[], 2, "Accesses to the last level of cache that the core's PMU sees"),
+    ("cache-misses", &[], 3, "Accesses that missed the last level of cache"),
+    ("branches", &["branch-instructions"], 4, "Branch instructions retired"),
+    ("branch-misses", &[], 5, "Branches that were predicted wrongly"),
+    ("bus-cycles", &[], 6, "Cycles of the bus, at a constant rate on most machines"),
+    (
+        "stalled-cycles-frontend",
+        &["idle-cycles-frontend"],
+        7,
+        "Cycles in which no instruction could be fetched or decoded",
+    ),
+    (
+        "stalled-cycles-backend",
+        &["idle-cycles-backend"],
+        8,
+        "Cycles in which no instruction could be executed or retired",
+    ),
+    ("ref-cycles", &[], 9, "Cycles while not halted, at a constant reference frequency"),
+];
+
+const SOFTWARE: &[Row] = &[
+    ("cpu-clock", &[], 0, "Time on the clock of the CPU"),
+    ("task-clock", &[], 1, "Time that tasks ran"),
+    ("page-faults", &["faults"], 2, "Page faults of both kinds"),
+    ("context-switches", &["cs"], 3, "Switches from one task to another"),
+    ("cpu-migrations", &["migrations"], 4, "Moves of a task to another CPU"),
+    ("minor-faults", &[], 5, "Page faults served from memory"),
+    ("major-faults", &[], 6, "Page faults that waited for a device"),
+    ("alignment-faults", &[], 7, "Unaligned accesses that the kernel repaired"),
+    ("emulation-faults", &[], 8, "Instructions that the kernel emulated"),
+    ("dummy", &[], 9, "Nothing, for it carries side-band records only"),
+    ("bpf-output", &[], 10, "Records that BPF programs wrote"),
+    ("cgroup-switches", &[], 11, "Switches to a task of another cgroup"),
+];
+
+/// A cache of `perf_hw_cache_id`.
+struct Cache {
+    name: &'static str,
+    aliases: &'static [&'static str],
+    id: u64,
+    what: &'static str,
+    /// Whether it is read, written, prefetched into: perf's `hw_cache_stat`.
+    operations: [bool; 3],
+}
+
+const CACHES: [Cache; 7] = [
+    Cache {
+        name: "L1-dcache",
+        aliases: &["l1-d", "l1d", "L1-data"],
+        id: 0,
+        what: "the first-level data cache",
+        operations: [true, true, true],
+    },
+    Cache {
+        name: "L1-icache",
+        aliases: &["l1-i", "l1i", "L1-instruction"],
+        id: 1,
+        what: "the first-level instruction cache",
+        operations: [true, false, true],
+    },
+    Cache {
+        name: "LLC",
+        aliases: &["L2"],
+        id: 2,
+        what: "the last-level cache",
+        operations: [true, true, true],
+    },
+    Cache {
+        name: "dTLB",
+        aliases: &["d-tlb", "Data-TLB"],
+        id: 3,
+        what: "the data TLB",
+        operations: [true, true, true],
+    },
+    Cache {
+        name: "iTLB",
+        aliases: &["i-tlb", "Instruction-TLB"],
+        id: 4,
+        what: "the instruction TLB",
+        operations: [true, false, false],
+    },
+    Cache {
+        name: "branch",
+        aliases: &["bpu", "btb", "bpc"],
+        id: 5,
+        what: "the branch predictor",
+        operations: [true, false, false],
+    },
+    Cache {
+        name: "node",
+        aliases: &[],
+        id: 6,
+        what: "the memory of the NUMA node",
+        operations: [true, true, true],
+    },
+];
+
+/// An operation of `perf_hw_cache_op_id`; its place in the table is its number.
+struct Operation {
+    plural: &'static str,
+    singular: &'static str,
+    others: &'static [&'static str],
+    /// What it does, as a help begins.
+    noun: &'static str,
+    /// What is never done with a cache that lacks it.
+    participle: &'static str,
+}
+
+const OPERATIONS: [Operation; 3] = [
+    Operation {
+        plural: "loads",
+        singular: "load",
+        others: &["read"],
+        noun: "Loads from",
+        participle: "read",
+    },
+    Operation {
+        plural: "stores",
+        singular: "store",
+        others: &["write"],
+        noun: "Stores to",
+        participle: "written",
+    },
+    Operation {
+        plural: "prefetches",
+        singular: "prefetch",
+        others: &["speculative-read", "speculative-load"],
+        noun: "Prefetches into",
+        participle: "prefetched into",
+    },
+];
+
+/// The words of `perf_hw_cache_op_result_id`.
+const REFERENCES: &[&str] = &["refs", "Reference", "ops", "access"];
+const MISSES: &[&str] = &["misses", "miss"];
+
+/// Names that perf answers by itself, without the kernel.
+const TOOLS: &[&str] = &["duration_time", "user_time", "system_time"];
+
+/// Looks a word up.
+pub(super) fn find(word: &str) -> Option<Found> {
+    let in_table = |table: &[Row], kind| {
+        let row = table.iter().find(|(name, aliases, ..)| *name == word || aliases.contains(&word))?;
+        Some(Found::Event(from_row(row, kind)))
+    };
+    if TOOLS.contains(&word) {
+        return Some(Found::Tool(
+            "perf takes it from its own clock; task-clock is the kernel's nearest event",
+        ));
+    }
+    in_table(HARDWARE, Kind::Hardware)
+        .or_else(|| in_table(SOFTWARE, Kind::Software))
+        .or_else(|| find_cache(word))
+}
+
+/// Every generic event once, under the name of `perf list`, with its other names behind it.
+pub(super) fn all() -> impl Iterator<Item = (Generic, &'static [&'static str])> {
+    let rows = |table: &'static [Row], kind| table.iter().map(move |row| (from_row(row, kind), row.1));
+    let caches = CACHES.iter().flat_map(|cache| {
+        let possible = OPERATIONS.iter().enumerate().zip(cache.operations).filter(|(_, possible)| *possible);
+        possible.flat_map(|(operation, _)| {
+            [false, true].map(|miss| (cache_event(cache, operation, miss), &[][..]))
+        })
+    });
+    rows(HARDWARE, Kind::Hardware).chain(rows(SOFTWARE, Kind::Software)).chain(caches)
+}
+
+fn from_row(&(name, _, config, help): &Row, kind: Kind) -> Generic {
+    let place = match name {
+        "cpu-clock" | "task-clock" => Place::Clock,
+        "context-switches" | "cpu-migrations" | "cgroup-switches" => Place::Kernel,
+        _ => Place::Anywhere,
+    };
+    let since = if name == "cgroup-switches" { KernelVersion(5, 13) } else { KernelVersion(0, 0) };
+    let number = if kind == Kind::Hardware { TYPE_HARDWARE } else { TYPE_SOFTWARE };
+    let selector = Selector { kind: number, config: [config, 0, 0, 0] };
+    Generic { name: name.into(), kind, selector, since, place, help: help.into() }
+}
+
+/// Reads `cache[-word[-word]]`: an operation and a result in either order. What is left out is loads and references;
+/// what contradicts what stands before it has no effect, as in perf.
+fn find_cache(word: &str) -> Option<Found> {
+    let (cache, mut rest) = CACHES.iter().find_map(|cache| {
+        let mut names = cache.aliases.iter().chain([&cache.name]);
+        names.find_map(|name| behind(word, name)).map(|rest| (cache, rest))
+    })?;
+    let (mut operation, mut miss) = (None, None);
+    for _ in 0..2 {
+        let Some(tail) = rest.strip_prefix('-') else { break };
+        rest = if let Some((found, rest)) = operation_word(tail) {
+            operation.get_or_insert(found);
+            rest
+        } else {
+            let (is_miss, rest) = result_word(tail)?;
+            miss.get_or_insert(is_miss);
+            rest
+        };
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    let wanted = operation.unwrap_or(0);
+    let (number, possible) = OPERATIONS.iter().enumerate().zip(cache.operations).nth(wanted)?;
+    Some(if possible {
+        Found::Event(cache_event(cache, number, miss == Some(true)))
+    } else {
+        Found::Impossible(format!("{} is never {}", cache.what, number.1.participle))
+    })
+}
+
+/// What stands behind `name` in `text`, if that is a word of its own.
+fn behind<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.strip_prefix(name).filter(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+fn operation_word(text: &str) -> Option<(usize, &str)> {
+    OPERATIONS.iter().enumerate().find_map(|(number, operation)| {
+        let mut names = operation.others.iter().chain([&operation.plural, &operation.singular]);
+        names.find_map(|name| behind(text, name)).map(|rest| (number, rest))
+    })
+}
+
+fn result_word(text: &str) -> Option<(bool, &str)> {
+    [(false, REFERENCES), (true, MISSES)]
+        .into_iter()
+        .find_map(|(miss, names)| names.iter().find_map(|name| behind(text, name)).map(|rest| (miss, rest)))
+}
+
+fn cache_event(cache: &Cache, (number, operation): (usize, &Operation), miss: bool) -> Generic {
+    let (noun, what) = (operation.noun, cache.what);
+    let (name, help) = if miss {
+        (format!("{}-{}-misses", cache.name, operation.singular), format!("{noun} {what} that missed it"))
+    } else {
+        (format!("{}-{}", cache.name, operation.plural), format!("{noun} {what}"))
+    };
+    let config = cache.id | (number as u64) << 8 | u64::from(miss) << 16;
+    Generic {
+        name: name.into(),
+        kind: Kind::Cache,
+        selector: Selector { kind: TYPE_HW_CACHE, config: [config, 0, 0, 0] },
+        since: KernelVersion(0, 0),
+        place: Place::Anywhere,
+        help: help.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoding(word: &str) -> Option<(u32, u64)> {
+        match find(word) {
+            Some(Found::Event(event)) => Some((event.selector.kind, event.selector.config[0])),
+            _ => None,
+        }
+    }
+
+    /// What `perf stat -vv -e NAME` of perf 6.1 puts into `perf_event_attr`.
+    #[test]
+    fn names_have_the_encodings_that_perf_gives_them() {
+        for (word, kind, config) in [
+            ("cycles", 0, 0),
+            ("cpu-cycles", 0, 0),
+            ("branches", 0, 4),
+            ("idle-cycles-backend", 0, 8),
+            ("cs", 1, 3),
+            ("cgroup-switches", 1, 0xb),
+            ("L1-dcache", 3, 0),
+            ("L1-dcache-misses", 3, 0x10000),
+            ("L1-dcache-load-misses", 3, 0x10000),
+            ("l1d-loads", 3, 0),
+            ("L1-icache-prefetch-misses", 3, 0x10201),
+            ("LLC-speculative-read-miss", 3, 0x10202),
+            ("LLC-miss-loads", 3, 0x10002),
+            ("LLC-loads-stores", 3, 2),
+            ("L2-stores", 3, 0x102),
+            ("d-tlb-write-miss", 3, 0x10103),
+            ("iTLB-load-misses", 3, 0x10004),
+            ("branch-load-misses", 3, 0x10005),
+            ("bpc-read", 3, 5),
+            ("node-prefetch-misses", 3, 0x10206),
+        ] {
+            assert_eq!(encoding(word), Some((kind, config)), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_a_cache_never_does_is_impossible_and_not_unknown() {
+        let impossible = |reason: &str| Some(Found::Impossible(reason.to_owned()));
+        assert_eq!(find("iTLB-stores"), impossible("the instruction TLB is never written"));
+        assert_eq!(
+            find("branch-prefetch-misses"),
+            impossible("the branch predictor is never prefetched into")
+        );
+        assert_eq!(
+            find("L1-icache-store-misses"),
+            impossible("the first-level instruction cache is never written")
+        );
+    }
+
+    #[test]
+    fn other_words_are_unknown_whatever_they_begin_with() {
+        for word in
+            ["", "Cycles", "l1-dcache-loads", "L1-d-loads", "branches-loads", "LLC-", "LLC-loads-", "nodes"]
+        {
+            assert_eq!(find(word), None, "{word}");
+        }
+        assert_eq!(find("LLC-loads-misses-refs"), None);
+    }
+
+    #[test]
+    fn every_listed_name_and_alias_finds_its_own_event() {
+        for (event, aliases) in all() {
+            for name in aliases.iter().copied().chain([&*event.name]) {
+                assert_eq!(find(name), Some(Found::Event(event.clone())), "{name}");
+            }
+        }
+        assert_eq!(all().count(), 10 + 12 + 2 * (3 + 2 + 3 + 3 + 1 + 1 + 3));
+    }
+}

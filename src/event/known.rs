@@ -1,0 +1,87 @@
+//! PMUs and events that perf users know and that this host may lack: so that `power/energy-pkg/` in a virtual machine
+//! is told apart from a typing error.
+
+use super::pattern;
+
+/// Names of PMUs (as patterns), and who has them.
+const PMUS: &[(&str, &str)] = &[
+    ("cpu", "the core PMU"),
+    ("cpu_core", "the performance cores of hybrid Intel machines"),
+    ("cpu_atom", "the efficient cores of hybrid Intel machines"),
+    ("uncore_*", "Intel's uncore (kernel module intel_uncore)"),
+    ("power", "the energy counters, RAPL (kernel module rapl)"),
+    ("msr", "free-running counters of x86 (kernel module msr)"),
+    ("cstate_*", "Intel's sleep states (kernel module intel_cstate)"),
+    ("intel_pt", "Intel's processor trace"),
+    ("intel_bts", "Intel's branch trace store"),
+    ("ibs_*", "AMD's instruction-based sampling"),
+    ("amd_*", "AMD's uncore (kernel module amd_uncore)"),
+    ("i915", "Intel's graphics (kernel module i915)"),
+    ("xe", "Intel's graphics (kernel module xe)"),
+    ("armv7_*", "the cores of 32-bit Arm machines"),
+    ("armv8_*", "the cores of 64-bit Arm machines"),
+    ("apple_*", "the cores of Apple's machines"),
+    ("arm_spe*", "Arm's statistical profiling extension (kernel module arm_spe_pmu)"),
+    ("arm_cmn*", "Arm's mesh interconnect (kernel module arm_cmn)"),
+    ("arm_dsu*", "Arm's shared cache unit (kernel module arm_dsu_pmu)"),
+    ("smmuv3_pmcg*", "Arm's I/O memory management unit (kernel module arm_smmuv3_pmu)"),
+    ("cs_etm", "Arm's embedded trace"),
+    ("hisi_*", "HiSilicon's uncore"),
+    ("hv_24x7", "the hypervisor of POWER machines"),
+    ("hv_gpci", "the hypervisor of POWER machines"),
+    ("kprobe", "probes in the kernel (CONFIG_KPROBE_EVENTS)"),
+    ("uprobe", "probes in programs (CONFIG_UPROBE_EVENTS)"),
+];
+
+/// Units of Intel's uncore that people name without `uncore_`.
+const UNCORE_UNITS: &[&str] =
+    &["imc", "cha", "cbox", "arb", "iio", "irp", "upi", "qpi", "m2m", "m3upi", "pcu", "ubox"];
+
+/// Names of events (as patterns) that are written without their PMU, and that PMU.
+const EVENTS: &[(&str, &str)] = &[
+    ("energy-*", "power"),
+    ("mem-loads*", "cpu"),
+    ("mem-stores", "cpu"),
+    ("topdown-*", "cpu"),
+    ("slots", "cpu"),
+    ("cycles-t", "cpu"),
+    ("cycles-ct", "cpu"),
+    ("tx-*", "cpu"),
+    ("el-*", "cpu"),
+    ("tsc", "msr"),
+    ("aperf", "msr"),
+    ("mperf", "msr"),
+    ("pperf", "msr"),
+    ("irperf", "msr"),
+    ("smi", "msr"),
+    ("cpu_thermal_margin", "msr"),
+    ("c[0-9]*-residency", "cstate_core"),
+    ("cpu_cycles", "armv8_pmuv3"),
+    ("inst_retired", "armv8_pmuv3"),
+];
+
+/// What a PMU is that is well known under this name.
+pub(super) fn pmu(word: &str) -> Option<&'static str> {
+    let word = if UNCORE_UNITS.contains(&word) { "uncore_imc" } else { word };
+    PMUS.iter().find(|(name, _)| pattern::matches(name, word)).map(|(_, what)| *what)
+}
+
+/// The PMU of an event that is well known under this name.
+pub(super) fn pmu_of(event: &str) -> Option<&'static str> {
+    EVENTS.iter().find(|(name, _)| pattern::matches(name, event)).map(|(_, pmu)| *pmu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_event_belongs_to_a_known_pmu() {
+        for (event, of) in EVENTS {
+            assert!(pmu(of).is_some(), "{event}");
+        }
+        assert_eq!(pmu_of("energy-pkg"), Some("power"));
+        assert_eq!(pmu("imc"), pmu("uncore_imc_0"));
+        assert_eq!((pmu("cpux"), pmu_of("cylces")), (None, None));
+    }
+}

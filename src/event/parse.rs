@@ -1,0 +1,702 @@
+//! perf's event language: text to [`syntax`](super::syntax). It knows no host; only the names that are the same
+//! everywhere settle whether `a:b` is a tracepoint or an event with modifiers.
+//!
+//! ```text
+//! list   = item {"," item}
+//! item   = event | [name] "{" event {"," event} "}" [":" modifiers]
+//! event  = symbol | "r" HEX | NUMBER ":" NUMBER | system ":" event | "mem:" NUMBER ["/" NUMBER] [":" rwx]
+//!        | pmu "/" [term {"," term}] "/"               each with [":" modifiers]; after a slash the colon may be left out
+//! term   = name ["=" (NUMBER | text | "'" text "'")]
+//! ```
+//!
+//! Grammar: `tools/perf/util/parse-events.{l,y}` of the kernel, `Documentation/perf-list.txt`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::generic;
+use super::syntax::{Event, Group, Name, Term, TermValue};
+
+/// The longest text, in bytes.
+const TEXT_LIMIT: usize = 16 << 10;
+/// The most events in one text.
+const EVENT_LIMIT: usize = 512;
+/// The most terms of one event; the kernel's richest PMU formats have about 30 fields.
+const TERM_LIMIT: usize = 64;
+/// How much of the text stands before and behind the place of an error, in characters.
+const SHOWN: usize = 48;
+
+/// The letters that perf knows behind an event, the refused ones included.
+const MODIFIERS: &str = "ukhIGHpPSDWebRX";
+
+/// A text that is not a list of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError {
+    /// The text as given, cut off at 16 KiB.
+    pub text: Arc<str>,
+    /// Where the error stands, in bytes from the start of the text.
+    pub at: usize,
+    /// What is wrong there.
+    pub message: Arc<str>,
+    /// What to write instead.
+    pub remedy: Arc<str>,
+}
+
+impl fmt::Display for ParseError {
+    /// One line; with `{:#}` a picture of three lines and a caret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, at, message, remedy } = self;
+        let (before, behind) = text.split_at(boundary(text, *at));
+        if !f.alternate() {
+            let near: String = behind.chars().take(SHOWN).collect();
+            let near = if near.is_empty() { "at the end".to_owned() } else { format!("at {near:?}") };
+            return write!(f, "{message}, {near}: {remedy}");
+        }
+        let skipped = before.chars().count().saturating_sub(SHOWN);
+        let before: String = before.chars().skip(skipped).map(visible).collect();
+        let behind: String = behind.chars().take(SHOWN).map(visible).collect();
+        let indent = before.chars().count();
+        write!(f, "{message}\n  {before}{behind}\n  {:indent$}^ {remedy}", "")
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// The last place at or before `at` where a character begins.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// A character as it can stand in one line of a terminal.
+fn visible(c: char) -> char {
+    if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }
+}
+
+/// Reads a list of events as perf's `-e` takes it. An event that stands alone is a group of one.
+///
+/// At most 16 KiB of text and 512 events.
+///
+/// # Errors
+/// The first place that is not in the language, or that asks for something that counting has no use for.
+pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
+    let mut parser = Parser { text, at: 0, events: 0 };
+    parser.list().map_err(|fault| fault.of(text))
+}
+
+/// Reads the terms that a file of a PMU's `events/` holds: what stands between the slashes of a PMU event.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn parse_terms(text: &str) -> Result<Vec<Term>, ParseError> {
+    let mut parser = Parser { text, at: 0, events: 0 };
+    parser.term_list("").map(|(terms, _)| terms).map_err(|fault| fault.of(text))
+}
+
+/// A [`ParseError`] before it knows its text.
+struct Fault {
+    at: usize,
+    message: String,
+    remedy: String,
+}
+
+impl Fault {
+    fn of(self, text: &str) -> ParseError {
+        ParseError {
+            text: text[..boundary(text, TEXT_LIMIT)].into(),
+            at: self.at.min(TEXT_LIMIT),
+            message: self.message.into(),
+            remedy: self.remedy.into(),
+        }
+    }
+}
+
+type Parsed<T> = Result<T, Fault>;
+
+fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) -> Parsed<T> {
+    Err(Fault { at, message: message.into(), remedy: remedy.into() })
+}
+
+/// A cursor over the text.
+struct Parser<'t> {
+    text: &'t str,
+    /// Always where a character begins, so that slicing there cannot fail: it moves by whole characters only.
+    at: usize,
+    events: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn take(&mut self, c: char) -> bool {
+        let found = self.rest().starts_with(c);
+        if found {
+            self.at += c.len_utf8();
+        }
+        found
+    }
+
+    fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|c| !wanted(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn skip_space(&mut self) {
+        self.take_while(char::is_whitespace);
+    }
+
+    fn list(&mut self) -> Parsed<Vec<Group>> {
+        if self.text.len() > TEXT_LIMIT {
+            return fault(TEXT_LIMIT, "the text is longer than 16 KiB", "split it over several entries");
+        }
+        let mut groups = Vec::new();
+        loop {
+            groups.push(self.item()?);
+            self.skip_space();
+            if self.rest().is_empty() {
+                return Ok(groups);
+            }
+            if !self.take(',') {
+                return fault(self.at, "the event ends here", "put a comma between two events");
+            }
+        }
+    }
+
+    fn item(&mut self) -> Parsed<Group> {
+        self.skip_space();
+        let start = self.at;
+        self.take_while(is_word);
+        self.skip_space();
+        if self.take('{') {
+            return self.group();
+        }
+        self.at = start;
+        Ok(Group { events: vec![self.event()?] })
+    }
+
+    /// The inside of a group and its modifiers; the opening brace is behind the cursor.
+    fn group(&mut self) -> Parsed<Group> {
+        let mut events = Vec::new();
+        loop {
+            self.skip_space();
+            if self.peek() == Some('{') {
+                return fault(self.at, "a group inside a group", "close the first group before it");
+            }
+            let at = self.at;
+            let event = self.event()?;
+            if !events.is_empty() && event.modifiers.contains(['D', 'e']) {
+                let message = "only the first event of a group can be pinned (D) or exclusive (e)";
+                return fault(at, message, "write the letter behind the closing brace");
+            }
+            events.push(event);
+            self.skip_space();
+            if self.take('}') {
+                break;
+            }
+            if !self.take(',') {
+                return fault(self.at, "the group is not closed", "expected ',' or '}'");
+            }
+        }
+        let at = self.at;
+        if self.take(':') {
+            let modifiers = self.modifiers()?;
+            for (i, event) in events.iter_mut().enumerate() {
+                match add_modifiers(&event.modifiers, modifiers, i == 0) {
+                    Some(both) => event.modifiers = both.into(),
+                    None => return fault(at, TOO_PRECISE.0, TOO_PRECISE.1),
+                }
+            }
+        }
+        Ok(Group { events })
+    }
+
+    fn event(&mut self) -> Parsed<Event> {
+        self.skip_space();
+        self.events += 1;
+        if self.events > EVENT_LIMIT {
+            return fault(
+                self.at,
+                format!("more than {EVENT_LIMIT} events"),
+                "split them over several entries",
+            );
+        }
+        let at = self.at;
+        if self.rest().starts_with("mem:") {
+            self.at += "mem:".len();
+            return self.breakpoint();
+        }
+        let word = self.take_while(is_word);
+        if word.is_empty() {
+            return match self.peek() {
+                Some(c) => fault(at, format!("no event begins with {c:?}"), EXPECTED_EVENT),
+                None => fault(at, "an event is missing", EXPECTED_EVENT),
+            };
+        }
+        if let Some(kind) = number(word) {
+            return self.numeric(at, kind);
+        }
+        if let Some(hex) = word.strip_prefix('r').filter(|hex| is_hex(hex)) {
+            let Ok(config) = u64::from_str_radix(hex, 16) else {
+                return fault(
+                    at,
+                    "a raw event has at most 16 digits",
+                    "write rNNN with the event's encoding",
+                );
+            };
+            return self.with_terms(Name::Raw(config));
+        }
+        match self.peek() {
+            Some('/') if generic::find(word).is_none() => self.pmu(word),
+            Some(':') if !self.modifiers_follow(word) => self.tracepoint(word),
+            _ => self.with_terms(Name::Symbol(word.into())),
+        }
+    }
+
+    /// Whether the colon under the cursor begins modifiers. As in perf's lexer, a word of nothing but modifier
+    /// letters is never the name of a tracepoint, and a generic name never that of a system.
+    fn modifiers_follow(&self, word: &str) -> bool {
+        let letters = self.rest().trim_start_matches(':');
+        let letters = &letters[..letters.find(|c| !is_word(c)).unwrap_or(letters.len())];
+        letters.chars().all(|c| MODIFIERS.contains(c)) || generic::find(word).is_some()
+    }
+
+    /// What follows `mem:`.
+    fn breakpoint(&mut self) -> Parsed<Event> {
+        let address = self.number("the address of the breakpoint")?;
+        let has_length =
+            self.rest().strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let length =
+            if has_length && self.take('/') { Some(self.number("the length in bytes")?) } else { None };
+        let mut access = "rw";
+        let ahead = self.rest().strip_prefix(':').unwrap_or_default();
+        let letters = &ahead[..ahead.find(|c| !is_word(c)).unwrap_or(ahead.len())];
+        if !letters.is_empty() && letters.chars().all(|c| "rwx".contains(c)) {
+            if letters.chars().any(|c| letters.matches(c).count() > 1) {
+                return fault(
+                    self.at + 1,
+                    "a kind of access is given twice",
+                    "write r, w, x or a sum of them",
+                );
+            }
+            access = letters;
+            self.at += 1 + letters.len();
+        }
+        self.with_terms(Name::Breakpoint { address, length, access: access.into() })
+    }
+
+    /// `:CONFIG` behind a type.
+    fn numeric(&mut self, at: usize, kind: Option<u64>) -> Parsed<Event> {
+        let Some(kind) = kind.and_then(|kind| u32::try_from(kind).ok()) else {
+            return fault(at, "the type does not fit 32 bits", "write TYPE:CONFIG, such as 4:0x3c");
+        };
+        if !self.take(':') {
+            return fault(
+                self.at,
+                "a number alone is no event",
+                "write TYPE:CONFIG (4:0x3c) or rNNN (r003c)",
+            );
+        }
+        let config = self.number("the config of the event")?;
+        self.with_terms(Name::Numeric { kind, config })
+    }
+
+    /// `:event` behind a system.
+    fn tracepoint(&mut self, system: &str) -> Parsed<Event> {
+        self.take(':');
+        let event = self.take_while(is_word);
+        if event.is_empty() {
+            let remedy = "write modifiers (cycles:u) or the name of a tracepoint (sched:sched_switch)";
+            return fault(self.at, format!("nothing useful follows {system:?} and its colon"), remedy);
+        }
+        self.with_terms(Name::Tracepoint { system: system.into(), event: event.into() })
+    }
+
+    /// `/terms/` behind a PMU.
+    fn pmu(&mut self, pmu: &str) -> Parsed<Event> {
+        let (terms, alias) = self.terms()?;
+        self.event_end(Name::Pmu { pmu: pmu.into(), terms }, alias)
+    }
+
+    /// The end of an event that is no PMU's: between slashes it may have only a name.
+    fn with_terms(&mut self, name: Name) -> Parsed<Event> {
+        let at = self.at;
+        if self.peek() != Some('/') {
+            return self.event_end(name, None);
+        }
+        let (terms, alias) = self.terms()?;
+        match terms.first() {
+            Some(term) => fault(
+                at,
+                format!("the term {:?} has no meaning here", &*term.name),
+                "only name= may stand between the slashes of an event that is not written pmu/terms/",
+            ),
+            None => self.event_end(name, alias),
+        }
+    }
+
+    /// Modifiers, with or without their colon.
+    fn event_end(&mut self, name: Name, alias: Option<Arc<str>>) -> Parsed<Event> {
+        let behind_slash = self.text[..self.at].ends_with('/');
+        let letters = self.peek().is_some_and(is_word);
+        let modifiers = if self.take(':') || (behind_slash && letters) { self.modifiers()? } else { "" };
+        Ok(Event { name, modifiers: modifiers.into(), alias })
+    }
+
+    fn modifiers(&mut self) -> Parsed<&'t str> {
+        let start = self.at;
+        let letters = self.take_while(is_word);
+        if letters.is_empty() {
+            return fault(start, "modifiers are missing behind the colon", EXPECTED_MODIFIER);
+        }
+        for (i, c) in letters.char_indices() {
+            let at = start + i;
+            if let Some(why) = refused(c) {
+                return fault(at, format!("the modifier {c:?} is not supported: {why}"), "leave it out");
+            }
+            if !MODIFIERS.contains(c) {
+                return fault(at, format!("{c:?} is not a modifier"), EXPECTED_MODIFIER);
+            }
+            if c != 'p' && letters[..i].contains(c) {
+                return fault(at, format!("the modifier {c:?} is given twice"), "write it once");
+            }
+        }
+        if letters.matches('p').count() > 3 {
+            return fault(start, TOO_PRECISE.0, TOO_PRECISE.1);
+        }
+        Ok(letters)
+    }
+
+    /// Terms between slashes, with `name=` taken out of them. The first slash is under the cursor.
+    fn terms(&mut self) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
+        let open = self.at;
+        self.take('/');
+        let terms = self.term_list("/")?;
+        if !self.take('/') {
+            return fault(open, "the slash is not closed", "write pmu/terms/ with a slash at the end");
+        }
+        Ok(terms)
+    }
+
+    /// Terms up to `end` or the end of the text, and the value of `name=` among them.
+    fn term_list(&mut self, end: &str) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
+        let (mut terms, mut alias) = (Vec::new(), None);
+        self.skip_space();
+        while !self.rest().is_empty() && (end.is_empty() || !self.rest().starts_with(end)) {
+            if terms.len() == TERM_LIMIT {
+                return fault(self.at, format!("more than {TERM_LIMIT} terms"), "leave some out");
+            }
+            let at = self.at;
+            let term = self.term()?;
+            match (&*term.name, term.value) {
+                ("name", Some(TermValue::Text(name))) => alias = Some(name),
+                ("name", _) => return fault(at, "name= needs a name", "write name=words_of_your_own"),
+                (_, value) => terms.push(Term { name: term.name, value }),
+            }
+            self.skip_space();
+            let closed = self.rest().is_empty() || (!end.is_empty() && self.rest().starts_with(end));
+            if !closed && !self.take(',') {
+                return fault(self.at, "the term ends here", "expected ',' or '/'");
+            }
+            self.skip_space();
+        }
+        Ok((terms, alias))
+    }
+
+    fn term(&mut self) -> Parsed<Term> {
+        let at = self.at;
+        let name = self.take_while(is_term);
+        if name.is_empty() {
+            return fault(at, "a term is missing", "write name=value, or the name of an event of the PMU");
+        }
+        if !self.take('=') {
+            return Ok(Term { name: name.into(), value: None });
+        }
+        let at = self.at;
+        if let Some(quote @ ('\'' | '"')) = self.peek() {
+            self.take(quote);
+            let text = self.take_while(|c| c != quote);
+            if !self.take(quote) {
+                return fault(at, "the quote is not closed", format!("expected {quote}"));
+            }
+            if text.is_empty() {
+                return fault(
+                    at,
+                    format!("{name:?} has an empty value"),
+                    "write something between the quotes",
+                );
+            }
+            return Ok(Term { name: name.into(), value: Some(TermValue::Text(text.into())) });
+        }
+        let value = self.take_while(is_term);
+        let value = match number(value) {
+            _ if value.is_empty() => {
+                return fault(at, format!("{name:?} has no value"), format!("write a number behind {name}="));
+            }
+            Some(Some(number)) => TermValue::Number(number),
+            Some(None) => return fault(at, TOO_LARGE.0, TOO_LARGE.1),
+            None => TermValue::Text(value.into()),
+        };
+        Ok(Term { name: name.into(), value: Some(value) })
+    }
+
+    fn number(&mut self, what: &str) -> Parsed<u64> {
+        let at = self.at;
+        match number(self.take_while(|c| c.is_ascii_alphanumeric())) {
+            Some(Some(number)) => Ok(number),
+            Some(None) => fault(at, TOO_LARGE.0, TOO_LARGE.1),
+            None => fault(at, format!("{what} is not a number"), "write it in decimal or with 0x"),
+        }
+    }
+}
+
+const EXPECTED_EVENT: &str =
+    "expected a name (cycles), pmu/terms/, system:tracepoint, rNNN, mem:ADDRESS or a group in braces";
+const EXPECTED_MODIFIER: &str = "expected letters of: u user, k kernel, h hypervisor, I not idle, G guest, \
+     H host, p precise, P most precise, S leader sampling, D pinned, W weak group, e exclusive";
+const TOO_PRECISE: (&str, &str) = ("p is given more than three times", "write p, pp or ppp");
+const TOO_LARGE: (&str, &str) = ("the number does not fit 64 bits", "write at most 0xffffffffffffffff");
+
+/// Why a modifier that perf knows is not taken.
+fn refused(letter: char) -> Option<&'static str> {
+    match letter {
+        'b' => Some("BPF counters need a BPF program, and this program loads none"),
+        'R' => Some("events are already grouped exactly as they are written"),
+        'X' => Some("events are already grouped exactly as they are written"),
+        _ => None,
+    }
+}
+
+/// A group's letters added to a member's as perf adds them: the sets are united, the `p` are summed, and `D` and `e`
+/// go to the leader alone. `None` if that makes more than three `p`.
+fn add_modifiers(own: &str, group: &str, leader: bool) -> Option<String> {
+    let mut both = own.to_owned();
+    for c in group.chars() {
+        if c == 'p' || (!both.contains(c) && (leader || !matches!(c, 'D' | 'e'))) {
+            both.push(c);
+        }
+    }
+    (both.matches('p').count() <= 3).then_some(both)
+}
+
+/// What names of events, PMUs, systems and tracepoints are made of, patterns included.
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-.*?[]!".contains(c)
+}
+
+/// What terms and their values are made of.
+fn is_term(c: char) -> bool {
+    is_word(c) || matches!(c, ':' | '@' | '+')
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// A number in decimal or with `0x`: `None` for another word, `Some(None)` for one that does not fit 64 bits.
+fn number(word: &str) -> Option<Option<u64>> {
+    match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(hex) => is_hex(hex).then(|| u64::from_str_radix(hex, 16).ok()),
+        None => {
+            let decimal = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+            decimal.then(|| word.parse().ok())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any event, as a regular expression.
+    const EVENT: &str = "(cycles|LLC-loads|mem:0x[0-9]{1,8}(/8)?(:[rwx])?|r1[0-9a-f]{1,14}|[0-9]{1,4}:0x[0-9a-f]{1,8}\
+        |[f-q]{2,4}:[f-q_*]{2,6}x|[a-z_*]{2,9}/([a-m]{1,4}(=0x[0-9a-f]{1,16}|='[a-z0-9? ]{1,5}')?(,[o-z]{2,3}=7)?)?/)";
+
+    fn one(text: &str) -> Event {
+        let mut groups = parse(text).unwrap();
+        assert_eq!((groups.len(), groups[0].events.len()), (1, 1), "{text}");
+        groups.remove(0).events.remove(0)
+    }
+
+    fn symbol(text: &str) -> Name {
+        Name::Symbol(text.into())
+    }
+
+    fn message(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_list_is_groups_and_events_that_stand_alone() {
+        let groups = parse("cycles, io{cache-references,cache-misses}:u ,r1a8").unwrap();
+        let sizes: Vec<_> = groups.iter().map(|group| group.events.len()).collect();
+        assert_eq!(sizes, [1, 2, 1]);
+        assert_eq!(groups[1].events[1].name, symbol("cache-misses"));
+        assert_eq!(&*groups[1].events[1].modifiers, "u");
+        assert_eq!(groups[2].events[0].name, Name::Raw(0x1a8));
+    }
+
+    #[test]
+    fn a_groups_letters_are_added_to_its_members_own() {
+        let groups = parse("{cycles:u,instructions:kp,faults}:ukpD").unwrap();
+        let letters: Vec<_> = groups[0].events.iter().map(|event| &*event.modifiers).collect();
+        assert_eq!(letters, ["ukpD", "kpup", "ukp"]);
+        assert!(message("{cycles:ppp}:p").starts_with("p is given more than three times"));
+    }
+
+    #[test]
+    fn letters_that_only_a_leader_can_have_are_refused_on_others() {
+        assert!(message("{cycles,instructions:D}").contains("only the first event of a group"));
+        assert_eq!(&*one("{cycles:De}").modifiers, "De");
+    }
+
+    #[test]
+    fn a_word_behind_a_colon_is_a_tracepoint_unless_it_is_all_modifiers() {
+        assert_eq!(one("cycles:ukp"), Event { name: symbol("cycles"), modifiers: "ukp".into(), alias: None });
+        let tracepoint =
+            |system: &str, event: &str| Name::Tracepoint { system: system.into(), event: event.into() };
+        assert_eq!(one("sched:sched_switch").name, tracepoint("sched", "sched_switch"));
+        assert_eq!(one("kvm-s390:*").name, tracepoint("kvm-s390", "*"));
+        assert_eq!(one("*:*").name, tracepoint("*", "*"));
+        let event = one("syscalls:sys_enter_*:u");
+        assert_eq!((event.name, &*event.modifiers), (tracepoint("syscalls", "sys_enter_*"), "u"));
+    }
+
+    #[test]
+    fn a_pmu_event_has_terms_a_name_and_modifiers() {
+        let event = one("cpu/event=0x3c,umask=1,inv,call=ab:c,name='my cycles'/kp");
+        assert_eq!((event.alias.as_deref(), &*event.modifiers), (Some("my cycles"), "kp"));
+        let Name::Pmu { pmu, terms } = event.name else { panic!("{:?}", event.name) };
+        let term = |name: &str, value| Term { name: name.into(), value };
+        let expected = [
+            term("event", Some(TermValue::Number(0x3c))),
+            term("umask", Some(TermValue::Number(1))),
+            term("inv", None),
+            term("call", Some(TermValue::Text("ab:c".into()))),
+        ];
+        assert_eq!((&*pmu, &terms[..]), ("cpu", &expected[..]));
+        assert_eq!(&*one("uncore_imc_*/cas_count_read/").modifiers, "");
+        assert_eq!(&*one("cpu/r1a/:u").modifiers, "u");
+    }
+
+    #[test]
+    fn an_event_of_no_pmu_may_have_a_name_and_no_other_terms_between_slashes() {
+        let event = one("L1-dcache-loads/name=l1/u");
+        assert_eq!((event.alias.as_deref(), event.name), (Some("l1"), symbol("L1-dcache-loads")));
+        assert_eq!(one("r1a/name=mine/").alias.as_deref(), Some("mine"));
+        assert!(message("r1a/period=7/").starts_with("the term \"period\" has no meaning here"));
+    }
+
+    #[test]
+    fn breakpoints_have_an_address_a_length_and_an_access() {
+        let breakpoint =
+            |address, length, access: &str| Name::Breakpoint { address, length, access: access.into() };
+        for (text, name, letters) in [
+            ("mem:0", breakpoint(0, None, "rw"), ""),
+            ("mem:0:u", breakpoint(0, None, "rw"), "u"),
+            ("mem:0x10/8:w", breakpoint(16, Some(8), "w"), ""),
+            ("mem:0x10:x:kp", breakpoint(16, None, "x"), "kp"),
+        ] {
+            assert_eq!(one(text), Event { name, modifiers: letters.into(), alias: None }, "{text}");
+        }
+        assert!(message("mem:0:ww").starts_with("a kind of access is given twice"));
+        assert!(message("mem:main").starts_with("the address of the breakpoint is not a number"));
+    }
+
+    #[test]
+    fn numbers_name_a_type_and_a_config() {
+        assert_eq!(one("1:0x1f").name, Name::Numeric { kind: 1, config: 31 });
+        assert!(message("4294967296:1").starts_with("the type does not fit 32 bits"));
+        assert!(message("7").starts_with("a number alone is no event"));
+        assert!(message("r11112222333344445").starts_with("a raw event has at most 16 digits"));
+        assert!(message("cpu/config=0x10000000000000000/").starts_with("the number does not fit 64 bits"));
+    }
+
+    #[test]
+    fn letters_that_need_what_we_have_not_are_refused_with_the_reason() {
+        assert!(message("cycles:b").contains("BPF program"));
+        assert!(message("{cycles,instructions}:R").contains("already grouped"));
+        assert!(message("cycles:ux").starts_with("'x' is not a modifier"));
+        assert!(message("cycles:uu").starts_with("the modifier 'u' is given twice"));
+    }
+
+    #[test]
+    fn an_error_shows_its_place_and_what_to_do() {
+        let error = parse("cycles,{instructions,faults").unwrap_err();
+        assert_eq!(error.at, 27);
+        assert_eq!(error.to_string(), "the group is not closed, at the end: expected ',' or '}'");
+        let picture = format!("{error:#}");
+        let lines: Vec<_> = picture.lines().collect();
+        assert_eq!(lines[1], "  cycles,{instructions,faults");
+        assert_eq!(lines[2].find('^'), Some(2 + 27));
+    }
+
+    #[test]
+    fn what_is_not_closed_or_empty_is_refused() {
+        for text in [
+            "",
+            ",",
+            "cycles,",
+            "{",
+            "{}",
+            "{cycles",
+            "cpu/",
+            "cpu/a",
+            "cpu/a,,b/",
+            "cpu/name=/",
+            "a:",
+            "a:b:",
+            "{a,{b}}",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Written and read again, an event is the same; and what is printed can be read.
+        #[test]
+        fn what_is_printed_reads_back_as_the_same(text in "[a-z0-9:/,={}*' .x-]{0,40}") {
+            if let Ok(groups) = parse(&text) {
+                let printed: Vec<String> = groups.iter().map(ToString::to_string).collect();
+                prop_assert_eq!(parse(&printed.join(",")), Ok(groups));
+            }
+        }
+
+        #[test]
+        fn events_of_every_shape_read_back_as_the_same(text in EVENT, group in "[ukhIGHPSDWe]?", name in "[a-z_ ':]{1,9}") {
+            let groups = parse(&text).unwrap();
+            prop_assert_eq!(parse(&groups[0].to_string()), Ok(groups.clone()));
+            let mut named = groups;
+            named[0].events[0].alias = Some(name.into());
+            prop_assert_eq!(parse(&named[0].to_string()), Ok(named));
+            let grouped = format!("{{{text},faults}}{}{group}", if group.is_empty() { "" } else { ":" });
+            if let Ok(groups) = parse(&grouped) {
+                prop_assert_eq!(parse(&groups[0].to_string()), Ok(groups));
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,200}") {
+            if let Err(error) = parse(&text) {
+                let shown = format!("{error}{error:#}");
+                prop_assert!(!shown.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        assert!(message(&"a,".repeat(600)).starts_with("more than 512 events"));
+        assert!(message(&format!("p/{}/", "a,".repeat(65))).starts_with("more than 64 terms"));
+        let error = parse(&"é".repeat(20_000)).unwrap_err();
+        assert_eq!(&*error.message, "the text is longer than 16 KiB");
+        assert!(format!("{error:#}").len() < 1000);
+    }
+}

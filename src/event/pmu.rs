@@ -1,0 +1,394 @@
+//! PMUs as sysfs describes them: the fields of their `config`, the events they name, and where they count.
+//!
+//! Format: `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events}` of the kernel.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Scale;
+use super::parse::parse_terms;
+use super::syntax::{Term, TermValue};
+use crate::error::FileError;
+use crate::host::{self, CpuSet};
+
+/// The most PMUs that are read; large servers have some three hundred.
+const PMU_LIMIT: usize = 2048;
+/// The most files in one PMU's `format` or `events`; POWER's `hv_24x7` names some thousands of events.
+const ENTRY_LIMIT: usize = 16_384;
+/// What one attribute of sysfs holds at most: a page. (Some kernels have pages of 64 KiB.)
+const ATTRIBUTE_LIMIT: u64 = 64 << 10;
+
+/// One PMU of this host.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pmu {
+    /// The name of its directory.
+    pub name: Arc<str>,
+    /// Its number for `perf_event_attr.type`.
+    pub kind: u32,
+    /// Whether it counts what a core does (and so takes generic names), rather than what is beside the cores.
+    pub core: bool,
+    /// Where its events can be opened: `cpus` of a core PMU, `cpumask` of another; `None` = on every CPU.
+    pub cpus: Option<CpuSet>,
+    /// The fields of `config`, `config1`, …
+    pub format: BTreeMap<Arc<str>, Field>,
+    /// The events it names.
+    pub events: BTreeMap<Arc<str>, Named>,
+}
+
+/// Bits of the configuration words that belong together, lowest bit of the value first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Which of `config`, `config1`, `config2`, `config3`.
+    word: usize,
+    /// First and last bit of each part.
+    ranges: Vec<(u32, u32)>,
+    /// As sysfs writes it: `config:0-7,32-35`.
+    text: Arc<str>,
+}
+
+/// An event that a PMU names.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Named {
+    /// What it stands for; a value of `?` is for the user to give.
+    pub terms: Vec<Term>,
+    /// The unit of its count.
+    pub scale: Option<Scale>,
+}
+
+/// What the terms of an event come to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Encoded {
+    /// `config`, `config1`, `config2`, `config3`.
+    pub config: [u64; 4],
+    /// The unit of the count, if a named event brought one.
+    pub scale: Option<Scale>,
+}
+
+/// A term that the PMU does not understand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BadTerm {
+    /// What is wrong.
+    pub reason: String,
+    /// What to write instead.
+    pub remedy: String,
+    /// The word that nothing is known of, for which a suggestion can be sought.
+    pub unknown: Option<Arc<str>>,
+}
+
+impl BadTerm {
+    fn new(reason: String, remedy: impl Into<String>) -> Self {
+        Self { reason, remedy: remedy.into(), unknown: None }
+    }
+}
+
+/// Reads every PMU below `/sys/bus/event_source/devices`. What cannot be read is left out and told in `problems`.
+pub(super) fn load(sys: &Path, problems: &mut Vec<FileError>) -> Vec<Pmu> {
+    let devices = sys.join("bus/event_source/devices");
+    let names = names(&devices, PMU_LIMIT, problems);
+    names.into_iter().filter_map(|name| Pmu::load(&devices, &name, problems)).collect()
+}
+
+/// The entries of a directory, at most `limit` of them.
+fn names(dir: &Path, limit: usize, problems: &mut Vec<FileError>) -> Vec<String> {
+    match host::list(dir) {
+        Ok(mut names) => {
+            if names.len() > limit {
+                problems
+                    .push(FileError::malformed(dir, format!("more than {limit} entries, the rest left out")));
+                names.truncate(limit);
+            }
+            names
+        }
+        Err(error) => {
+            if !error.is_absent() {
+                problems.push(error);
+            }
+            Vec::new()
+        }
+    }
+}
+
+/// An attribute of sysfs: `None` if it is absent, or broken, which is then told in `problems`.
+fn attribute(path: &Path, problems: &mut Vec<FileError>) -> Option<String> {
+    match host::read_at_most(path, ATTRIBUTE_LIMIT) {
+        Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        Err(error) => {
+            if !error.is_absent() {
+                problems.push(error);
+            }
+            None
+        }
+    }
+}
+
+/// The content of an attribute read by `read`; what breaks its format is told in `problems`.
+fn parsed<T>(
+    path: &Path,
+    problems: &mut Vec<FileError>,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<T> {
+    let text = attribute(path, problems)?;
+    read(&text).map_err(|what| problems.push(FileError::malformed(path, what))).ok()
+}
+
+impl Pmu {
+    /// `None` if it has no `type`, without which nothing of it can be opened.
+    fn load(devices: &Path, name: &str, problems: &mut Vec<FileError>) -> Option<Self> {
+        let dir = devices.join(name);
+        let number = |text: &str| text.parse().map_err(|_| format!("expected a number, found {text:?}"));
+        let kind = parsed(&dir.join("type"), problems, number)?;
+        let mut set = |file: &str| {
+            let read = |text: &str| text.parse::<CpuSet>().map_err(|error| error.to_string());
+            parsed(&dir.join(file), problems, read)
+        };
+        let (cpus, cpumask) = (set("cpus"), set("cpumask"));
+        // As perf decides it: s390 and x86 without hybrid cores have no `cpus`, Arm and hybrid x86 do.
+        let core = matches!(name, "cpu" | "cpum_cf") || cpus.is_some();
+        let cpus = cpus.or(cpumask).filter(|cpus| !cpus.is_empty());
+        let (format, events) = (load_format(&dir, problems), load_events(&dir, problems));
+        Some(Self { name: name.into(), kind, core, cpus, format, events })
+    }
+
+    /// The configuration that `terms` ask for. A term that comes later stands over an earlier one, and all of them
+    /// over the named event, wherever it stands.
+    pub(super) fn encode(&self, terms: &[Term]) -> Result<Encoded, BadTerm> {
+        let mut encoded = Encoded { config: [0; 4], scale: None };
+        let event = |term: &Term| if term.value.is_none() { self.events.get(&term.name) } else { None };
+        for term in terms {
+            let Some(named) = event(term) else { continue };
+            encoded.scale = encoded.scale.or_else(|| named.scale.clone());
+            for inner in &named.terms {
+                if is_open(inner) {
+                    self.check_given(&term.name, inner, terms)?;
+                } else {
+                    self.apply(inner, &mut encoded.config)?;
+                }
+            }
+        }
+        for term in terms.iter().filter(|term| event(term).is_none()) {
+            self.apply(term, &mut encoded.config)?;
+        }
+        Ok(encoded)
+    }
+
+    /// Whether the user gave a number for a parameter that the named event leaves open.
+    fn check_given(&self, event: &str, open: &Term, terms: &[Term]) -> Result<(), BadTerm> {
+        let name = &open.name;
+        if terms.iter().any(|term| term.name == *name && matches!(term.value, Some(TermValue::Number(_)))) {
+            return Ok(());
+        }
+        let reason = format!("event {event} of {} needs a value for {name}", self.name);
+        Err(BadTerm::new(reason, format!("write {}/{event},{name}=NUMBER/", self.name)))
+    }
+
+    fn apply(&self, term: &Term, config: &mut [u64; 4]) -> Result<(), BadTerm> {
+        let (name, pmu) = (&*term.name, &self.name);
+        if let Some(field) = self.format.get(name) {
+            let value = match &term.value {
+                Some(TermValue::Number(number)) => *number,
+                None => 1,
+                Some(TermValue::Text(text)) => {
+                    let reason = format!("{name} of {pmu} takes a number, found {text:?}");
+                    return Err(BadTerm::new(reason, format!("write {name}=NUMBER")));
+                }
+            };
+            return field.set(value, config).map_err(|width| {
+                let reason = format!(
+                    "{name}={value:#x} does not fit: {name} of {pmu} has {width} bits ({})",
+                    field.text
+                );
+                BadTerm::new(reason, format!("give at most {:#x}", low_bits(width)))
+            });
+        }
+        if let (Some(word), Some(TermValue::Number(value))) = (word_index(name), &term.value) {
+            config[word] = *value;
+            return Ok(());
+        }
+        if let (Some(raw), None) = (raw(name), &term.value) {
+            config[0] = raw;
+            return Ok(());
+        }
+        if SAMPLING_TERMS.contains(&name) {
+            let reason = format!("{name} says how to sample, and an event that is counted is not sampled");
+            return Err(BadTerm::new(reason, "leave it out"));
+        }
+        let what = if term.value.is_none() { "no event and no field" } else { "no field" };
+        let unknown = Some(Arc::clone(&term.name));
+        Err(BadTerm {
+            reason: format!("{pmu} has {what} named {name:?}"),
+            remedy: self.vocabulary(),
+            unknown,
+        })
+    }
+
+    /// What may stand between the slashes, shortened.
+    fn vocabulary(&self) -> String {
+        let some = |names: Vec<&str>| match names.len() {
+            0 => "none".to_owned(),
+            1..=12 => names.join(", "),
+            more => format!("{}, … ({more} in all)", names[..12].join(", ")),
+        };
+        let fields: Vec<&str> = self.format.keys().map(|name| &**name).collect();
+        let events: Vec<&str> = self.events.keys().map(|name| &**name).collect();
+        format!("its fields are: {}; its events are: {}", some(fields), some(events))
+    }
+}
+
+/// Terms of perf that are about samples or about perf itself.
+const SAMPLING_TERMS: &[&str] = &[
+    "period",
+    "freq",
+    "time",
+    "call-graph",
+    "stack-size",
+    "max-stack",
+    "nr",
+    "inherit",
+    "no-inherit",
+    "overwrite",
+    "no-overwrite",
+    "branch_type",
+    "aux-output",
+    "aux-action",
+    "aux-sample-size",
+    "percore",
+    "metric-id",
+];
+
+/// Whether a named event leaves the value of this term to the user.
+fn is_open(term: &Term) -> bool {
+    matches!(&term.value, Some(TermValue::Text(text)) if &**text == "?")
+}
+
+/// `config`, `config1`, … as an index.
+fn word_index(name: &str) -> Option<usize> {
+    ["config", "config1", "config2", "config3"].iter().position(|word| *word == name)
+}
+
+/// `rNNN` as a number.
+fn raw(name: &str) -> Option<u64> {
+    let hex = name.strip_prefix('r')?;
+    let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    if digits { u64::from_str_radix(hex, 16).ok() } else { None }
+}
+
+/// The largest number of `width` bits.
+fn low_bits(width: u32) -> u64 {
+    1u64.checked_shl(width).map_or(u64::MAX, |bit| bit - 1)
+}
+
+impl Field {
+    /// Reads `config:0-7,32-35`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("expected something like config:0-7,32-35, found {text:?}");
+        let (word, bits) = text.split_once(':').ok_or_else(bad)?;
+        let word = word_index(word.trim()).ok_or_else(bad)?;
+        let (mut ranges, mut used) = (Vec::new(), 0u64);
+        for part in bits.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let bit = |digits: &str| digits.trim().parse().ok().filter(|&bit: &u32| bit < 64);
+            let (Some(first), Some(last)) = (bit(first), bit(last)) else { return Err(bad()) };
+            if first > last {
+                return Err(bad());
+            }
+            let mask = low_bits(last - first + 1) << first;
+            if used & mask != 0 {
+                return Err(format!("a bit stands twice in {text:?}"));
+            }
+            used |= mask;
+            ranges.push((first, last));
+        }
+        Ok(Self { word, ranges, text: text.into() })
+    }
+
+    fn width(&self) -> u32 {
+        self.ranges.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
+    /// Puts `value` into its bits, or returns how many there are if it does not fit.
+    fn set(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u32> {
+        let width = self.width();
+        if value > low_bits(width) {
+            return Err(width);
+        }
+        let mut rest = value;
+        for &(first, last) in &self.ranges {
+            let mask = low_bits(last - first + 1);
+            config[self.word] &= !(mask << first);
+            config[self.word] |= (rest & mask) << first;
+            rest = rest.checked_shr(last - first + 1).unwrap_or(0);
+        }
+        Ok(())
+    }
+}
+
+fn load_format(dir: &Path, problems: &mut Vec<FileError>) -> BTreeMap<Arc<str>, Field> {
+    let dir = dir.join("format");
+    let mut format = BTreeMap::new();
+    for name in names(&dir, ENTRY_LIMIT, problems) {
+        if let Some(field) = parsed(&dir.join(&name), problems, Field::parse) {
+            format.insert(name.into(), field);
+        }
+    }
+    format
+}
+
+fn load_events(dir: &Path, problems: &mut Vec<FileError>) -> BTreeMap<Arc<str>, Named> {
+    let dir = dir.join("events");
+    let mut events = BTreeMap::new();
+    for name in names(&dir, ENTRY_LIMIT, problems) {
+        if [".scale", ".unit", ".per-pkg", ".snapshot"].iter().any(|suffix| name.ends_with(suffix)) {
+            continue;
+        }
+        let terms = |text: &str| parse_terms(text).map_err(|error| error.to_string());
+        if let Some(terms) = parsed(&dir.join(&name), problems, terms) {
+            let scale = load_scale(&dir, &name, problems);
+            events.insert(name.into(), Named { terms, scale });
+        }
+    }
+    events
+}
+
+fn load_scale(dir: &Path, event: &str, problems: &mut Vec<FileError>) -> Option<Scale> {
+    let factor = parsed(&dir.join(format!("{event}.scale")), problems, |text| {
+        let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+        factor.ok_or_else(|| format!("expected a factor above zero, found {text:?}"))
+    });
+    let unit = attribute(&dir.join(format!("{event}.unit")), problems);
+    match (factor, unit) {
+        (None, None) => None,
+        (factor, unit) => Some(base_unit(factor.unwrap_or(1.0), &unit.unwrap_or_default())),
+    }
+}
+
+/// Units that drivers write, in Prometheus' base units. (The kernel has no list: these are the `.unit` files of its
+/// drivers, and their relatives.)
+const UNITS: &[(&[&str], f64, &str)] = &[
+    (&["Joules", "joules", "J"], 1.0, "joules"),
+    (&["mJ", "mJoules"], 1e-3, "joules"),
+    (&["uJ", "uJoules"], 1e-6, "joules"),
+    (&["Watts", "W"], 1.0, "watts"),
+    (&["mWatts", "mW"], 1e-3, "watts"),
+    (&["B", "Bytes", "bytes"], 1.0, "bytes"),
+    (&["KiB"], 1024.0, "bytes"),
+    (&["MiB"], 1_048_576.0, "bytes"),
+    (&["GiB"], 1_073_741_824.0, "bytes"),
+    (&["KB", "kB"], 1e3, "bytes"),
+    (&["MB"], 1e6, "bytes"),
+    (&["GB"], 1e9, "bytes"),
+    (&["s", "sec", "secs", "seconds"], 1.0, "seconds"),
+    (&["ms", "msec", "msecs"], 1e-3, "seconds"),
+    (&["us", "usec", "usecs"], 1e-6, "seconds"),
+    (&["ns", "nsec", "nsecs"], 1e-9, "seconds"),
+    (&["C", "Celsius"], 1.0, "celsius"),
+    (&["%"], 0.01, "ratio"),
+];
+
+/// A factor and a unit as sysfs has them, in base units. A unit that nobody knows keeps its name, in lower snake case.
+fn base_unit(factor: f64, unit: &str) -> Scale {
+    match UNITS.iter().find(|(names, ..)| names.contains(&unit)) {
+        Some(&(_, worth, base)) => Scale { factor: factor * worth, unit: base.into() },
+        None => Scale { factor, unit: super::stem::snake(unit).into() },
+    }
+}

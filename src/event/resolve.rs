@@ -1,0 +1,457 @@
+//! From a name to what `perf_event_attr` needs, on this host.
+
+use std::sync::Arc;
+
+use super::catalog::{Catalog, Missing, Unresolved, pmu_help};
+use super::generic::{self, Found, Generic, Place};
+use super::modifiers::Subject;
+use super::pmu::{BadTerm, Pmu};
+use super::syntax::{self, Name, Term};
+use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
+use super::{Event, Kind, Modifiers, Scale, Selector, known, pattern, stem};
+use crate::host::{CpuSet, KernelVersion};
+
+/// Where the PMU's type stands in `config` of a generic event that is meant for one kind of core.
+#[doc(alias = "PERF_PMU_TYPE_SHIFT")]
+const PMU_TYPE_SHIFT: u32 = 32;
+
+/// Since when Arm's PMUs take generic events with a type. (Hybrid x86 has done so since there has been any, 5.13.)
+const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
+
+/// One event before its modifiers.
+struct Draft {
+    name: Name,
+    called: String,
+    kind: Kind,
+    selector: Selector,
+    pmu: Option<Arc<str>>,
+    cpus: Option<CpuSet>,
+    scale: Option<Scale>,
+    place: Place,
+    shared: bool,
+    help: Arc<str>,
+}
+
+impl Draft {
+    /// An event of no PMU of sysfs.
+    fn plain(name: Name, called: String, kind: Kind, selector: Selector, help: String) -> Self {
+        let (pmu, cpus, scale) = (None, None, None);
+        let (place, shared) = (Place::Anywhere, false);
+        Self { name, called, kind, selector, pmu, cpus, scale, place, shared, help: help.into() }
+    }
+}
+
+/// A reason before it knows its event.
+struct No {
+    cause: Missing,
+    reason: String,
+    remedy: String,
+    suggestion: Option<String>,
+}
+
+impl No {
+    fn new(cause: Missing, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause, reason: reason.into(), remedy: remedy.into(), suggestion: None }
+    }
+}
+
+impl Catalog {
+    /// What an event stands for on this host: at least one [`Event`], and several where it stands for several PMUs or
+    /// tracepoints. Nothing is opened, so the kernel may still refuse any of them. Reads tracefs for tracepoints.
+    ///
+    /// # Errors
+    /// Why there is none, told apart by [`Missing`].
+    pub fn resolve(&self, event: &syntax::Event) -> Result<Vec<Event>, Unresolved> {
+        let drafts = match &event.name {
+            Name::Symbol(word) => self.symbol(word),
+            Name::Raw(config) => Ok(self.raw(*config)),
+            Name::Numeric { kind, config } => self.numeric(*kind, *config),
+            Name::Pmu { pmu, terms } => self.pmu(pmu, terms),
+            Name::Tracepoint { system, event } => self.tracepoint(system, event),
+            Name::Breakpoint { address, length, access } => breakpoint(*address, *length, access),
+        };
+        let modifiers = Modifiers::from_letters(&event.modifiers);
+        let finished = drafts.and_then(|drafts| {
+            drafts.into_iter().map(|draft| finish(draft, event, modifiers)).collect::<Result<Vec<_>, No>>()
+        });
+        finished.map_err(|No { cause, reason, remedy, suggestion }| Unresolved {
+            event: event.to_string().into(),
+            cause,
+            reason,
+            remedy,
+            suggestion,
+        })
+    }
+
+    fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, No> {
+        match generic::find(word) {
+            Some(Found::Event(event)) => return self.generic(word, &event, &self.core_pmus()),
+            Some(Found::Impossible(reason)) => {
+                return Err(No::new(Missing::Refused, reason, "no machine counts it; leave it out"));
+            }
+            Some(Found::Tool(reason)) => return Err(No::new(Missing::Refused, reason, "use task-clock")),
+            None => {}
+        }
+        let owners: Vec<&Pmu> = self.pmus.iter().filter(|pmu| pmu.events.contains_key(word)).collect();
+        if owners.is_empty() {
+            return Err(self.unknown_symbol(word));
+        }
+        let terms = [Term { name: Arc::clone(word), value: None }];
+        self.encode_all(&owners, &terms, |_| word.to_string())
+    }
+
+    /// A generic event, on each of `cores` if there are several kinds of them.
+    fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, No> {
+        if !self.has(event.since) {
+            let reason = format!("it needs Linux {}, and this is {}", event.since, self.facts.kernel);
+            return Err(No::new(Missing::AbsentOnHost, reason, "leave it out, or upgrade the kernel"));
+        }
+        let draft = Draft {
+            scale: event.scale(),
+            place: event.place,
+            ..Draft::plain(
+                Name::Symbol(Arc::clone(word)),
+                event.name.to_string(),
+                event.kind,
+                event.selector,
+                event.help.to_string(),
+            )
+        };
+        let typed = event.kind.on_core_pmu() && self.is_hybrid() && self.takes_extended_types();
+        if !typed {
+            return Ok(vec![draft]);
+        }
+        Ok(cores.iter().filter_map(|pmu| self.on_core(&draft, word, pmu)).collect())
+    }
+
+    /// A generic event on one kind of core; `None` if none of its CPUs is online.
+    fn on_core(&self, draft: &Draft, word: &Arc<str>, pmu: &Pmu) -> Option<Draft> {
+        let mut selector = draft.selector;
+        selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
+        let terms = vec![Term { name: Arc::clone(word), value: None }];
+        Some(Draft {
+            name: Name::Pmu { pmu: Arc::clone(&pmu.name), terms },
+            called: draft.called.clone(),
+            kind: draft.kind,
+            selector,
+            pmu: Some(Arc::clone(&pmu.name)),
+            cpus: self.online_of(pmu)?,
+            scale: draft.scale.clone(),
+            place: draft.place,
+            shared: false,
+            help: Arc::clone(&draft.help),
+        })
+    }
+
+    fn is_hybrid(&self) -> bool {
+        self.core_pmus().len() > 1
+    }
+
+    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`. Where it does not, a
+    /// generic event that is opened on a CPU still finds the PMU of that CPU.
+    fn takes_extended_types(&self) -> bool {
+        self.core_pmus().iter().all(|pmu| pmu.name.starts_with("cpu")) || self.has(ARM_EXTENDED_TYPE)
+    }
+
+    /// Where a PMU can be opened: `Some(None)` = on every CPU, `None` = on none that is online.
+    fn online_of(&self, pmu: &Pmu) -> Option<Option<CpuSet>> {
+        let Some(cpus) = &pmu.cpus else { return Some(None) };
+        let online = &self.facts.online;
+        if online.is_empty() {
+            return Some(Some(cpus.clone()));
+        }
+        let here = cpus.intersection(online);
+        if here.is_empty() {
+            return None;
+        }
+        let everywhere = pmu.core && here == *online;
+        Some(if everywhere { None } else { Some(here) })
+    }
+
+    /// `rNNN`: on a hybrid machine the number means something else on each kind of core, and `PERF_TYPE_RAW` is only
+    /// one of them; so each gets its own type.
+    fn raw(&self, config: u64) -> Vec<Draft> {
+        let help = format!("Raw event {config:#x} of the core PMU");
+        let plain = |name, kind| {
+            let selector = Selector { kind, config: [config, 0, 0, 0] };
+            Draft::plain(name, format!("r{config:x}"), Kind::Raw, selector, help.clone())
+        };
+        if !self.is_hybrid() {
+            return vec![plain(Name::Raw(config), generic::TYPE_RAW)];
+        }
+        let on = |pmu: &&Pmu| {
+            let terms = vec![Term { name: format!("r{config:x}").into(), value: None }];
+            let draft = plain(Name::Pmu { pmu: Arc::clone(&pmu.name), terms }, pmu.kind);
+            Some(Draft { pmu: Some(Arc::clone(&pmu.name)), cpus: self.online_of(pmu)?, ..draft })
+        };
+        self.core_pmus().iter().filter_map(on).collect()
+    }
+
+    /// `TYPE:CONFIG`: taken as it is.
+    fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, No> {
+        let name = Name::Numeric { kind: number, config };
+        let called = stem::called_by_number(&name);
+        let help = format!("Event {config:#x} of type {number}");
+        let selector = Selector { kind: number, config: [config, 0, 0, 0] };
+        let draft = |kind| Draft::plain(name, called, kind, selector, help);
+        if let Some(kind) = fixed_kind(number) {
+            return Ok(vec![draft(kind)]);
+        }
+        let Some(pmu) = self.pmus.iter().find(|pmu| pmu.kind == number) else {
+            let reason = format!("no PMU of this host has the type {number}");
+            let remedy = "the numbers differ from host to host: write pmu/config=NUMBER/ with the PMU's name";
+            return Err(No::new(Missing::AbsentOnHost, reason, remedy));
+        };
+        let cpus = self.online_of(pmu).ok_or_else(|| offline(pmu))?;
+        let shared = !pmu.core && pmu.cpus.is_some();
+        Ok(vec![Draft { pmu: Some(Arc::clone(&pmu.name)), cpus, shared, ..draft(pmu.events_kind()) }])
+    }
+
+    fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, No> {
+        let pmus = self.select(word);
+        if pmus.is_empty() {
+            return Err(self.unknown_pmu(word));
+        }
+        // `cpu/cycles/` is `cycles` on the cores that are meant, unless the PMU has an event of its own of that name.
+        if let [Term { name, value: None }] = terms
+            && pmus.iter().all(|pmu| pmu.core && !pmu.events.contains_key(name))
+            && let Some(Found::Event(event)) = generic::find(name)
+            && event.kind.on_core_pmu()
+        {
+            return self.generic(name, &event, &pmus);
+        }
+        let family = |pmu: &Pmu| match &**word {
+            "cpu" => "cpu".to_owned(),
+            _ => stem::without_instance(&pmu.name).to_owned(),
+        };
+        self.encode_all(&pmus, terms, |pmu| stem::called(&family(pmu), terms))
+    }
+
+    /// The terms on each PMU that understands them; the first complaint if none does.
+    fn encode_all(
+        &self,
+        pmus: &[&Pmu],
+        terms: &[Term],
+        called: impl Fn(&Pmu) -> String,
+    ) -> Result<Vec<Draft>, No> {
+        let mut drafts = Vec::new();
+        let mut complaint = None;
+        for pmu in pmus {
+            match self.on_pmu(pmu, terms, called(pmu)) {
+                Ok(draft) => drafts.push(draft),
+                Err(no) => complaint = complaint.or(Some(no)),
+            }
+        }
+        match complaint {
+            Some(no) if drafts.is_empty() => Err(no),
+            _ => Ok(drafts),
+        }
+    }
+
+    fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, No> {
+        let encoded = pmu.encode(terms).map_err(|bad| bad_term(pmu, bad))?;
+        let event = terms.iter().find(|term| pmu.events.contains_key(&term.name)).map(|term| &*term.name);
+        let family = stem::without_instance(&pmu.name);
+        let help = match event {
+            Some(event) => pmu_help(family, event),
+            None => format!("Counts of the PMU {family}").into(),
+        };
+        let alone = pmu.core && !self.is_hybrid();
+        Ok(Draft {
+            name: Name::Pmu { pmu: Arc::clone(&pmu.name), terms: terms.to_vec() },
+            called,
+            kind: pmu.events_kind(),
+            selector: Selector { kind: pmu.kind, config: encoded.config },
+            pmu: (!alone).then(|| Arc::clone(&pmu.name)),
+            cpus: self.online_of(pmu).ok_or_else(|| offline(pmu))?,
+            scale: encoded.scale,
+            place: Place::Anywhere,
+            shared: !pmu.core && pmu.cpus.is_some(),
+            help,
+        })
+    }
+
+    fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, No> {
+        let found = self.tracepoints.find(system, event).map_err(|why| no_tracepoint(system, event, why))?;
+        let draft = |found: super::tracepoint::Tracepoint| {
+            let (system, event) = (&found.system, &found.event);
+            let help = format!("Times that the tracepoint {system}:{event} was passed");
+            let name = Name::Tracepoint { system: system.as_str().into(), event: event.as_str().into() };
+            let selector = Selector { kind: generic::TYPE_TRACEPOINT, config: [found.id, 0, 0, 0] };
+            Draft::plain(name, format!("{system}_{event}"), Kind::Tracepoint, selector, help)
+        };
+        Ok(found.into_iter().map(draft).collect())
+    }
+
+    fn unknown_symbol(&self, word: &str) -> No {
+        if pattern::is_pattern(word) {
+            let remedy = "patterns may stand for PMUs (uncore_*/event/) and tracepoints (block:*)";
+            return No::new(Missing::Refused, "a pattern cannot stand for names of this kind", remedy);
+        }
+        if let Some(pmu) = known::pmu_of(word) {
+            let mut no = self.absent_pmu(pmu);
+            if !self.select(pmu).is_empty() {
+                no.reason = format!("the PMU {pmu} of this host has no such event");
+                "perf-exporter list shows what it has".clone_into(&mut no.remedy);
+            }
+            return no;
+        }
+        let generic: Vec<_> = generic::all().collect();
+        let names = generic.iter().flat_map(|(event, aliases)| aliases.iter().copied().chain([&*event.name]));
+        let named = self.pmus.iter().flat_map(|pmu| pmu.events.keys().map(|name| &**name));
+        let suggestion = pattern::nearest(word, names.chain(named)).map(str::to_owned);
+        let remedy = "perf-exporter list shows what can be named here; names from vendors' tables \
+             (INST_RETIRED.ANY) are written as cpu/event=…,umask=…/";
+        No { suggestion, ..No::new(Missing::UnknownName, "there is no event of this name", remedy) }
+    }
+
+    fn unknown_pmu(&self, word: &str) -> No {
+        if known::pmu(word).is_some() {
+            return self.absent_pmu(word);
+        }
+        let families = self.pmus.iter().map(|pmu| stem::without_instance(&pmu.name));
+        let suggestion = pattern::nearest(word, families).map(str::to_owned);
+        let names: Vec<&str> = self.pmus.iter().map(|pmu| &*pmu.name).take(12).collect();
+        let remedy =
+            format!("PMUs of this host: {}", if names.is_empty() { "none".into() } else { names.join(", ") });
+        No { suggestion, ..No::new(Missing::UnknownName, format!("there is no PMU named {word}"), remedy) }
+    }
+
+    /// A PMU that other hosts have.
+    fn absent_pmu(&self, pmu: &str) -> No {
+        let what = known::pmu(pmu).map(|what| format!(": {what}")).unwrap_or_default();
+        let remedy = if self.facts.virtual_machine {
+            "a virtual machine has only the PMUs that its hypervisor passes on; measure on its host"
+        } else {
+            "load the driver if this machine has the hardware, or leave the event out"
+        };
+        No::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
+    }
+}
+
+impl Pmu {
+    /// The family of this PMU's events.
+    pub(super) fn events_kind(&self) -> Kind {
+        match fixed_kind(self.kind) {
+            // A core PMU may have the number of `PERF_TYPE_RAW`, or one of its own.
+            _ if self.core => Kind::Raw,
+            Some(kind) => kind,
+            None => Kind::Pmu,
+        }
+    }
+}
+
+/// The family of a type whose number is the same on every host.
+fn fixed_kind(number: u32) -> Option<Kind> {
+    match number {
+        generic::TYPE_HARDWARE => Some(Kind::Hardware),
+        generic::TYPE_SOFTWARE => Some(Kind::Software),
+        generic::TYPE_TRACEPOINT => Some(Kind::Tracepoint),
+        generic::TYPE_HW_CACHE => Some(Kind::Cache),
+        generic::TYPE_RAW => Some(Kind::Raw),
+        generic::TYPE_BREAKPOINT => Some(Kind::Breakpoint),
+        _ => None,
+    }
+}
+
+fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<Event, No> {
+    let Draft { name, called, kind, selector, pmu, cpus, scale, place, shared, help } = draft;
+    let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
+    modifiers
+        .check(Subject { kind, place, shared, name: &named })
+        .map_err(|no| No::new(Missing::Refused, no.reason, no.remedy))?;
+    Ok(Event {
+        stem: stem::stem(event.alias.as_deref(), &called, &modifiers).into(),
+        name: event.alias.clone().unwrap_or_else(|| named.into()),
+        kind,
+        selector,
+        modifiers,
+        pmu,
+        cpus,
+        scale,
+        help,
+    })
+}
+
+fn offline(pmu: &Pmu) -> No {
+    let reason = format!("none of the CPUs of the PMU {} is online", pmu.name);
+    No::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
+}
+
+fn bad_term(pmu: &Pmu, bad: BadTerm) -> No {
+    let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
+    let suggestion = bad.unknown.and_then(|word| pattern::nearest(&word, words)).map(str::to_owned);
+    No { suggestion, ..No::new(Missing::BadTerm, bad.reason, bad.remedy) }
+}
+
+fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> No {
+    let with =
+        |suggestion, cause, reason: String, remedy: &str| No { suggestion, ..No::new(cause, reason, remedy) };
+    match why {
+        NoTracepoint::NotMounted(at) => {
+            let remedy = format!("mount -t tracefs tracefs {}", at.display());
+            No::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
+        }
+        NoTracepoint::NoTracing(at) => {
+            let reason = format!("the kernel has no tracing: there is no {}", at.display());
+            No::new(
+                Missing::AbsentOnHost,
+                reason,
+                "use a kernel with CONFIG_TRACING, or leave tracepoints out",
+            )
+        }
+        NoTracepoint::Forbidden(error) => {
+            let remedy = "run as root or with CAP_DAC_READ_SEARCH, or mount tracefs with gid= and mode=0750";
+            No::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
+        }
+        NoTracepoint::Broken(error) => {
+            No::new(Missing::Broken, error.to_string(), "see the kernel's log, or leave the tracepoint out")
+        }
+        NoTracepoint::NoSystem(near) => with(
+            near.map(|system| format!("{system}:{event}")),
+            Missing::UnknownName,
+            format!("this kernel has no tracepoints of a system {system}"),
+            "load the module that brings it, or see perf-exporter list '*:*'",
+        ),
+        NoTracepoint::NoEvent(near) => with(
+            near.map(|event| format!("{system}:{event}")),
+            Missing::UnknownName,
+            format!("the system {system} has no tracepoint {event}"),
+            "kernels differ: see perf-exporter list for those of this one",
+        ),
+        NoTracepoint::TooMany(count) => {
+            let reason =
+                format!("it stands for {count} tracepoints, and at most {MATCH_LIMIT} are taken at once");
+            No::new(Missing::Refused, reason, "name fewer")
+        }
+    }
+}
+
+/// Bits of `bp_type`: `HW_BREAKPOINT_R`, `_W`, `_X` of `include/uapi/linux/hw_breakpoint.h`.
+const BREAKPOINT_ACCESS: [(char, u64); 3] = [('r', 1), ('w', 2), ('x', 4)];
+
+fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, No> {
+    let code = access.contains('x');
+    if code && access.len() > 1 {
+        let reason = "a breakpoint on code (x) cannot watch data (r, w) as well";
+        return Err(No::new(Missing::Refused, reason, "write two events"));
+    }
+    let default = match code {
+        false => 4,
+        true if cfg!(target_arch = "aarch64") => 4,
+        true => 8,
+    };
+    let bytes = length.unwrap_or(default);
+    if !matches!(bytes, 1 | 2 | 4 | 8) {
+        let reason = format!("a breakpoint cannot watch {bytes} bytes");
+        return Err(No::new(Missing::Refused, reason, "give 1, 2, 4 or 8"));
+    }
+    let kinds = BREAKPOINT_ACCESS.iter().filter(|(letter, _)| access.contains(*letter));
+    let name = Name::Breakpoint { address, length, access: Arc::clone(access) };
+    let selector = Selector {
+        kind: generic::TYPE_BREAKPOINT,
+        config: [kinds.map(|(_, bit)| bit).sum(), address, bytes, 0],
+    };
+    let help = format!("Accesses ({access}) to the {bytes} bytes at {address:#x}");
+    Ok(vec![Draft::plain(name.clone(), stem::called_by_number(&name), Kind::Breakpoint, selector, help)])
+}
