@@ -5,6 +5,7 @@ mod cpuset;
 mod facts;
 
 pub use cpuset::{CpuSet, CpuSetError};
+pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
 
 use std::fs::{File, ReadDir};

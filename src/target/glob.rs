@@ -25,8 +25,19 @@ impl Glob {
     /// # Errors
     /// When a bracket or brace is not closed, or the pattern is too large to be compiled.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
-        let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(false).build();
-        match glob {
+        Self::compile(pattern, true)
+    }
+
+    /// The same for names that are not paths: a slash is an ordinary character, as in `kworker/0:1`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_names(pattern: &str) -> Result<Self, GlobError> {
+        Self::compile(pattern, false)
+    }
+
+    fn compile(pattern: &str, path: bool) -> Result<Self, GlobError> {
+        match GlobBuilder::new(pattern).literal_separator(path).backslash_escape(false).build() {
             Ok(glob) => Ok(Self { text: pattern.to_owned(), matcher: glob.compile_matcher() }),
             Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),
         }

@@ -1,13 +1,18 @@
-//! Who and where: cgroups and processes of this machine, found, selected and followed. A [`Diff`] tells what came
-//! and what went since the last look.
+//! Who and where: the cgroups and processes of this machine, found, selected and followed. [`Watch`] looks, and its
+//! [`Changes`] tell what came and what went since it looked before.
 
 mod cgroup;
 mod glob;
+mod mount;
 mod process;
+mod processes;
+mod watch;
 
-pub use cgroup::CgroupSelection;
+pub use cgroup::{Cgroup, CgroupId, CgroupSelection, Cgroups, parent_of};
 pub use glob::{Glob, GlobError};
-pub use process::{GroupBy, ProcessRule, ProcessSelection};
+pub use mount::{CgroupMount, CgroupsAbsent, Hierarchy};
+pub use process::{Details, GroupBy, Process, ProcessKey, ProcessRule, ProcessSelection};
+pub use watch::{Changes, Needs, Watch};
 
 /// What changed between two looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
