@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod health;
 pub mod host;
 pub mod metrics;

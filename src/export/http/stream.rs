@@ -1,0 +1,112 @@
+//! A socket that loses its patience: with a client that does not read, and with one that does not hang up.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// How long to wait for a client to hang up after its last answer.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How much of what a client still sends is thrown away meanwhile, in bytes.
+const LINGER_BYTES: usize = 4 << 20;
+
+/// Wraps a stream. Writing fails with [`io::ErrorKind::TimedOut`] when a buffer has not gone out in time, be it that
+/// nothing is read or too little. Shutting down waits a moment for the other side to do the same (RFC 9112, section
+/// 9.6): closing a socket with unread input resets the connection, and a client that was told why its request is
+/// refused would never see it.
+#[derive(Debug)]
+pub(super) struct Guarded<T> {
+    inner: T,
+    stall: Duration,
+    /// When what is being written must be out; `None` while nothing is held up.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// When to stop waiting for the other side, and how much more to take from it; set once our side is closed.
+    lingering: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
+    pub(super) fn new(inner: T, stall: Duration) -> Self {
+        Self { inner, stall, deadline: None, lingering: None }
+    }
+
+    /// Judges the result of writing `wanted` bytes.
+    fn judge(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(n)) if n == wanted => self.deadline = None,
+            Poll::Ready(Err(_)) => {}
+            // Progress by a part does not put the deadline off: a client must not live on single bytes.
+            Poll::Ready(Ok(_)) | Poll::Pending => {
+                let stall = self.stall;
+                let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(stall)));
+                if written.is_pending() && deadline.as_mut().poll(cx).is_ready() {
+                    let message = "the client did not read its answer in time";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
+                }
+            }
+        }
+        written
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.judge(cx, bytes.len(), written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        self.judge(cx, slices.iter().map(|slice| slice.len()).sum(), written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        let (deadline, left) = this.lingering.get_or_insert_with(|| (Box::pin(sleep(LINGER)), LINGER_BYTES));
+        let mut scratch = [0; 8 << 10];
+        loop {
+            let mut buf = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut this.inner).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() && *left > buf.filled().len() => {
+                    *left -= buf.filled().len();
+                }
+                // The end, an error, or too much: all the same for a connection that is over.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return deadline.as_mut().poll(cx).map(Ok),
+            }
+        }
+    }
+}

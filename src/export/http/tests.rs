@@ -1,0 +1,537 @@
+//! The server as clients meet it: over sockets, byte by byte.
+
+use std::future::pending;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
+
+use flate2::read::GzDecoder;
+use prometheus::Registry;
+use prometheus::proto::MetricFamily;
+use tokio::sync::oneshot;
+
+use super::super::status::tests::specimen;
+use super::*;
+use crate::clock::{Clock, Timestamp};
+use crate::error::Errno;
+use crate::export::prometheus::{Encoder, Format};
+use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
+
+/// A program that has one snapshot to give, or a reason.
+#[derive(Clone)]
+struct Program {
+    /// `None` = a collection that never ends.
+    snapshot: Option<Result<Arc<Snapshot>, Unavailable>>,
+    reload: Result<String, String>,
+    reloads: Arc<Mutex<u32>>,
+}
+
+impl Source for Program {
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        match &self.snapshot {
+            Some(result) => result.clone(),
+            None => pending().await,
+        }
+    }
+
+    fn status(&self) -> Arc<Status> {
+        Arc::new(specimen())
+    }
+
+    fn ready(&self) -> Result<(), Unavailable> {
+        self.snapshot
+            .clone()
+            .map_or_else(|| Err(Unavailable("nothing yet".to_owned())), |result| result.map(drop))
+    }
+
+    async fn reload(&self) -> Result<String, String> {
+        *self.reloads.lock().unwrap() += 1;
+        self.reload.clone()
+    }
+}
+
+/// One family of `series` series whose labels are `width` bytes long.
+fn snapshot(series: usize, width: usize) -> Arc<Snapshot> {
+    families(1, series, width)
+}
+
+fn families(families: usize, series: usize, width: usize) -> Arc<Snapshot> {
+    let labels: Vec<_> = (0..series).map(|n| Labels::new([("cgroup", format!("{n:0width$}"))])).collect();
+    let families = (0..families).map(|n| {
+        let metadata = Metadata::new(&format!("perf_cgroup_event{n}"), "Events", "", Kind::Counter).unwrap();
+        let points = labels.iter().map(|labels| Point {
+            labels: Arc::clone(labels),
+            value: Value::Integer(1),
+            start: Timestamp(0),
+        });
+        Family::new(metadata, points.collect())
+    });
+    Arc::new(Snapshot::new(Timestamp(0), families))
+}
+
+fn program(snapshot: Arc<Snapshot>) -> Program {
+    Program { snapshot: Some(Ok(snapshot)), reload: Ok("reloaded".to_owned()), reloads: Arc::default() }
+}
+
+/// A server on a thread of its own; stopped when dropped.
+struct Running {
+    address: SocketAddr,
+    registry: Registry,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn with(program: Program, limits: Limits) -> Self {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).unwrap();
+        let address = server.address().unwrap();
+        let registry = Registry::new();
+        let traffic = Traffic::new(&registry).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let stopped = async { drop(stopped.await) };
+            runtime.block_on(server.run(program, traffic, Clock::system(), stopped)).unwrap();
+        });
+        Self { address, registry, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn new(program: Program) -> Self {
+        Self::with(program, Limits::default())
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends a request (without its last empty line) on a connection of its own and reads the answer.
+    fn ask(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        write!(stream, "{request}\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        Answer::read(&mut stream)
+    }
+
+    /// The samples of one metric of the server's own.
+    fn counted(&self, name: &str) -> Vec<(Vec<String>, f64)> {
+        let families = self.registry.gather();
+        let metrics =
+            families.iter().filter(|family| family.name() == name).flat_map(MetricFamily::get_metric);
+        metrics
+            .map(|metric| {
+                let labels = metric.get_label().iter().map(|label| label.value().to_owned());
+                (labels.collect(), metric.get_counter().get_value())
+            })
+            .collect()
+    }
+
+    /// Why the first connection that was broken off was so.
+    fn aborted(&self) -> Option<String> {
+        let counted = self.counted("perf_exporter_http_connections_aborted_total");
+        counted.into_iter().find_map(|(mut labels, _)| labels.pop())
+    }
+
+    fn wait_for_abort(&self) -> String {
+        loop {
+            match self.aborted() {
+                Some(reason) => return reason,
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.thread.is_some() && !thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+struct Answer {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads to the end of the connection.
+    fn read(stream: &mut TcpStream) -> Self {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        Self::parse(&bytes)
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("headers");
+        let head = String::from_utf8(bytes[..end + 2].to_vec()).unwrap().to_ascii_lowercase();
+        let body = &bytes[end + 4..];
+        let chunked = head.contains("transfer-encoding: chunked") && !body.is_empty();
+        let body = if chunked { dechunk(body) } else { body.to_vec() };
+        Self { head, body }
+    }
+
+    fn code(&self) -> u16 {
+        self.head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// Panics unless the last chunk is there: a body that was broken off is not a body.
+fn dechunk(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let end = body.windows(2).position(|window| window == b"\r\n").expect("the size of a chunk");
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        body = &body[end + 2..];
+        if size == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&body[..size]);
+        body = &body[size + 2..];
+    }
+}
+
+fn encoded(snapshot: &Arc<Snapshot>, format: Format) -> Vec<u8> {
+    let mut encoder = Encoder::new(Arc::clone(snapshot), format);
+    let mut out = Vec::new();
+    while encoder.next_chunk(&mut out) {}
+    out
+}
+
+#[test]
+fn a_scrape_gets_the_format_that_it_asks_for() {
+    let snapshot = snapshot(5_000, 50);
+    let server = Running::new(program(Arc::clone(&snapshot)));
+    let plain = server.ask("GET /metrics HTTP/1.1");
+    assert_eq!((plain.code(), plain.header("content-encoding")), (200, None));
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(plain.body, encoded(&snapshot, Format::Text));
+    let open = server.ask("GET /metrics?x=y HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0");
+    assert_eq!(
+        open.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    assert_eq!(open.body, encoded(&snapshot, Format::OpenMetrics100));
+}
+
+#[test]
+fn a_compressed_scrape_is_the_same_text_and_much_smaller() {
+    let snapshot = snapshot(5_000, 50);
+    let server = Running::new(program(Arc::clone(&snapshot)));
+    let answer = server.ask("GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip");
+    assert_eq!(answer.header("content-encoding"), Some("gzip"));
+    assert_eq!(answer.header("vary"), Some("accept, accept-encoding"));
+    let mut text = Vec::new();
+    GzDecoder::new(answer.body.as_slice()).read_to_end(&mut text).unwrap();
+    assert_eq!(text, encoded(&snapshot, Format::Text));
+    assert!(answer.body.len() * 4 < text.len(), "{} of {}", answer.body.len(), text.len());
+}
+
+#[test]
+fn head_gets_the_headers_and_no_body() {
+    let server = Running::new(program(snapshot(10, 5)));
+    for path in ["/metrics", "/status", "/-/healthy"] {
+        let answer = server.ask(&format!("HEAD {path} HTTP/1.1"));
+        assert_eq!((answer.code(), answer.body.len()), (200, 0), "{path}");
+        assert!(answer.header("content-type").is_some());
+        assert_ne!(answer.header("content-length"), Some("0"));
+    }
+}
+
+#[test]
+fn one_connection_serves_many_scrapes() {
+    let snapshot = snapshot(3, 5);
+    let server = Running::new(program(Arc::clone(&snapshot)));
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        write!(stream, "GET /-/healthy HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"healthy\n") {
+            let mut part = [0; 512];
+            let n = stream.read(&mut part).unwrap();
+            assert_ne!(n, 0, "the connection was closed");
+            bytes.extend_from_slice(&part[..n]);
+        }
+    }
+}
+
+#[test]
+fn a_scrape_without_a_collection_is_told_why() {
+    let mut without = program(snapshot(0, 1));
+    without.snapshot = Some(Err(Unavailable("the first collection is under way".to_owned())));
+    let server = Running::new(without);
+    let answer = server.ask("GET /metrics HTTP/1.1");
+    assert_eq!((answer.code(), answer.text()), (503, "no metrics: the first collection is under way\n"));
+    assert_eq!(server.ask("GET /-/ready HTTP/1.1").code(), 503);
+    assert_eq!(server.ask("GET /-/healthy HTTP/1.1").code(), 200);
+}
+
+#[test]
+fn a_collection_that_does_not_end_does_not_hold_a_scrape() {
+    let mut stuck = program(snapshot(0, 1));
+    stuck.snapshot = None;
+    let server = Running::with(stuck, Limits { collection: Duration::from_millis(50), ..Limits::default() });
+    let answer = server.ask("GET /metrics HTTP/1.1");
+    assert_eq!(answer.code(), 503);
+    assert!(answer.text().contains("takes longer than 50ms"), "{}", answer.text());
+}
+
+#[test]
+fn people_get_a_page_and_programs_the_same_as_json() {
+    let server = Running::new(program(snapshot(1, 1)));
+    for path in ["/", "/status"] {
+        let page = server.ask(&format!("GET {path} HTTP/1.1"));
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+        assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+        assert!(page.text().contains("<h1>perf-exporter</h1>"));
+    }
+    let json = server.ask("GET /api/v1/status HTTP/1.1");
+    let json: serde_json::Value = serde_json::from_slice(&json.body).unwrap();
+    assert_eq!(json["refusals"][0]["cause"], "forbidden");
+}
+
+#[test]
+fn an_unknown_path_lists_the_known_ones() {
+    let server = Running::new(program(snapshot(1, 1)));
+    for path in ["/metric", "/metrics/", "//", "/%2e%2e/etc/passwd", "/status/%3Cscript%3E"] {
+        let answer = server.ask(&format!("GET {path} HTTP/1.1"));
+        assert_eq!(answer.code(), 404, "{path}");
+        assert!(answer.text().contains("/api/v1/status") && !answer.text().contains("script"));
+    }
+}
+
+#[test]
+fn a_wrong_method_is_told_the_right_ones() {
+    let server = Running::new(program(snapshot(1, 1)));
+    let answer = server.ask("DELETE /metrics HTTP/1.1");
+    assert_eq!((answer.code(), answer.header("allow")), (405, Some("get, head")));
+    assert_eq!(answer.text(), "/metrics takes GET and HEAD\n");
+    let answer = server.ask("GET /-/reload HTTP/1.1");
+    assert_eq!((answer.code(), answer.header("allow")), (405, Some("post, put")));
+}
+
+#[test]
+fn a_reload_answers_with_what_came_of_it() {
+    let mut program = program(snapshot(1, 1));
+    let server = Running::new(program.clone());
+    assert_eq!(server.ask("POST /-/reload HTTP/1.1").text(), "reloaded\n");
+    program.reload = Err("line 3: listen: not an address".to_owned());
+    let server = Running::new(program);
+    let answer = server.ask("POST /-/reload HTTP/1.1");
+    assert_eq!(answer.code(), 500);
+    assert!(answer.text().ends_with(":\nline 3: listen: not an address\n"), "{}", answer.text());
+}
+
+#[test]
+fn the_page_of_another_site_cannot_reload() {
+    let program = program(snapshot(1, 1));
+    let server = Running::new(program.clone());
+    let answer = server.ask("POST /-/reload HTTP/1.1\r\nSec-Fetch-Site: cross-site");
+    assert_eq!((answer.code(), *program.reloads.lock().unwrap()), (403, 0));
+}
+
+#[test]
+fn a_megabyte_of_headers_is_refused_with_431() {
+    let server = Running::new(program(snapshot(1, 1)));
+    let mut stream = server.connect();
+    let header = format!("X-Filler: {}\r\n", "x".repeat(1000));
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{}\r\n", header.repeat(1024));
+    stream.write_all(request.as_bytes()).unwrap();
+    assert_eq!(Answer::read(&mut stream).code(), 431);
+    assert_eq!(server.ask("GET /-/healthy HTTP/1.1").code(), 200);
+}
+
+#[test]
+fn what_is_not_http_is_refused() {
+    let server = Running::new(program(snapshot(1, 1)));
+    let mut stream = server.connect();
+    stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n").unwrap();
+    assert_eq!(Answer::read(&mut stream).code(), 400);
+    drop(server.connect());
+    assert_eq!(server.ask("GET /-/healthy HTTP/1.1").code(), 200);
+}
+
+#[test]
+fn a_request_with_a_large_body_is_answered_without_reading_it() {
+    let server = Running::new(program(snapshot(1, 1)));
+    let mut stream = server.connect();
+    write!(stream, "POST /-/reload HTTP/1.1\r\nHost: test\r\nContent-Length: 1099511627776\r\n\r\n").unwrap();
+    stream.write_all(&[b'x'; 100_000]).unwrap();
+    assert_eq!(Answer::read(&mut stream).text(), "reloaded\n");
+}
+
+/// Reads until the server ends the connection, in whatever way, and says how much came.
+fn read_until_cut(stream: &mut TcpStream) -> usize {
+    let (mut total, mut buffer) = (0, [0; 64 << 10]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return total,
+            Ok(n) => total += n,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return total,
+            Err(error) => panic!("the connection is still open: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_that_sends_its_headers_too_slowly_is_cut_off() {
+    let server = Running::with(
+        program(snapshot(1, 1)),
+        Limits { request: Duration::from_millis(100), ..Limits::default() },
+    );
+    let mut slow = server.connect();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow").unwrap();
+    assert_eq!(read_until_cut(&mut slow), 0);
+    assert_eq!(server.wait_for_abort(), "timeout");
+}
+
+/// About 60 MB, more than all buffers between two sockets hold.
+fn huge() -> Arc<Snapshot> {
+    families(600, 10, 10_000)
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off_and_holds_nobody_up() {
+    let limits = Limits { stall: Duration::from_millis(200), ..Limits::default() };
+    let server = Running::with(program(huge()), limits);
+    let mut hanging = server.connect();
+    hanging.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    assert_eq!(server.ask("GET /-/healthy HTTP/1.1").code(), 200);
+    assert_eq!(server.wait_for_abort(), "timeout");
+    assert!(read_until_cut(&mut hanging) < 60_000_000);
+}
+
+#[test]
+fn a_client_that_reads_byte_by_byte_is_cut_off_too() {
+    let limits = Limits { stall: Duration::from_millis(300), ..Limits::default() };
+    let server = Running::with(program(huge()), limits);
+    let mut trickling = server.connect();
+    trickling.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    while server.aborted().is_none() {
+        let mut byte = [0];
+        assert_eq!(trickling.read(&mut byte).unwrap(), 1);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(read_until_cut(&mut trickling) < 60_000_000);
+}
+
+#[test]
+fn an_answer_that_takes_too_long_to_read_is_broken_off() {
+    let server = Running::with(program(huge()), Limits { answer: Duration::ZERO, ..Limits::default() });
+    let mut stream = server.connect();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    assert!(read_until_cut(&mut stream) < 60_000_000);
+}
+
+#[test]
+fn connections_over_the_limit_are_told_so_and_the_others_go_on() {
+    let server = Running::with(program(snapshot(1, 1)), Limits { connections: 1, ..Limits::default() });
+    let mut first = server.connect();
+    let mut second = server.connect();
+    let refusal = Answer::read(&mut second);
+    assert_eq!(refusal.code(), 503);
+    assert!(refusal.text().contains("limits.connections"));
+    write!(first, "GET /-/healthy HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(Answer::read(&mut first).code(), 200);
+}
+
+#[test]
+fn two_scrapers_at_a_time_get_the_same() {
+    let snapshot = snapshot(20_000, 100);
+    let server = Running::new(program(Arc::clone(&snapshot)));
+    let expected = encoded(&snapshot, Format::Text);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert!(server.ask("GET /metrics HTTP/1.1").body == expected));
+        }
+    });
+}
+
+#[test]
+fn stopping_lets_an_answer_under_way_finish_and_hangs_up_on_the_idle() {
+    let snapshot = families(200, 10, 10_000);
+    let mut server = Running::new(program(Arc::clone(&snapshot)));
+    let mut idle = server.connect();
+    let mut scraping = server.connect();
+    scraping.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    let mut first = [0; 1];
+    scraping.read_exact(&mut first).unwrap();
+    let rest = thread::spawn(move || {
+        let mut bytes = first.to_vec();
+        scraping.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    server.stop();
+    assert_eq!(read_until_cut(&mut idle), 0);
+    assert!(Answer::parse(&rest.join().unwrap()).body == encoded(&snapshot, Format::Text));
+    assert!(TcpStream::connect(server.address).is_err());
+}
+
+#[test]
+fn stopping_does_not_wait_for_a_client_that_does_not_read() {
+    let limits = Limits { shutdown: Duration::from_millis(50), ..Limits::default() };
+    let mut server = Running::with(program(huge()), limits);
+    let mut hanging = server.connect();
+    hanging.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    hanging.read_exact(&mut [0; 1]).unwrap();
+    server.stop();
+    assert!(read_until_cut(&mut hanging) < 60_000_000);
+}
+
+#[test]
+fn requests_are_counted_by_what_is_served_not_by_what_is_asked() {
+    let mut server = Running::new(program(snapshot(1, 1)));
+    server.ask("GET /metrics HTTP/1.1");
+    server.ask("GET /metrics?a HTTP/1.1");
+    server.ask("GET / HTTP/1.1");
+    server.ask("GET /a HTTP/1.1");
+    server.ask("GET /b HTTP/1.1");
+    server.stop();
+    let requests = server.counted("perf_exporter_http_requests_total");
+    let expected = [("200", "/metrics", 2.0), ("200", "/status", 1.0), ("404", "other", 2.0)];
+    let expected = expected.map(|(code, path, number)| (vec![code.to_owned(), path.to_owned()], number));
+    assert_eq!(requests, expected);
+    let bytes = server.counted("perf_exporter_http_response_bytes_total");
+    let text = encoded(&snapshot(1, 1), Format::Text);
+    assert_eq!(bytes[0], (vec!["/metrics".to_owned()], 2.0 * text.len() as f64));
+}
+
+#[test]
+fn a_port_in_use_is_named_with_a_way_out() {
+    let first = Server::bind(([127, 0, 0, 1], 0).into(), Limits::default()).unwrap();
+    let address = first.address().unwrap();
+    let error = Server::bind(address, Limits::default()).unwrap_err();
+    assert_eq!(error.errno, Errno::EADDRINUSE);
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("cannot listen on {address}: EADDRINUSE: ")), "{text}");
+    assert!(text.contains("ss -ltnp") && text.contains("--listen"), "{text}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_named_with_a_way_out() {
+    // 192.0.2.0/24 is for documentation (RFC 5737).
+    let error = Server::bind(([192, 0, 2, 1], 7373).into(), Limits::default()).unwrap_err();
+    assert_eq!(error.errno, Errno::EADDRNOTAVAIL);
+    assert!(error.to_string().contains("no interface of this machine has the address 192.0.2.1"), "{error}");
+}
+
+#[test]
+fn a_forbidden_port_is_named_with_a_way_out() {
+    let error = BindError { address: ([0, 0, 0, 0], 80).into(), errno: Errno::EACCES };
+    assert!(error.to_string().contains("CAP_NET_BIND_SERVICE"), "{error}");
+}

@@ -1,0 +1,97 @@
+//! What the server counts of itself.
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, Result};
+
+/// Upper bounds in seconds of `perf_exporter_http_request_duration_seconds`.
+const DURATION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
+
+/// Requests, answers and connections. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    requests: IntCounterVec,
+    bytes: IntCounterVec,
+    duration: HistogramVec,
+    connections: IntGauge,
+    aborted: IntCounterVec,
+}
+
+/// Why a connection did not end as it should have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aborted {
+    /// There were too many.
+    Limit,
+    /// The process or the machine had no descriptor left for it.
+    Descriptors,
+    /// A request came, or an answer was read, too slowly.
+    Timeout,
+    /// What came was not HTTP, or too much of it.
+    Protocol,
+    /// The client went away, or anything else.
+    Disconnected,
+}
+
+impl Traffic {
+    /// Registers the metrics.
+    ///
+    /// # Errors
+    /// When they are registered there already.
+    pub fn new(registry: &Registry) -> Result<Self> {
+        let counter = |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
+        let traffic = Self {
+            requests: counter(
+                "perf_exporter_http_requests_total",
+                "HTTP requests answered",
+                &["path", "code"],
+            )?,
+            bytes: counter(
+                "perf_exporter_http_response_bytes_total",
+                "Bytes of answers to HTTP requests, compressed and without headers",
+                &["path"],
+            )?,
+            duration: HistogramVec::new(
+                HistogramOpts::new(
+                    "perf_exporter_http_request_duration_seconds",
+                    "From an HTTP request until its answer was sent",
+                )
+                .buckets(DURATION_BUCKETS.to_vec()),
+                &["path"],
+            )?,
+            connections: IntGauge::new("perf_exporter_http_connections", "HTTP connections that are open")?,
+            aborted: counter(
+                "perf_exporter_http_connections_aborted_total",
+                "HTTP connections that did not end as they should",
+                &["reason"],
+            )?,
+        };
+        registry.register(Box::new(traffic.requests.clone()))?;
+        registry.register(Box::new(traffic.bytes.clone()))?;
+        registry.register(Box::new(traffic.duration.clone()))?;
+        registry.register(Box::new(traffic.connections.clone()))?;
+        registry.register(Box::new(traffic.aborted.clone()))?;
+        Ok(traffic)
+    }
+
+    /// Counts one answer, sent or broken off. `path` is one of the paths that are served: never what a client wrote.
+    pub(super) fn answered(&self, path: &'static str, code: u16, bytes: u64, took: Duration) {
+        self.requests.with_label_values(&[path, itoa::Buffer::new().format(code)]).inc();
+        self.bytes.with_label_values(&[path]).inc_by(bytes);
+        self.duration.with_label_values(&[path]).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn set_connections(&self, open: usize) {
+        self.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn aborted(&self, reason: Aborted) {
+        let reason = match reason {
+            Aborted::Limit => "limit",
+            Aborted::Descriptors => "descriptors",
+            Aborted::Timeout => "timeout",
+            Aborted::Protocol => "protocol",
+            Aborted::Disconnected => "disconnected",
+        };
+        self.aborted.with_label_values(&[reason]).inc();
+    }
+}

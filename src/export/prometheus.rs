@@ -1,0 +1,234 @@
+//! The text formats of Prometheus: 0.0.4 and OpenMetrics.
+//!
+//! Formats: <https://prometheus.io/docs/instrumenting/exposition_formats/> and
+//! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
+//!
+//! [`Encoder`] gives the text in pieces, so that no buffer ever holds all of it. Names and labels come checked and
+//! labels come rendered ([`Labels::text`](crate::metrics::Labels::text)); what is left to do per series is to copy two
+//! strings and print a number.
+//!
+//! `_created` samples are not written: Prometheus stores them as series of their own, which would double the number
+//! of series.
+
+use std::sync::Arc;
+
+use crate::metrics::{Family, Histogram, Kind, Metadata, Snapshot, Value, escape_help, escape_label};
+
+/// How large a piece is before the next one begins, in bytes. The last series may go beyond it.
+pub const CHUNK: usize = 64 << 10;
+
+/// What the text is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text 0.0.4, which everything reads.
+    Text,
+    /// OpenMetrics 0.0.1: the name under which old scrapers ask for what became 1.0.0.
+    OpenMetrics001,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics100,
+}
+
+impl Format {
+    /// The value of `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics001 => "application/openmetrics-text; version=0.0.1; charset=utf-8",
+            Self::OpenMetrics100 => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    const fn is_open_metrics(self) -> bool {
+        !matches!(self, Self::Text)
+    }
+}
+
+/// Prints a snapshot piece by piece.
+#[derive(Debug)]
+pub struct Encoder {
+    snapshot: Arc<Snapshot>,
+    format: Format,
+    place: Place,
+    bounds: RenderedBounds,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// This point of this family; before the first point, the family's head.
+    Point { family: usize, point: usize },
+    /// What stands behind the last family.
+    End,
+    /// Nothing.
+    Done,
+}
+
+impl Encoder {
+    /// At the beginning of `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
+        let place = Place::Point { family: 0, point: 0 };
+        Self { snapshot, format, place, bounds: RenderedBounds::default() }
+    }
+
+    /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
+    pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
+        let snapshot = Arc::clone(&self.snapshot);
+        let end = out.len() + CHUNK;
+        while out.len() < end {
+            self.place = match self.place {
+                Place::Point { family, point } => match snapshot.families().get(family) {
+                    Some(current) => self.write_points(current, family, point, end, out),
+                    None => Place::End,
+                },
+                Place::End => {
+                    if self.format.is_open_metrics() {
+                        out.extend_from_slice(b"# EOF\n");
+                    }
+                    Place::Done
+                }
+                Place::Done => return out.len() > end - CHUNK,
+            };
+        }
+        true
+    }
+
+    /// Writes points from `first` on, until the family or the piece is at its end.
+    fn write_points(
+        &mut self,
+        family: &Family,
+        index: usize,
+        first: usize,
+        end: usize,
+        out: &mut Vec<u8>,
+    ) -> Place {
+        let metadata = family.metadata();
+        if first == 0 && !family.points().is_empty() {
+            write_head(metadata, self.format, out);
+        }
+        let (name, suffix) = (metadata.name(), sample_suffix(metadata.kind()));
+        for (at, point) in family.points().iter().enumerate().skip(first) {
+            let labels = point.labels.text();
+            match &point.value {
+                Value::Integer(value) => write_integer_sample(name, suffix, labels, *value, out),
+                Value::Float(value) => write_float_sample(name, suffix, labels, *value, out),
+                Value::Histogram(histogram) => {
+                    self.bounds.render(histogram.bounds());
+                    write_histogram(name, labels, histogram, &self.bounds.text, out);
+                }
+            }
+            if out.len() >= end {
+                return Place::Point { family: index, point: at + 1 };
+            }
+        }
+        Place::Point { family: index + 1, point: 0 }
+    }
+}
+
+/// What the only sample of a point has behind the family's name.
+const fn sample_suffix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Counter => "_total",
+        Kind::Info => "_info",
+        Kind::Gauge | Kind::Histogram => "",
+    }
+}
+
+fn write_head(metadata: &Metadata, format: Format, out: &mut Vec<u8>) {
+    let open_metrics = format.is_open_metrics();
+    let kind = match metadata.kind() {
+        Kind::Counter => "counter",
+        Kind::Info if open_metrics => "info",
+        Kind::Gauge | Kind::Info => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    // In 0.0.4 a family is called as its samples are, in OpenMetrics without their suffix.
+    let suffix = if open_metrics { "" } else { sample_suffix(metadata.kind()) };
+    let mut line = |keyword: &str, text: &str| {
+        let parts = ["# ", keyword, " ", metadata.name(), suffix, " ", text, "\n"];
+        parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    };
+    if open_metrics {
+        line("HELP", &escape_label(metadata.help()));
+    } else {
+        line("HELP", &escape_help(metadata.help()));
+    }
+    line("TYPE", kind);
+    if open_metrics && !metadata.unit().is_empty() {
+        line("UNIT", metadata.unit());
+    }
+}
+
+fn write_name(name: &str, suffix: &str, labels: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(suffix.as_bytes());
+    if !labels.is_empty() {
+        out.push(b'{');
+        out.extend_from_slice(labels.as_bytes());
+        out.push(b'}');
+    }
+    out.push(b' ');
+}
+
+fn write_integer_sample(name: &str, suffix: &str, labels: &str, value: u64, out: &mut Vec<u8>) {
+    write_name(name, suffix, labels, out);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    out.push(b'\n');
+}
+
+fn write_float_sample(name: &str, suffix: &str, labels: &str, value: f64, out: &mut Vec<u8>) {
+    write_name(name, suffix, labels, out);
+    match value {
+        f64::INFINITY => out.extend_from_slice(b"+Inf"),
+        f64::NEG_INFINITY => out.extend_from_slice(b"-Inf"),
+        value if value.is_nan() => out.extend_from_slice(b"NaN"),
+        value => out.extend_from_slice(ryu::Buffer::new().format_finite(value).as_bytes()),
+    }
+    out.push(b'\n');
+}
+
+fn write_histogram(name: &str, labels: &str, histogram: &Histogram, bounds: &[String], out: &mut Vec<u8>) {
+    let separator = if labels.is_empty() { "" } else { "," };
+    for ((_, count), bound) in histogram.cumulative().zip(bounds) {
+        let parts = [name, "_bucket{", labels, separator, "le=\"", bound, "\"} "];
+        parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+        out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+        out.push(b'\n');
+    }
+    write_float_sample(name, "_sum", labels, histogram.sum(), out);
+    write_integer_sample(name, "_count", labels, histogram.count(), out);
+}
+
+/// The values of `le` of the histogram printed last: those of a family mostly have the same bounds.
+#[derive(Debug, Default)]
+struct RenderedBounds {
+    bounds: Vec<f64>,
+    /// One for each bound, and `+Inf`.
+    text: Vec<String>,
+}
+
+impl RenderedBounds {
+    fn render(&mut self, bounds: &[f64]) {
+        if self.bounds != bounds || self.text.is_empty() {
+            self.bounds = bounds.to_vec();
+            self.text = bounds.iter().map(|&bound| bound_text(bound)).chain(["+Inf".to_owned()]).collect();
+        }
+    }
+}
+
+/// A finite bound exactly as Prometheus 3 normalises it (Go's shortest `%g`, with `.0` behind a whole number), in both
+/// formats: so a bucket is the same series whatever the scraper negotiates and whichever version it is.
+///
+/// OpenMetrics calls these numbers canonical: 0.0001, 1.0, 100000.0, 1e-05, 1e+06.
+fn bound_text(bound: f64) -> String {
+    let scientific = format!("{bound:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    match exponent {
+        -4..6 => format!("{bound:?}"),
+        ..-4 => format!("{mantissa}e-{:02}", exponent.unsigned_abs()),
+        6.. => format!("{mantissa}e+{exponent:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,378 @@
+//! What the exporter tells people about itself: the content of the page and of `/api/v1/status`.
+//!
+//! Plain data, filled by whoever runs the collection. Every text may come from outside (names of commands, of cgroups,
+//! of events, the text of a file); the page escapes it and cuts it, JSON escapes it. Fields of JSON are the fields
+//! here, times are RFC 3339 in UTC, durations seconds.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::clock::Timestamp;
+
+/// Everything, as of one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// The moment.
+    #[serde(serialize_with = "rfc3339")]
+    pub now: Timestamp,
+    /// When the process started.
+    #[serde(serialize_with = "rfc3339")]
+    pub started: Timestamp,
+    /// The version of the program, with its commit where that is known.
+    pub version: String,
+    /// The configuration in force.
+    pub configuration: Configuration,
+    /// The machine.
+    pub host: Host,
+    /// What is counted, per entry of `counters` and scope, in the order of the file.
+    pub counters: Vec<CounterStatus>,
+    /// What could not be opened.
+    pub refusals: Vec<Refusal>,
+    /// Perf event descriptors.
+    pub descriptors: Usage,
+    /// Series of each metric.
+    pub series: Vec<Series>,
+    /// What was measured and lost.
+    pub losses: Vec<Loss>,
+    /// The last collection; `None` before the first.
+    pub collection: Option<Collection>,
+    /// What the exporter itself costs.
+    pub cost: Cost,
+}
+
+/// Where the configuration came from and how the last attempt to load it went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Configuration {
+    /// The file; `None` = the built-in configuration.
+    pub file: Option<String>,
+    /// When the configuration in force was loaded.
+    #[serde(serialize_with = "rfc3339")]
+    pub loaded: Timestamp,
+    /// The attempt to reload that failed since then, if one did: the configuration in force is the one before it.
+    pub failed_reload: Option<FailedReload>,
+}
+
+/// An attempt to reload the configuration that changed nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FailedReload {
+    /// When.
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Timestamp,
+    /// Each problem of the file, with its line.
+    pub problems: Vec<String>,
+}
+
+/// The machine, as far as it decides what can be measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Host {
+    /// `uname -r` and the architecture.
+    pub kernel: String,
+    /// The CPUs that are online, as the kernel lists them: `0-7,9`.
+    pub cpus: String,
+    /// `kernel.perf_event_paranoid`; `None` where the kernel has no perf events.
+    pub paranoid: Option<i32>,
+    /// Effective capabilities that matter here: `CAP_PERFMON`, …
+    pub capabilities: Vec<String>,
+    /// PMUs by their names in sysfs.
+    pub pmus: Vec<String>,
+    /// Whether this is a virtual machine: hardware events may be missing or wrong there.
+    pub virtual_machine: bool,
+    /// Further facts worth a line: the NMI watchdog holds a counter, lockdown is on, …
+    pub notes: Vec<String>,
+}
+
+/// One entry of `counters` in one scope.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CounterStatus {
+    /// The entry's name in the file.
+    pub entry: String,
+    /// For whom: `cpu`, `cgroup`, `process`.
+    pub scope: String,
+    /// How it is done, in a few words: `16 CPUs`, `212 cgroups, by the switch stream`.
+    pub how: String,
+    /// Its events.
+    pub events: Vec<EventStatus>,
+}
+
+/// One event of an entry in one scope. The counts are of open or refused instances: one for each CPU, cgroup or
+/// process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventStatus {
+    /// The event as perf prints it.
+    pub event: String,
+    /// Count all the time that they are enabled.
+    pub counting: u64,
+    /// Share the PMU with other events, so that their counts are scaled.
+    pub shared: Option<Shared>,
+    /// Are open and never came to the PMU, or stand still where they must not.
+    pub stalled: u64,
+    /// Could not be opened.
+    pub refused: u64,
+}
+
+/// Instances of an event that were multiplexed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shared {
+    /// How many.
+    pub count: u64,
+    /// The smallest share of the time that one of them ran, in percent.
+    pub lowest_percent: u8,
+}
+
+/// Why something could not be measured: what kind of remedy there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// It should work and does not.
+    Broken,
+    /// A limit is used up.
+    Exhausted,
+    /// It is there and this process may not use it.
+    Forbidden,
+    /// This machine does not have it.
+    Absent,
+}
+
+/// Something that could not be opened.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Refusal {
+    /// The event.
+    pub event: String,
+    /// For whom it was to count: `cpu`, `cgroup /system.slice/a.service`, …
+    pub target: String,
+    /// How often the same happened: one line stands for all CPUs.
+    pub count: u64,
+    /// What kind of obstacle it is.
+    pub cause: Cause,
+    /// What the kernel said and what it means here.
+    pub reason: String,
+    /// What would help; empty if nothing would.
+    pub remedy: String,
+}
+
+/// How much of something limited is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// So much.
+    pub used: u64,
+    /// Of so much; `None` = without a limit of its own.
+    pub limit: Option<u64>,
+}
+
+/// The series of one metric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Series {
+    /// The name, as it is scraped.
+    pub metric: String,
+    /// How many series it has.
+    pub series: u64,
+    /// How many more were folded into the series `other`.
+    pub folded: u64,
+}
+
+/// Measurements that were made and did not arrive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// What was lost: `records`, `series`, …
+    pub what: String,
+    /// Why.
+    pub reason: String,
+    /// How many since the start.
+    pub count: u64,
+}
+
+/// The last collection.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Collection {
+    /// When it ended.
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Timestamp,
+    /// How long it took.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// The longest time until the next.
+    #[serde(rename = "interval_seconds", serialize_with = "seconds")]
+    pub interval: Duration,
+    /// How many series it has.
+    pub series: u64,
+}
+
+/// What the exporter itself costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cost {
+    /// CPU time since the start.
+    #[serde(rename = "cpu_seconds", serialize_with = "seconds")]
+    pub cpu: Duration,
+    /// CPU time of late, in percent of one CPU.
+    pub cpu_percent: f64,
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+}
+
+fn rfc3339<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}", Utc(*time)))
+}
+
+fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+/// Prints a moment as `2026-11-21T08:52:06Z`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Utc(pub(super) Timestamp);
+
+impl std::fmt::Display for Utc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.0 / 1000;
+        let (year, month, day) = civil(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// The Gregorian date of a day since the Unix epoch. Years are counted from March, so that the leap day is the last
+/// of its year and months repeat every 153 days.
+fn civil(days: u64) -> (u64, u64, u64) {
+    /// Days from 1 March of year 0 to the epoch.
+    const EPOCH: u64 = 719_468;
+    let days = days + EPOCH;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_printed_in_utc() {
+        let table = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399_999, "2000-02-28T23:59:59Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_868_800_000, "2000-03-01T00:00:00Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00Z"),
+        ];
+        for (milliseconds, text) in table {
+            assert_eq!(Utc(Timestamp(milliseconds)).to_string(), text);
+        }
+        assert!(!Utc(Timestamp(u64::MAX)).to_string().is_empty());
+    }
+
+    #[test]
+    fn the_json_is_as_recorded() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&specimen()).unwrap());
+    }
+
+    /// A machine on a bad day, with hostile names.
+    pub(in super::super) fn specimen() -> Status {
+        let event = |event: &str, counting, stalled, refused| EventStatus {
+            event: event.to_owned(),
+            counting,
+            shared: None,
+            stalled,
+            refused,
+        };
+        let misses = Shared { count: 3, lowest_percent: 61 };
+        Status {
+            now: Timestamp(1_795_251_126_000),
+            started: Timestamp(1_795_062_000_000),
+            version: "0.1.0 (3fce3b5b)".to_owned(),
+            configuration: Configuration {
+                file: Some("/etc/perf-exporter.yaml".to_owned()),
+                loaded: Timestamp(1_795_062_000_000),
+                failed_reload: Some(FailedReload {
+                    at: Timestamp(1_795_250_000_000),
+                    problems: vec![
+                        "line 12: counters.core.events: \"cycels\" is not an event; did you mean cycles?"
+                            .to_owned(),
+                    ],
+                }),
+            },
+            host: Host {
+                kernel: "6.12.9-amd64 x86_64".to_owned(),
+                cpus: "0-3".to_owned(),
+                paranoid: Some(2),
+                capabilities: vec!["CAP_PERFMON".to_owned(), "CAP_DAC_READ_SEARCH".to_owned()],
+                pmus: ["cpu", "msr", "software", "tracepoint", "uncore_imc_0"].map(str::to_owned).into(),
+                virtual_machine: true,
+                notes: vec!["the NMI watchdog holds one hardware counter on every CPU".to_owned()],
+            },
+            counters: vec![
+                CounterStatus {
+                    entry: "core".to_owned(),
+                    scope: "cpu".to_owned(),
+                    how: "4 CPUs".to_owned(),
+                    events: vec![event("cycles", 4, 0, 0), event("instructions", 4, 0, 0)],
+                },
+                CounterStatus {
+                    entry: "cache".to_owned(),
+                    scope: "cpu".to_owned(),
+                    how: "4 CPUs".to_owned(),
+                    events: vec![
+                        EventStatus { shared: Some(misses), ..event("cache-misses", 1, 0, 0) },
+                        event("cache-references", 0, 0, 4),
+                    ],
+                },
+                CounterStatus {
+                    entry: "os".to_owned(),
+                    scope: "process".to_owned(),
+                    how: "12 processes by comm".to_owned(),
+                    events: vec![event("task-clock", 12, 0, 0), event("page-faults", 10, 2, 0)],
+                },
+            ],
+            refusals: vec![
+                Refusal {
+                    event: "uncore_imc_0/cas_count_read/".to_owned(),
+                    target: "socket 0".to_owned(),
+                    count: 1,
+                    cause: Cause::Forbidden,
+                    reason:
+                        "EACCES: perf_event_paranoid is 2, and counting a whole CPU needs 0 or CAP_PERFMON"
+                            .to_owned(),
+                    remedy: "grant CAP_PERFMON, or set kernel.perf_event_paranoid to 0".to_owned(),
+                },
+                Refusal {
+                    event: "cache-references".to_owned(),
+                    target: "cpu".to_owned(),
+                    count: 4,
+                    cause: Cause::Absent,
+                    reason: "ENOENT: this virtual machine's PMU does not have the event".to_owned(),
+                    remedy: String::new(),
+                },
+                Refusal {
+                    event: "task-clock".to_owned(),
+                    target: "process <script>alert(\"x\")</script>&\u{7}".to_owned(),
+                    count: 1,
+                    cause: Cause::Exhausted,
+                    reason: "EMFILE: 1024 descriptors are open, as many as RLIMIT_NOFILE allows".to_owned(),
+                    remedy: "raise LimitNOFILE=, or count fewer processes".to_owned(),
+                },
+            ],
+            descriptors: Usage { used: 1019, limit: Some(1024) },
+            series: vec![
+                Series { metric: "perf_cpu_cycles_total".to_owned(), series: 4, folded: 0 },
+                Series {
+                    metric: "perf_cgroup_task_clock_seconds_total".to_owned(),
+                    series: 20_000,
+                    folded: 1_234,
+                },
+            ],
+            losses: vec![Loss { what: "records".to_owned(), reason: "ring_full".to_owned(), count: 17 }],
+            collection: Some(Collection {
+                at: Timestamp(1_795_251_121_000),
+                duration: Duration::from_micros(3_400),
+                interval: Duration::from_secs(10),
+                series: 20_004,
+            }),
+            cost: Cost { cpu: Duration::from_millis(83_210), cpu_percent: 0.44, resident_bytes: 23_500_000 },
+        }
+    }
+}

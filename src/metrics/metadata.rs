@@ -1,0 +1,195 @@
+//! What a family is called and what its values mean, checked once: a name that a scraper would refuse cannot become
+//! a [`Metadata`], so no encoder has to look at names again.
+//!
+//! Rules: <https://prometheus.io/docs/practices/naming/> and
+//! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md#metricfamily>.
+
+use std::sync::Arc;
+
+/// Endings that the text formats give to the samples of a family. Kept out of base names, so that the samples of two
+/// families with different names never have the same name.
+const RESERVED_SUFFIXES: [&str; 7] = ["_total", "_created", "_info", "_bucket", "_count", "_sum", "_gsum"];
+
+/// What the values of a family mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, from its start time.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Always 1; the labels are the message.
+    Info,
+    /// A distribution.
+    Histogram,
+}
+
+/// The name, help, unit and kind of a family. Made once, and shared by all snapshots that hold the family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    name: Box<str>,
+    help: Box<str>,
+    unit: Box<str>,
+    kind: Kind,
+}
+
+/// Why a family cannot be called what it should have been called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Something other than lower-case letters, digits and underscores, or a digit or `__` at the start.
+    #[error(
+        "{0:?} cannot be the name of a metric: it must match [a-z_][a-z0-9_]* and not begin with two underscores"
+    )]
+    Characters(String),
+    /// An ending with a meaning of its own.
+    #[error("{name:?} cannot be the name of a metric: the exposition formats add {suffix:?} themselves")]
+    Reserved {
+        /// The name.
+        name: String,
+        /// The ending.
+        suffix: &'static str,
+    },
+    /// A unit that the name does not end with, or on a family that cannot have one.
+    #[error("the metric {name:?} cannot have the unit {unit:?}: its name would have to end with \"_{unit}\"")]
+    Unit {
+        /// The name.
+        name: String,
+        /// The unit.
+        unit: String,
+    },
+    /// No help text.
+    #[error("the metric {0:?} has no help text")]
+    Help(String),
+}
+
+impl Metadata {
+    /// Checks and keeps them. `name` is without the `_total` and `_info` that the text formats add, `help` one
+    /// sentence (unescaped), `unit` the base unit that the name ends with (`seconds`, `bytes`, `ratio`) or empty.
+    ///
+    /// # Errors
+    /// When a scraper would refuse or misread the family; the message names it and the rule.
+    pub fn new(name: &str, help: &str, unit: &str, kind: Kind) -> Result<Arc<Self>, NameError> {
+        let digit_first = name.bytes().next().is_none_or(|byte| byte.is_ascii_digit());
+        if digit_first || name.starts_with("__") || !name.bytes().all(is_name_byte) {
+            return Err(NameError::Characters(name.to_owned()));
+        }
+        if let Some(suffix) = reserved_suffix(name) {
+            return Err(NameError::Reserved { name: name.to_owned(), suffix });
+        }
+        let named = name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_'));
+        if !unit.is_empty() && (!named || kind == Kind::Info) {
+            return Err(NameError::Unit { name: name.to_owned(), unit: unit.to_owned() });
+        }
+        if help.trim().is_empty() {
+            return Err(NameError::Help(name.to_owned()));
+        }
+        Ok(Arc::new(Self { name: name.into(), help: help.into(), unit: unit.into(), kind }))
+    }
+
+    /// The name without `_total`: `perf_cpu_cycles`, `perf_cgroup_task_clock_seconds`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One sentence, unescaped.
+    pub fn help(&self) -> &str {
+        &self.help
+    }
+
+    /// The unit that the name ends with, or empty.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// What kind of values the points are.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+/// Turns any text (the name of a tracepoint, a PMU's event, a field) into a name that [`Metadata::new`] accepts:
+/// lower case, underscores for everything else, and `_events` behind an ending that is reserved.
+pub fn fit_name(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for c in text.chars().map(|c| c.to_ascii_lowercase()) {
+        match c {
+            'a'..='z' | '0'..='9' => name.push(c),
+            _ if name.ends_with('_') => {}
+            _ => name.push('_'),
+        }
+    }
+    if !name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') {
+        name.insert(0, '_');
+    }
+    if reserved_suffix(&name).is_some() {
+        name.push_str("_events");
+    }
+    name
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'
+}
+
+fn reserved_suffix(name: &str) -> Option<&'static str> {
+    RESERVED_SUFFIXES.into_iter().find(|suffix| name.ends_with(suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_scraper_would_refuse_is_refused_here() {
+        for name in ["", "1st", "a-b", "a.b", "CamelCase", "a:b", "__name__", "ä", "a b", "a\n"] {
+            let error = Metadata::new(name, "h", "", Kind::Gauge).unwrap_err();
+            assert_eq!(error, NameError::Characters(name.to_owned()));
+        }
+        assert!(Metadata::new("_", "h", "", Kind::Gauge).is_ok());
+    }
+
+    #[test]
+    fn the_endings_of_samples_are_not_endings_of_families() {
+        let error = Metadata::new("perf_cycles_total", "h", "", Kind::Counter).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#""perf_cycles_total" cannot be the name of a metric: the exposition formats add "_total" themselves"#
+        );
+        assert!(Metadata::new("perf_cas_count", "h", "", Kind::Counter).is_err());
+        assert!(Metadata::new("perf_count_reads", "h", "", Kind::Counter).is_ok());
+    }
+
+    #[test]
+    fn a_unit_stands_at_the_end_of_the_name() {
+        assert!(Metadata::new("a_seconds", "h", "seconds", Kind::Counter).is_ok());
+        for (name, unit) in [("a_bytes", "seconds"), ("seconds", "seconds"), ("aseconds", "seconds")] {
+            assert!(
+                matches!(Metadata::new(name, "h", unit, Kind::Gauge), Err(NameError::Unit { .. })),
+                "{name}"
+            );
+        }
+        assert!(Metadata::new("a_seconds", "h", "seconds", Kind::Info).is_err());
+    }
+
+    #[test]
+    fn a_family_without_help_is_refused() {
+        assert_eq!(Metadata::new("a", " ", "", Kind::Gauge), Err(NameError::Help("a".to_owned())));
+    }
+
+    #[test]
+    fn events_are_fitted_as_people_would_write_them() {
+        assert_eq!(fit_name("L1-dcache-load-misses"), "l1_dcache_load_misses");
+        assert_eq!(fit_name("UNC_M_CAS_COUNT"), "unc_m_cas_count_events");
+        assert_eq!(fit_name("4k//aliases"), "_4k_aliases");
+        assert_eq!(fit_name(""), "_");
+    }
+
+    proptest! {
+        #[test]
+        fn every_fitted_name_is_accepted(text in "\\PC{0,40}(_total|_Info)?") {
+            let name = fit_name(&text);
+            prop_assert!(Metadata::new(&name, "h", "", Kind::Counter).is_ok(), "{text:?} became {name:?}");
+        }
+    }
+}

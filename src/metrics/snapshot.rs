@@ -1,0 +1,208 @@
+//! What one collection measured: sorted and free of duplicates by construction, for a scraper drops a whole scrape
+//! that names one series twice.
+
+use std::sync::Arc;
+
+use super::{Histogram, Kind, Labels, Metadata};
+use crate::clock::Timestamp;
+
+/// Everything that one collection measured. Immutable: readers share it behind an `Arc`.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    taken: Timestamp,
+    families: Vec<Family>,
+    conflicts: Vec<Conflict>,
+}
+
+/// All series of one name.
+#[derive(Debug, Clone)]
+pub struct Family {
+    metadata: Arc<Metadata>,
+    points: Vec<Point>,
+    left_out: usize,
+}
+
+/// One series of a family at the time of the snapshot.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Its labels, shared with every other family that has a series for the same thing.
+    pub labels: Arc<Labels>,
+    /// Its value.
+    pub value: Value,
+    /// Since when a counter or histogram has been counting; for a gauge, without meaning.
+    pub start: Timestamp,
+}
+
+/// A value. Counts stay integers for as long as they are integers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A whole number, printed exactly.
+    Integer(u64),
+    /// A quantity.
+    Float(f64),
+    /// A distribution.
+    Histogram(Arc<Histogram>),
+}
+
+/// Series that a snapshot had to leave out: a fault of whoever measured them, made visible instead of breaking the
+/// scrape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The family.
+    pub family: Arc<Metadata>,
+    /// How many of its points were left out: their labels were taken, their value was of another kind than the
+    /// family's, or another family of the same name has a different kind or unit.
+    pub points: usize,
+}
+
+impl Snapshot {
+    /// Sorts the families by name. Families that share name, kind and unit become one; of those that share only the
+    /// name the first stays.
+    pub fn new(taken: Timestamp, families: impl IntoIterator<Item = Family>) -> Self {
+        let mut incoming: Vec<Family> = families.into_iter().collect();
+        incoming.sort_by(|a, b| a.metadata.name().cmp(b.metadata.name()));
+        let mut families: Vec<Family> = Vec::with_capacity(incoming.len());
+        let mut conflicts = Vec::new();
+        for family in incoming {
+            match families.last_mut() {
+                Some(last) if last.metadata.name() == family.metadata.name() => {
+                    if last.metadata.kind() == family.metadata.kind()
+                        && last.metadata.unit() == family.metadata.unit()
+                    {
+                        last.absorb(family);
+                    } else {
+                        let points = family.points.len() + family.left_out;
+                        conflicts.push(Conflict { family: family.metadata, points });
+                    }
+                }
+                _ => families.push(family),
+            }
+        }
+        conflicts.extend(
+            families
+                .iter()
+                .filter(|family| family.left_out > 0)
+                .map(|family| Conflict { family: Arc::clone(&family.metadata), points: family.left_out }),
+        );
+        Self { taken, families, conflicts }
+    }
+
+    /// When the collection ended.
+    pub fn taken(&self) -> Timestamp {
+        self.taken
+    }
+
+    /// The families, sorted by name, each name once.
+    pub fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    /// What had to be left out; empty unless there is a bug.
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+
+    /// How many series there are; a histogram is one.
+    pub fn series(&self) -> usize {
+        self.families.iter().map(|family| family.points.len()).sum()
+    }
+}
+
+impl Family {
+    /// Sorts the points by their labels. Of a label set that comes twice the first stays; a point whose value does
+    /// not fit the kind is left out. [`Snapshot::conflicts`] tells of both.
+    pub fn new(metadata: Arc<Metadata>, points: Vec<Point>) -> Self {
+        let mut family = Self { metadata, points, left_out: 0 };
+        family.normalise();
+        family
+    }
+
+    /// What it is called and what its values mean.
+    pub fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
+    }
+
+    /// The series, sorted by labels, each label set once.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.points.extend(other.points);
+        self.left_out += other.left_out;
+        self.normalise();
+    }
+
+    fn normalise(&mut self) {
+        let before = self.points.len();
+        let distribution = self.metadata.kind() == Kind::Histogram;
+        self.points.retain(|point| matches!(point.value, Value::Histogram(_)) == distribution);
+        // Collections mostly come in order already. Stable, so that the first of two equals stays the first.
+        if !self.points.is_sorted_by(|a, b| a.labels <= b.labels) {
+            self.points.sort_by(|a, b| a.labels.cmp(&b.labels));
+        }
+        self.points.dedup_by(|later, earlier| later.labels == earlier.labels);
+        self.left_out += before - self.points.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counter(name: &str) -> Arc<Metadata> {
+        Metadata::new(name, "help", "", Kind::Counter).unwrap()
+    }
+
+    fn point(cpu: &str, value: u64) -> Point {
+        Point { labels: Labels::new([("cpu", cpu)]), value: Value::Integer(value), start: Timestamp(0) }
+    }
+
+    fn values(family: &Family) -> Vec<(&str, &Value)> {
+        family.points().iter().map(|point| (point.labels.text(), &point.value)).collect()
+    }
+
+    #[test]
+    fn points_are_sorted_and_the_first_of_two_equals_stays() {
+        let family = Family::new(counter("a"), vec![point("1", 1), point("0", 2), point("1", 3)]);
+        assert_eq!(
+            values(&family),
+            [(r#"cpu="0""#, &Value::Integer(2)), (r#"cpu="1""#, &Value::Integer(1)),]
+        );
+        let snapshot = Snapshot::new(Timestamp(0), [family]);
+        assert_eq!(snapshot.conflicts(), [Conflict { family: counter("a"), points: 1 }]);
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_left_out_and_told() {
+        let histogram = Value::Histogram(Arc::new(Histogram::new(&[1.0])));
+        let odd = Point { labels: Labels::none(), value: histogram, start: Timestamp(0) };
+        let snapshot = Snapshot::new(Timestamp(0), [Family::new(counter("a"), vec![point("0", 1), odd])]);
+        assert_eq!((snapshot.series(), snapshot.conflicts().len()), (1, 1));
+    }
+
+    #[test]
+    fn families_of_one_name_are_one_family() {
+        let part = |cpu| Family::new(counter("a"), vec![point(cpu, 1)]);
+        let snapshot = Snapshot::new(Timestamp(0), [part("1"), part("0")]);
+        assert_eq!(snapshot.families().len(), 1);
+        assert_eq!(snapshot.series(), 2);
+        assert_eq!(snapshot.conflicts(), []);
+    }
+
+    #[test]
+    fn of_two_kinds_under_one_name_the_first_stays_and_the_other_is_told() {
+        let gauge = Metadata::new("a", "help", "", Kind::Gauge).unwrap();
+        let snapshot = Snapshot::new(
+            Timestamp(0),
+            [
+                Family::new(counter("b"), vec![point("0", 1)]),
+                Family::new(counter("a"), vec![point("0", 1)]),
+                Family::new(Arc::clone(&gauge), vec![point("0", 1)]),
+            ],
+        );
+        let names: Vec<_> = snapshot.families().iter().map(|family| family.metadata().name()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(snapshot.conflicts(), [Conflict { family: gauge, points: 1 }]);
+    }
+}
