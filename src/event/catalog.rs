@@ -122,9 +122,11 @@ impl Catalog {
     fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
         let mut families: BTreeMap<&str, (&Pmu, BTreeSet<&Arc<str>>)> = BTreeMap::new();
         for pmu in &self.pmus {
+            // A generic name is the same event, and listed as such.
+            let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
             let (_, events) =
                 families.entry(stem::without_instance(&pmu.name)).or_insert((pmu, BTreeSet::new()));
-            events.extend(pmu.events.keys());
+            events.extend(own);
         }
         families.into_iter().flat_map(|(family, (pmu, events))| {
             let source: Arc<str> = family.into();

@@ -1,5 +1,6 @@
 //! From a name to what `perf_event_attr` needs, on this host.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Missing, Unresolved, pmu_help};
@@ -19,6 +20,7 @@ const PMU_TYPE_SHIFT: u32 = 32;
 const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 
 /// One event before its modifiers.
+#[derive(Clone)]
 struct Draft {
     name: Name,
     called: String,
@@ -72,6 +74,10 @@ impl Catalog {
         };
         let modifiers = Modifiers::from_letters(&event.modifiers);
         let finished = drafts.and_then(|drafts| {
+            if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.pmu.is_none()) {
+                let reason = format!("it stands for {} events, which cannot share one name", drafts.len());
+                return Err(No::new(Missing::Refused, reason, "leave out the name, or write one event"));
+            }
             drafts.into_iter().map(|draft| finish(draft, event, modifiers)).collect::<Result<Vec<_>, No>>()
         });
         finished.map_err(|No { cause, reason, remedy, suggestion }| Unresolved {
@@ -96,6 +102,12 @@ impl Catalog {
         if owners.is_empty() {
             return Err(self.unknown_symbol(word));
         }
+        let families: BTreeSet<&str> = owners.iter().map(|pmu| stem::without_instance(&pmu.name)).collect();
+        if families.len() > 1 && !owners.iter().all(|pmu| pmu.core) {
+            let written: Vec<String> = families.iter().map(|family| format!("{family}/{word}/")).collect();
+            let remedy = format!("write {}", written.join(" or "));
+            return Err(No::new(Missing::Refused, "several PMUs have an event of this name", remedy));
+        }
         let terms = [Term { name: Arc::clone(word), value: None }];
         self.encode_all(&owners, &terms, |_| word.to_string())
     }
@@ -106,49 +118,44 @@ impl Catalog {
             let reason = format!("it needs Linux {}, and this is {}", event.since, self.facts.kernel);
             return Err(No::new(Missing::AbsentOnHost, reason, "leave it out, or upgrade the kernel"));
         }
+        let help = event.help.to_string();
+        let name = Name::Symbol(Arc::clone(word));
         let draft = Draft {
             scale: event.scale(),
             place: event.place,
-            ..Draft::plain(
-                Name::Symbol(Arc::clone(word)),
-                event.name.to_string(),
-                event.kind,
-                event.selector,
-                event.help.to_string(),
-            )
+            ..Draft::plain(name, event.name.to_string(), event.kind, event.selector, help)
         };
-        let typed = event.kind.on_core_pmu() && self.is_hybrid() && self.takes_extended_types();
-        if !typed {
-            return Ok(vec![draft]);
-        }
-        Ok(cores.iter().filter_map(|pmu| self.on_core(&draft, word, pmu)).collect())
+        Ok(self.on_each_core(draft, cores, |pmu| pmu_name(pmu, word)))
     }
 
-    /// A generic event on one kind of core; `None` if none of its CPUs is online.
-    fn on_core(&self, draft: &Draft, word: &Arc<str>, pmu: &Pmu) -> Option<Draft> {
-        let mut selector = draft.selector;
-        selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
-        let terms = vec![Term { name: Arc::clone(word), value: None }];
-        Some(Draft {
-            name: Name::Pmu { pmu: Arc::clone(&pmu.name), terms },
-            called: draft.called.clone(),
-            kind: draft.kind,
-            selector,
-            pmu: Some(Arc::clone(&pmu.name)),
-            cpus: self.online_of(pmu)?,
-            scale: draft.scale.clone(),
-            place: draft.place,
-            shared: false,
-            help: Arc::clone(&draft.help),
-        })
+    /// An event of `PERF_TYPE_HARDWARE` or `PERF_TYPE_HW_CACHE` on each of `cores`; any other event, and all on a
+    /// machine with one kind of core, as it is.
+    fn on_each_core(&self, draft: Draft, cores: &[&Pmu], name: impl Fn(&Pmu) -> Name) -> Vec<Draft> {
+        let all = self.core_pmus().len();
+        if all < 2 || !matches!(draft.kind, Kind::Hardware | Kind::Cache) {
+            return vec![draft];
+        }
+        let typed = self.takes_extended_types();
+        if !typed && cores.len() == all {
+            // Opened on a CPU, it finds the PMU of that CPU by itself.
+            return vec![draft];
+        }
+        let on = |pmu: &&Pmu| {
+            let mut draft = Draft { name: name(pmu), cpus: self.online_of(pmu)?, ..draft.clone() };
+            draft.pmu = Some(Arc::clone(&pmu.name));
+            if typed {
+                draft.selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
+            }
+            Some(draft)
+        };
+        cores.iter().filter_map(on).collect()
     }
 
     fn is_hybrid(&self) -> bool {
         self.core_pmus().len() > 1
     }
 
-    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`. Where it does not, a
-    /// generic event that is opened on a CPU still finds the PMU of that CPU.
+    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`.
     fn takes_extended_types(&self) -> bool {
         self.core_pmus().iter().all(|pmu| pmu.name.starts_with("cpu")) || self.has(ARM_EXTENDED_TYPE)
     }
@@ -171,31 +178,37 @@ impl Catalog {
     /// `rNNN`: on a hybrid machine the number means something else on each kind of core, and `PERF_TYPE_RAW` is only
     /// one of them; so each gets its own type.
     fn raw(&self, config: u64) -> Vec<Draft> {
+        let (name, called) = (Name::Raw(config), format!("r{config:x}"));
+        let selector = Selector { kind: generic::TYPE_RAW, config: [config, 0, 0, 0] };
         let help = format!("Raw event {config:#x} of the core PMU");
-        let plain = |name, kind| {
-            let selector = Selector { kind, config: [config, 0, 0, 0] };
-            Draft::plain(name, format!("r{config:x}"), Kind::Raw, selector, help.clone())
-        };
+        let draft = Draft::plain(name, called.clone(), Kind::Raw, selector, help);
         if !self.is_hybrid() {
-            return vec![plain(Name::Raw(config), generic::TYPE_RAW)];
+            return vec![draft];
         }
         let on = |pmu: &&Pmu| {
-            let terms = vec![Term { name: format!("r{config:x}").into(), value: None }];
-            let draft = plain(Name::Pmu { pmu: Arc::clone(&pmu.name), terms }, pmu.kind);
-            Some(Draft { pmu: Some(Arc::clone(&pmu.name)), cpus: self.online_of(pmu)?, ..draft })
+            let name = pmu_name(pmu, &called.as_str().into());
+            let selector = Selector { kind: pmu.kind, ..selector };
+            let pmu_label = Some(Arc::clone(&pmu.name));
+            Some(Draft { name, selector, pmu: pmu_label, cpus: self.online_of(pmu)?, ..draft.clone() })
         };
         self.core_pmus().iter().filter_map(on).collect()
     }
 
-    /// `TYPE:CONFIG`: taken as it is.
+    /// `TYPE:CONFIG`.
     fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, No> {
         let name = Name::Numeric { kind: number, config };
-        let called = stem::called_by_number(&name);
+        let called = format!("type_{number}_config_{config:#x}");
         let help = format!("Event {config:#x} of type {number}");
         let selector = Selector { kind: number, config: [config, 0, 0, 0] };
-        let draft = |kind| Draft::plain(name, called, kind, selector, help);
-        if let Some(kind) = fixed_kind(number) {
-            return Ok(vec![draft(kind)]);
+        let draft = |kind| Draft::plain(name.clone(), called, kind, selector, help);
+        match fixed_kind(number) {
+            Some(Kind::Raw) if self.is_hybrid() => return Ok(self.raw(config)),
+            // A type in the upper half says already which kind of core is meant.
+            Some(kind) if config >> PMU_TYPE_SHIFT == 0 => {
+                return Ok(self.on_each_core(draft(kind), &self.core_pmus(), |_| name.clone()));
+            }
+            Some(kind) => return Ok(vec![draft(kind)]),
+            None => {}
         }
         let Some(pmu) = self.pmus.iter().find(|pmu| pmu.kind == number) else {
             let reason = format!("no PMU of this host has the type {number}");
@@ -212,9 +225,10 @@ impl Catalog {
         if pmus.is_empty() {
             return Err(self.unknown_pmu(word));
         }
-        // `cpu/cycles/` is `cycles` on the cores that are meant, unless the PMU has an event of its own of that name.
+        // `cpu/cycles/` is `cycles` on the cores that are meant, whether the PMU names such an event or not: one metric
+        // on all hosts.
         if let [Term { name, value: None }] = terms
-            && pmus.iter().all(|pmu| pmu.core && !pmu.events.contains_key(name))
+            && pmus.iter().all(|pmu| pmu.core)
             && let Some(Found::Event(event)) = generic::find(name)
             && event.kind.on_core_pmu()
         {
@@ -249,7 +263,7 @@ impl Catalog {
     }
 
     fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, No> {
-        let encoded = pmu.encode(terms).map_err(|bad| bad_term(pmu, bad))?;
+        let encoded = pmu.encode(terms).map_err(|bad| self.bad_term(pmu, bad))?;
         let event = terms.iter().find(|term| pmu.events.contains_key(&term.name)).map(|term| &*term.name);
         let family = stem::without_instance(&pmu.name);
         let help = match event {
@@ -281,6 +295,22 @@ impl Catalog {
             Draft::plain(name, format!("{system}_{event}"), Kind::Tracepoint, selector, help)
         };
         Ok(found.into_iter().map(draft).collect())
+    }
+
+    fn bad_term(&self, pmu: &Pmu, bad: BadTerm) -> No {
+        let word = bad.unknown.unwrap_or_default();
+        if known::pmu_of(&word)
+            .is_some_and(|owner| self.select(owner).iter().any(|found| found.name == pmu.name))
+        {
+            return No::new(
+                Missing::AbsentOnHost,
+                format!("{} of this host has no event {word}", pmu.name),
+                bad.remedy,
+            );
+        }
+        let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
+        let suggestion = pattern::nearest(&word, words).map(str::to_owned);
+        No { suggestion, ..No::new(Missing::BadTerm, bad.reason, bad.remedy) }
     }
 
     fn unknown_symbol(&self, word: &str) -> No {
@@ -358,7 +388,7 @@ fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<E
     let Draft { name, called, kind, selector, pmu, cpus, scale, place, shared, help } = draft;
     let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
     modifiers
-        .check(Subject { kind, place, shared, name: &named })
+        .check(Subject { kind, place, shared })
         .map_err(|no| No::new(Missing::Refused, no.reason, no.remedy))?;
     Ok(Event {
         stem: stem::stem(event.alias.as_deref(), &called, &modifiers).into(),
@@ -373,15 +403,14 @@ fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<E
     })
 }
 
+/// `pmu/word/`.
+fn pmu_name(pmu: &Pmu, word: &Arc<str>) -> Name {
+    Name::Pmu { pmu: Arc::clone(&pmu.name), terms: vec![Term { name: Arc::clone(word), value: None }] }
+}
+
 fn offline(pmu: &Pmu) -> No {
     let reason = format!("none of the CPUs of the PMU {} is online", pmu.name);
     No::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
-}
-
-fn bad_term(pmu: &Pmu, bad: BadTerm) -> No {
-    let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
-    let suggestion = bad.unknown.and_then(|word| pattern::nearest(&word, words)).map(str::to_owned);
-    No { suggestion, ..No::new(Missing::BadTerm, bad.reason, bad.remedy) }
 }
 
 fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> No {
@@ -448,10 +477,12 @@ fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Ve
     }
     let kinds = BREAKPOINT_ACCESS.iter().filter(|(letter, _)| access.contains(*letter));
     let name = Name::Breakpoint { address, length, access: Arc::clone(access) };
+    let given = length.map(|length| format!("_{length}")).unwrap_or_default();
+    let called = format!("mem_{address:#x}{given}_{access}");
     let selector = Selector {
         kind: generic::TYPE_BREAKPOINT,
         config: [kinds.map(|(_, bit)| bit).sum(), address, bytes, 0],
     };
     let help = format!("Accesses ({access}) to the {bytes} bytes at {address:#x}");
-    Ok(vec![Draft::plain(name.clone(), stem::called_by_number(&name), Kind::Breakpoint, selector, help)])
+    Ok(vec![Draft::plain(name, called, Kind::Breakpoint, selector, help)])
 }
