@@ -5,6 +5,7 @@ use std::path::Path;
 
 use perf_exporter::event::{Catalog, Event, Missing, Modifiers, Precise, parse};
 use perf_exporter::host::{Facts, KernelVersion, Roots};
+use proptest::prelude::*;
 
 fn host(name: &str) -> (Roots, Facts) {
     let roots = Roots::under(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(name));
@@ -289,9 +290,11 @@ fn a_kind_of_core_that_is_offline_has_no_events() {
     facts.online = "0-7".parse().unwrap();
     let catalog = Catalog::load(&roots, &facts);
     assert_eq!(
-        resolved(&catalog, &["cycles", "cpu_atom/event=1/"]),
+        resolved(&catalog, &["cycles", "cpu_atom/event=1/", "cpu_atom/cycles/"]),
         "cycles\n  cpu_core/cycles/ = cycles Hardware type=0 config=0x400000000 pmu=cpu_core\n\
-         cpu_atom/event=1/\n  AbsentOnHost: cpu_atom/event=0x1/: none of the CPUs of the PMU cpu_atom is online; \
+         cpu_atom/event=1/\n  AbsentOnHost: cpu_atom/event=0x1/: none of the CPUs of cpu_atom is online; \
+         put one of them online, or leave the event out\n\
+         cpu_atom/cycles/\n  AbsentOnHost: cpu_atom/cycles/: none of the CPUs of the PMU is online; \
          put one of them online, or leave the event out\n"
     );
 }
@@ -311,6 +314,20 @@ fn events_of_a_pattern_cannot_share_a_name() {
     let page = resolved(&catalog("vm"), &["sched:*/name=all/", "sched:sched_sw*/name=switches/"]);
     assert!(page.contains("Refused: sched:*/name=all/: it stands for 3 events"), "{page}");
     assert!(page.contains("switches = switches Tracepoint"), "{page}");
+}
+
+proptest! {
+    /// Whatever a configuration holds, each event of it gets an answer: events, or a complaint that can be printed.
+    #[test]
+    fn every_text_gets_an_answer(text in "(cpu|uncore_imc|uncore_*|sched|mem|cycles|r|[0-9]|msr)?[:/][a-z0-9_*?=,.{}\\[\\]-]{0,20}[:/]?[a-zA-Z]{0,3}") {
+        let catalog = catalog("intel-server");
+        for event in parse(&text).iter().flatten().flat_map(|group| &group.events) {
+            match catalog.resolve(event) {
+                Ok(events) => prop_assert!(!events.is_empty() && events.iter().all(|event| is_stem(&event.stem))),
+                Err(no) => prop_assert!(!no.reason.is_empty() && !no.remedy.is_empty() && !no.to_string().is_empty()),
+            }
+        }
+    }
 }
 
 #[test]
@@ -339,7 +356,7 @@ fn is_stem(text: &str) -> bool {
 }
 
 #[test]
-fn tracepoints_tell_unmounted_from_unbuilt_and_from_unknown() {
+fn a_tracepoint_tells_what_is_missing_the_mount_the_kernel_or_the_event() {
     let cause = |roots: &Roots| {
         let catalog = Catalog::load(roots, &Facts::read(roots));
         catalog
@@ -356,11 +373,11 @@ fn tracepoints_tell_unmounted_from_unbuilt_and_from_unknown() {
     assert_eq!((why, remedy.starts_with("mount -t tracefs")), (Missing::AbsentOnHost, true), "{remedy}");
 
     std::fs::create_dir_all(roots.tracing.join("events/block")).unwrap();
-    assert_eq!(cause(&roots).unwrap_err().0, Missing::UnknownName);
+    assert_eq!(cause(&roots).unwrap_err().0, Missing::AbsentOnHost);
 
     let event = roots.tracing.join("events/sched/sched_switch");
     std::fs::create_dir_all(&event).unwrap();
-    assert_eq!(cause(&roots).unwrap_err().0, Missing::UnknownName);
+    assert_eq!(cause(&roots).unwrap_err().0, Missing::AbsentOnHost);
 
     std::fs::write(event.join("id"), "many\n").unwrap();
     assert_eq!(cause(&roots).unwrap_err().0, Missing::Broken);
