@@ -54,25 +54,18 @@ pub struct Unresolved {
 /// Why an event cannot be had, as far as the program acts on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Missing {
-    /// No host has an event of this name, as far as is known: a mistake in the configuration.
+    /// No host has an event of this name, as far as is known: most likely a typing error.
     UnknownName,
-    /// The PMU, event or field is not what this PMU has: a mistake in the configuration.
+    /// The PMU is here, and has no such event or field, or the value does not fit.
     BadTerm,
-    /// It asks for something that has no meaning, or that this program does not do: a mistake in the configuration.
+    /// It asks for something that has no meaning, or that this program does not do, on any host.
     Refused,
-    /// Other hosts have it and this one does not.
+    /// Other hosts or kernels have it, or may have it, and this one does not.
     AbsentOnHost,
     /// This process may not look.
     Forbidden,
     /// A file of the kernel could not be used.
     Broken,
-}
-
-impl Missing {
-    /// Whether the same text is wrong on every host.
-    pub const fn is_mistake(self) -> bool {
-        matches!(self, Self::UnknownName | Self::BadTerm | Self::Refused)
-    }
 }
 
 impl fmt::Display for Unresolved {
@@ -122,9 +115,11 @@ impl Catalog {
     fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
         let mut families: BTreeMap<&str, (&Pmu, BTreeSet<&Arc<str>>)> = BTreeMap::new();
         for pmu in &self.pmus {
+            // A generic name is the same event, and listed as such.
+            let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
             let (_, events) =
                 families.entry(stem::without_instance(&pmu.name)).or_insert((pmu, BTreeSet::new()));
-            events.extend(pmu.events.keys());
+            events.extend(own);
         }
         families.into_iter().flat_map(|(family, (pmu, events))| {
             let source: Arc<str> = family.into();
@@ -152,21 +147,19 @@ impl Catalog {
     /// family (`uncore_imc` for `uncore_imc_0` …); all with `uncore_` left out as well; and `cpu` for every kind of
     /// core.
     pub(super) fn select(&self, word: &str) -> Vec<&Pmu> {
-        let short = |pmu: &'_ Pmu| pmu.name.strip_prefix("uncore_").map(str::to_owned);
-        let by = |is: &dyn Fn(&str) -> bool| -> Vec<&Pmu> {
-            let either = |pmu: &&Pmu| is(&pmu.name) || short(pmu).is_some_and(|name| is(&name));
-            self.pmus.iter().filter(either).collect()
-        };
         if let Some(exact) = self.pmus.iter().find(|pmu| &*pmu.name == word) {
             return vec![exact];
         }
         if word == "cpu" {
             return self.core_pmus();
         }
-        if pattern::is_pattern(word) {
-            return by(&|name| pattern::matches(word, name));
-        }
-        by(&|name| name == word || stem::without_instance(name) == word)
+        let is_meant = |name: &str| match pattern::is_pattern(word) {
+            true => pattern::matches(word, name),
+            false => name == word || stem::without_instance(name) == word,
+        };
+        let either =
+            |pmu: &&Pmu| is_meant(&pmu.name) || pmu.name.strip_prefix("uncore_").is_some_and(is_meant);
+        self.pmus.iter().filter(either).collect()
     }
 }
 

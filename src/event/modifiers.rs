@@ -5,22 +5,20 @@ use super::{Kind, Modifiers, Precise};
 
 /// What is known of an event when its letters are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subject<'e> {
+pub(super) struct Subject {
     /// Its family.
     pub kind: Kind,
     /// Where it happens.
     pub place: Place,
-    /// Whether it counts for a set of CPUs at once (a PMU with a `cpumask`).
+    /// Whether it is counted beside the cores (a PMU with a `cpumask`), and so for nobody in particular.
     pub shared: bool,
-    /// As written, for the message.
-    pub name: &'e str,
 }
 
 /// A letter that has no meaning for an event: why, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoMeaning {
-    pub reason: String,
-    pub remedy: String,
+    pub reason: &'static str,
+    pub remedy: &'static str,
 }
 
 impl Modifiers {
@@ -55,33 +53,29 @@ impl Modifiers {
 
     /// Whether these bits mean something for such an event. A count that would silently be something else than its
     /// name says, or stay zero, is refused here; what only some PMUs can do is left to the kernel.
-    pub(super) fn check(&self, subject: Subject<'_>) -> Result<(), NoMeaning> {
-        let name = subject.name;
-        let refuse = |reason: String, remedy: &str| Err(NoMeaning { reason, remedy: remedy.to_owned() });
+    pub(super) fn check(&self, subject: Subject) -> Result<(), NoMeaning> {
+        let refuse = |reason, remedy| Err(NoMeaning { reason, remedy });
         let modes = self.exclude_user || self.exclude_kernel || self.exclude_hv;
         let sides = self.exclude_host || self.exclude_guest;
         if modes && subject.place == Place::Clock {
             return refuse(
-                format!("{name} is time, and the kernel does not divide it into user space and kernel"),
+                "it is time, which the kernel does not divide into user space and kernel",
                 "leave out u, k and h; cycles:u and cycles:k divide the cycles",
             );
         }
         if self.exclude_kernel && subject.place == Place::Kernel {
-            return refuse(
-                format!("{name} happens in the kernel: with :u or :h it stays zero"),
-                "leave out the letter",
-            );
+            return refuse("it happens in the kernel alone, and would stay zero", "leave out u and h");
         }
         if (modes || sides) && subject.shared {
             return refuse(
-                format!("{name} counts for several CPUs at once, and cannot tell whose work it is"),
+                "it is counted beside the cores, by hardware that does not know whose work it does",
                 "leave out u, k, h, G and H",
             );
         }
         let precise = self.precise != Precise::Any;
         if precise && matches!(subject.kind, Kind::Software | Kind::Tracepoint | Kind::Breakpoint) {
             return refuse(
-                format!("p and P are about hardware samples, and {name} is counted by the kernel"),
+                "p and P are about the samples of hardware, and this is counted by the kernel",
                 "leave out p and P",
             );
         }
@@ -147,7 +141,7 @@ mod tests {
 
     #[test]
     fn letters_without_meaning_for_an_event_are_refused() {
-        let cycles = Subject { kind: Kind::Hardware, place: Place::Anywhere, shared: false, name: "it" };
+        let cycles = Subject { kind: Kind::Hardware, place: Place::Anywhere, shared: false };
         let clock = Subject { kind: Kind::Software, place: Place::Clock, ..cycles };
         let switches = Subject { kind: Kind::Software, place: Place::Kernel, ..cycles };
         let tracepoint = Subject { kind: Kind::Tracepoint, ..cycles };

@@ -11,9 +11,13 @@
 //!
 //! Grammar: `tools/perf/util/parse-events.{l,y}` of the kernel, `Documentation/perf-list.txt`.
 
-use std::fmt;
+mod error;
+
 use std::sync::Arc;
 
+pub use error::ParseError;
+
+use self::error::{Parsed, fault};
 use super::generic;
 use super::syntax::{Event, Group, Name, Term, TermValue};
 
@@ -23,54 +27,9 @@ const TEXT_LIMIT: usize = 16 << 10;
 const EVENT_LIMIT: usize = 512;
 /// The most terms of one event; the kernel's richest PMU formats have about 30 fields.
 const TERM_LIMIT: usize = 64;
-/// How much of the text stands before and behind the place of an error, in characters.
-const SHOWN: usize = 48;
 
 /// The letters that perf knows behind an event, the refused ones included.
 const MODIFIERS: &str = "ukhIGHpPSDWebRX";
-
-/// A text that is not a list of events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParseError {
-    /// The text as given, cut off at 16 KiB.
-    pub text: Arc<str>,
-    /// Where the error stands, in bytes from the start of the text.
-    pub at: usize,
-    /// What is wrong there.
-    pub message: Arc<str>,
-    /// What to write instead.
-    pub remedy: Arc<str>,
-}
-
-impl fmt::Display for ParseError {
-    /// One line; with `{:#}` a picture of three lines and a caret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, at, message, remedy } = self;
-        let (before, behind) = text.split_at(boundary(text, *at));
-        if !f.alternate() {
-            let near: String = behind.chars().take(SHOWN).collect();
-            let near = if near.is_empty() { "at the end".to_owned() } else { format!("at {near:?}") };
-            return write!(f, "{message}, {near}: {remedy}");
-        }
-        let skipped = before.chars().count().saturating_sub(SHOWN);
-        let before: String = before.chars().skip(skipped).map(visible).collect();
-        let behind: String = behind.chars().take(SHOWN).map(visible).collect();
-        let indent = before.chars().count();
-        write!(f, "{message}\n  {before}{behind}\n  {:indent$}^ {remedy}", "")
-    }
-}
-
-impl std::error::Error for ParseError {}
-
-/// The last place at or before `at` where a character begins.
-fn boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
-}
-
-/// A character as it can stand in one line of a terminal.
-fn visible(c: char) -> char {
-    if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }
-}
 
 /// Reads a list of events as perf's `-e` takes it. An event that stands alone is a group of one.
 ///
@@ -90,30 +49,6 @@ pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
 pub(super) fn parse_terms(text: &str) -> Result<Vec<Term>, ParseError> {
     let mut parser = Parser { text, at: 0, events: 0 };
     parser.term_list("").map(|(terms, _)| terms).map_err(|fault| fault.of(text))
-}
-
-/// A [`ParseError`] before it knows its text.
-struct Fault {
-    at: usize,
-    message: String,
-    remedy: String,
-}
-
-impl Fault {
-    fn of(self, text: &str) -> ParseError {
-        ParseError {
-            text: text[..boundary(text, TEXT_LIMIT)].into(),
-            at: self.at.min(TEXT_LIMIT),
-            message: self.message.into(),
-            remedy: self.remedy.into(),
-        }
-    }
-}
-
-type Parsed<T> = Result<T, Fault>;
-
-fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) -> Parsed<T> {
-    Err(Fault { at, message: message.into(), remedy: remedy.into() })
 }
 
 /// A cursor over the text.
@@ -625,17 +560,6 @@ mod tests {
         assert!(message("{cycles,instructions}:R").contains("already grouped"));
         assert!(message("cycles:ux").starts_with("'x' is not a modifier"));
         assert!(message("cycles:uu").starts_with("the modifier 'u' is given twice"));
-    }
-
-    #[test]
-    fn an_error_shows_its_place_and_what_to_do() {
-        let error = parse("cycles,{instructions,faults").unwrap_err();
-        assert_eq!(error.at, 27);
-        assert_eq!(error.to_string(), "the group is not closed, at the end: expected ',' or '}'");
-        let picture = format!("{error:#}");
-        let lines: Vec<_> = picture.lines().collect();
-        assert_eq!(lines[1], "  cycles,{instructions,faults");
-        assert_eq!(lines[2].find('^'), Some(2 + 27));
     }
 
     #[test]

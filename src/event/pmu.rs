@@ -39,7 +39,7 @@ pub(super) struct Pmu {
 /// Bits of the configuration words that belong together, lowest bit of the value first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
-    /// Which of `config`, `config1`, `config2`, `config3`.
+    /// Which of `config`, `config1`, `config2`, `config3`: below four.
     word: usize,
     /// First and last bit of each part.
     ranges: Vec<(u32, u32)>,
@@ -184,15 +184,17 @@ impl Pmu {
 
     fn apply(&self, term: &Term, config: &mut [u64; 4]) -> Result<(), BadTerm> {
         let (name, pmu) = (&*term.name, &self.name);
+        let number = || match &term.value {
+            Some(TermValue::Number(number)) => Ok(*number),
+            // A flag.
+            None => Ok(1),
+            Some(TermValue::Text(text)) => {
+                let reason = format!("{name} of {pmu} takes a number, found {text:?}");
+                Err(BadTerm::new(reason, format!("write {name}=NUMBER")))
+            }
+        };
         if let Some(field) = self.format.get(name) {
-            let value = match &term.value {
-                Some(TermValue::Number(number)) => *number,
-                None => 1,
-                Some(TermValue::Text(text)) => {
-                    let reason = format!("{name} of {pmu} takes a number, found {text:?}");
-                    return Err(BadTerm::new(reason, format!("write {name}=NUMBER")));
-                }
-            };
+            let value = number()?;
             return field.set(value, config).map_err(|width| {
                 let reason = format!(
                     "{name}={value:#x} does not fit: {name} of {pmu} has {width} bits ({})",
@@ -201,8 +203,8 @@ impl Pmu {
                 BadTerm::new(reason, format!("give at most {:#x}", low_bits(width)))
             });
         }
-        if let (Some(word), Some(TermValue::Number(value))) = (word_index(name), &term.value) {
-            config[word] = *value;
+        if let Some(word) = word_index(name) {
+            config[word] = number()?;
             return Ok(());
         }
         if let (Some(raw), None) = (raw(name), &term.value) {
@@ -261,7 +263,7 @@ fn is_open(term: &Term) -> bool {
     matches!(&term.value, Some(TermValue::Text(text)) if &**text == "?")
 }
 
-/// `config`, `config1`, … as an index.
+/// `config`, `config1`, `config2`, `config3` as an index below four.
 fn word_index(name: &str) -> Option<usize> {
     ["config", "config1", "config2", "config3"].iter().position(|word| *word == name)
 }
@@ -390,5 +392,125 @@ fn base_unit(factor: f64, unit: &str) -> Scale {
     match UNITS.iter().find(|(names, ..)| names.contains(&unit)) {
         Some(&(_, worth, base)) => Scale { factor: factor * worth, unit: base.into() },
         None => Scale { factor, unit: super::stem::snake(unit).into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pmu(format: &[(&str, &str)], events: &[(&str, &str)]) -> Pmu {
+        let field = |(name, text): &(&str, &str)| ((*name).into(), Field::parse(text).unwrap());
+        let named = |(name, text): &(&str, &str)| {
+            ((*name).into(), Named { terms: parse_terms(text).unwrap(), scale: None })
+        };
+        Pmu {
+            name: "odd".into(),
+            kind: 9,
+            core: false,
+            cpus: None,
+            format: format.iter().map(field).collect(),
+            events: events.iter().map(named).collect(),
+        }
+    }
+
+    fn encode(pmu: &Pmu, terms: &str) -> Result<[u64; 4], String> {
+        let encoded = pmu.encode(&parse_terms(terms).unwrap());
+        encoded.map(|encoded| encoded.config).map_err(|bad| format!("{}; {}", bad.reason, bad.remedy))
+    }
+
+    #[test]
+    fn a_value_is_laid_over_the_parts_of_its_field_from_the_lowest_bit_up() {
+        let pmu =
+            pmu(&[("event", "config:0-7,32-35"), ("whole", "config1:0-63"), ("flag", "config3:18")], &[]);
+        assert_eq!(encode(&pmu, "event=0xabc"), Ok([0xa_0000_00bc, 0, 0, 0]));
+        assert_eq!(encode(&pmu, "whole=0xffffffffffffffff,flag"), Ok([0, u64::MAX, 0, 1 << 18]));
+        assert_eq!(
+            encode(&pmu, "event=0x1000").unwrap_err(),
+            "event=0x1000 does not fit: event of odd has 12 bits (config:0-7,32-35); give at most 0xfff"
+        );
+    }
+
+    #[test]
+    fn terms_of_the_user_stand_over_those_of_the_named_event() {
+        let pmu =
+            pmu(&[("event", "config:0-7"), ("ldlat", "config1:0-15")], &[("loads", "event=0xcd,ldlat=3")]);
+        assert_eq!(encode(&pmu, "loads"), Ok([0xcd, 3, 0, 0]));
+        assert_eq!(encode(&pmu, "ldlat=30,loads"), Ok([0xcd, 30, 0, 0]));
+        assert_eq!(encode(&pmu, "event=1,event=2"), Ok([2, 0, 0, 0]));
+        assert_eq!(encode(&pmu, "config=0x11,config2=5"), Ok([0x11, 0, 5, 0]));
+        assert_eq!(encode(&pmu, "r1a8"), Ok([0x1a8, 0, 0, 0]));
+    }
+
+    #[test]
+    fn a_parameter_that_the_named_event_leaves_open_must_be_given() {
+        let pmu = pmu(&[("core", "config:16-31"), ("event", "config:0-7")], &[("busy", "event=7,core=?")]);
+        let complaint = "event busy of odd needs a value for core; write odd/busy,core=NUMBER/";
+        assert_eq!(encode(&pmu, "busy").unwrap_err(), complaint);
+        assert_eq!(encode(&pmu, "busy,core=?").unwrap_err(), complaint);
+        assert_eq!(encode(&pmu, "busy,core=2"), Ok([0x2_0007, 0, 0, 0]));
+    }
+
+    #[test]
+    fn an_unknown_term_is_answered_with_what_there_is() {
+        let pmu = pmu(&[("event", "config:0-7")], &[("busy", "event=7")]);
+        let unknown = encode(&pmu, "evnt=1").unwrap_err();
+        assert_eq!(unknown, "odd has no field named \"evnt\"; its fields are: event; its events are: busy");
+        assert!(encode(&pmu, "period=1").unwrap_err().contains("not sampled"));
+        assert!(encode(&pmu, "event=high").unwrap_err().contains("takes a number"));
+    }
+
+    #[test]
+    fn fields_that_make_no_sense_are_refused() {
+        for text in [
+            "",
+            "config",
+            "config:",
+            "config:7-0",
+            "config:64",
+            "config4:0",
+            "config:0,0",
+            "config:0-3,2",
+            "x:1",
+        ] {
+            assert!(Field::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn units_become_base_units() {
+        for (factor, unit, expected, base) in [
+            (6.103515625e-5, "MiB", 64.0, "bytes"),
+            (1.0, "ns", 1e-9, "seconds"),
+            (2.0, "Joules", 2.0, "joules"),
+            (1.0, "", 1.0, ""),
+            (1.0, "Odd Units/s", 1.0, "odd_units_s"),
+        ] {
+            assert_eq!(base_unit(factor, unit), Scale { factor: expected, unit: base.into() }, "{unit}");
+        }
+    }
+
+    proptest! {
+        /// Every value that fits comes back from the bits it was laid over, and touches no other bit.
+        #[test]
+        fn a_field_holds_its_value_and_nothing_else(parts in prop::collection::vec((0u32..64, 0u32..8), 1..4), value: u64, before: u64) {
+            let text: Vec<_> = parts.iter().map(|(first, more)| format!("{first}-{}", (first + more).min(63))).collect();
+            if let Ok(field) = Field::parse(&format!("config:{}", text.join(","))) {
+                let value = value & low_bits(field.width());
+                let (mut config, mut all) = ([before, 0, 0, 0], [before, 0, 0, 0]);
+                prop_assert_eq!(field.set(value, &mut config), Ok(()));
+                prop_assert_eq!(field.set(0, &mut all), Ok(()));
+                prop_assert_eq!((config[0] ^ all[0]).count_ones(), value.count_ones());
+                prop_assert_eq!(field.set(value, &mut all), Ok(()));
+                prop_assert_eq!(config, all);
+            }
+        }
+
+        #[test]
+        fn no_file_of_sysfs_panics(text in ".{0,60}") {
+            let _field = Field::parse(&text);
+            let _terms = parse_terms(&text);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! From a name to what `perf_event_attr` needs, on this host.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Missing, Unresolved, pmu_help};
@@ -19,6 +20,7 @@ const PMU_TYPE_SHIFT: u32 = 32;
 const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 
 /// One event before its modifiers.
+#[derive(Clone)]
 struct Draft {
     name: Name,
     called: String,
@@ -41,15 +43,15 @@ impl Draft {
     }
 }
 
-/// A reason before it knows its event.
-struct No {
+/// An [`Unresolved`] before it knows its event.
+struct Complaint {
     cause: Missing,
     reason: String,
     remedy: String,
     suggestion: Option<String>,
 }
 
-impl No {
+impl Complaint {
     fn new(cause: Missing, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { cause, reason: reason.into(), remedy: remedy.into(), suggestion: None }
     }
@@ -72,9 +74,23 @@ impl Catalog {
         };
         let modifiers = Modifiers::from_letters(&event.modifiers);
         let finished = drafts.and_then(|drafts| {
-            drafts.into_iter().map(|draft| finish(draft, event, modifiers)).collect::<Result<Vec<_>, No>>()
+            if drafts.is_empty() {
+                return Err(offline("the PMU"));
+            }
+            if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.pmu.is_none()) {
+                let reason = format!("it stands for {} events, which cannot share one name", drafts.len());
+                return Err(Complaint::new(
+                    Missing::Refused,
+                    reason,
+                    "leave out the name, or write one event",
+                ));
+            }
+            drafts
+                .into_iter()
+                .map(|draft| finish(draft, event, modifiers))
+                .collect::<Result<Vec<_>, Complaint>>()
         });
-        finished.map_err(|No { cause, reason, remedy, suggestion }| Unresolved {
+        finished.map_err(|Complaint { cause, reason, remedy, suggestion }| Unresolved {
             event: event.to_string().into(),
             cause,
             reason,
@@ -83,72 +99,75 @@ impl Catalog {
         })
     }
 
-    fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, No> {
+    fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, Complaint> {
         match generic::find(word) {
             Some(Found::Event(event)) => return self.generic(word, &event, &self.core_pmus()),
             Some(Found::Impossible(reason)) => {
-                return Err(No::new(Missing::Refused, reason, "no machine counts it; leave it out"));
+                return Err(Complaint::new(Missing::Refused, reason, "no machine counts it; leave it out"));
             }
-            Some(Found::Tool(reason)) => return Err(No::new(Missing::Refused, reason, "use task-clock")),
+            Some(Found::Tool(reason)) => {
+                return Err(Complaint::new(Missing::Refused, reason, "use task-clock"));
+            }
             None => {}
         }
         let owners: Vec<&Pmu> = self.pmus.iter().filter(|pmu| pmu.events.contains_key(word)).collect();
         if owners.is_empty() {
             return Err(self.unknown_symbol(word));
         }
+        let families: BTreeSet<&str> = owners.iter().map(|pmu| stem::without_instance(&pmu.name)).collect();
+        if families.len() > 1 && !owners.iter().all(|pmu| pmu.core) {
+            let written: Vec<String> = families.iter().map(|family| format!("{family}/{word}/")).collect();
+            let remedy = format!("write {}", written.join(" or "));
+            return Err(Complaint::new(Missing::Refused, "several PMUs have an event of this name", remedy));
+        }
         let terms = [Term { name: Arc::clone(word), value: None }];
         self.encode_all(&owners, &terms, |_| word.to_string())
     }
 
     /// A generic event, on each of `cores` if there are several kinds of them.
-    fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, No> {
+    fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, Complaint> {
         if !self.has(event.since) {
             let reason = format!("it needs Linux {}, and this is {}", event.since, self.facts.kernel);
-            return Err(No::new(Missing::AbsentOnHost, reason, "leave it out, or upgrade the kernel"));
+            return Err(Complaint::new(Missing::AbsentOnHost, reason, "leave it out, or upgrade the kernel"));
         }
+        let help = event.help.to_string();
+        let name = Name::Symbol(Arc::clone(word));
         let draft = Draft {
             scale: event.scale(),
             place: event.place,
-            ..Draft::plain(
-                Name::Symbol(Arc::clone(word)),
-                event.name.to_string(),
-                event.kind,
-                event.selector,
-                event.help.to_string(),
-            )
+            ..Draft::plain(name, event.name.to_string(), event.kind, event.selector, help)
         };
-        let typed = event.kind.on_core_pmu() && self.is_hybrid() && self.takes_extended_types();
-        if !typed {
-            return Ok(vec![draft]);
-        }
-        Ok(cores.iter().filter_map(|pmu| self.on_core(&draft, word, pmu)).collect())
+        Ok(self.on_each_core(draft, cores, |pmu| pmu_name(pmu, word)))
     }
 
-    /// A generic event on one kind of core; `None` if none of its CPUs is online.
-    fn on_core(&self, draft: &Draft, word: &Arc<str>, pmu: &Pmu) -> Option<Draft> {
-        let mut selector = draft.selector;
-        selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
-        let terms = vec![Term { name: Arc::clone(word), value: None }];
-        Some(Draft {
-            name: Name::Pmu { pmu: Arc::clone(&pmu.name), terms },
-            called: draft.called.clone(),
-            kind: draft.kind,
-            selector,
-            pmu: Some(Arc::clone(&pmu.name)),
-            cpus: self.online_of(pmu)?,
-            scale: draft.scale.clone(),
-            place: draft.place,
-            shared: false,
-            help: Arc::clone(&draft.help),
-        })
+    /// An event of `PERF_TYPE_HARDWARE` or `PERF_TYPE_HW_CACHE` on each of `cores`; any other event, and all on a
+    /// machine with one kind of core, as it is.
+    fn on_each_core(&self, draft: Draft, cores: &[&Pmu], name: impl Fn(&Pmu) -> Name) -> Vec<Draft> {
+        let all = self.core_pmus().len();
+        if all < 2 || !matches!(draft.kind, Kind::Hardware | Kind::Cache) {
+            return vec![draft];
+        }
+        let typed = self.takes_extended_types();
+        if !typed && cores.len() == all {
+            // Opened on a CPU, it finds the PMU of that CPU by itself.
+            return vec![draft];
+        }
+        let on = |pmu: &&Pmu| {
+            let mut draft = Draft { name: name(pmu), cpus: self.online_of(pmu)?, ..draft.clone() };
+            draft.pmu = Some(Arc::clone(&pmu.name));
+            if typed {
+                draft.selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
+            }
+            Some(draft)
+        };
+        cores.iter().filter_map(on).collect()
     }
 
     fn is_hybrid(&self) -> bool {
         self.core_pmus().len() > 1
     }
 
-    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`. Where it does not, a
-    /// generic event that is opened on a CPU still finds the PMU of that CPU.
+    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`.
     fn takes_extended_types(&self) -> bool {
         self.core_pmus().iter().all(|pmu| pmu.name.starts_with("cpu")) || self.has(ARM_EXTENDED_TYPE)
     }
@@ -171,50 +190,57 @@ impl Catalog {
     /// `rNNN`: on a hybrid machine the number means something else on each kind of core, and `PERF_TYPE_RAW` is only
     /// one of them; so each gets its own type.
     fn raw(&self, config: u64) -> Vec<Draft> {
+        let (name, called) = (Name::Raw(config), format!("r{config:x}"));
+        let selector = Selector { kind: generic::TYPE_RAW, config: [config, 0, 0, 0] };
         let help = format!("Raw event {config:#x} of the core PMU");
-        let plain = |name, kind| {
-            let selector = Selector { kind, config: [config, 0, 0, 0] };
-            Draft::plain(name, format!("r{config:x}"), Kind::Raw, selector, help.clone())
-        };
+        let draft = Draft::plain(name, called.clone(), Kind::Raw, selector, help);
         if !self.is_hybrid() {
-            return vec![plain(Name::Raw(config), generic::TYPE_RAW)];
+            return vec![draft];
         }
         let on = |pmu: &&Pmu| {
-            let terms = vec![Term { name: format!("r{config:x}").into(), value: None }];
-            let draft = plain(Name::Pmu { pmu: Arc::clone(&pmu.name), terms }, pmu.kind);
-            Some(Draft { pmu: Some(Arc::clone(&pmu.name)), cpus: self.online_of(pmu)?, ..draft })
+            let name = pmu_name(pmu, &called.as_str().into());
+            let selector = Selector { kind: pmu.kind, ..selector };
+            let pmu_label = Some(Arc::clone(&pmu.name));
+            Some(Draft { name, selector, pmu: pmu_label, cpus: self.online_of(pmu)?, ..draft.clone() })
         };
         self.core_pmus().iter().filter_map(on).collect()
     }
 
-    /// `TYPE:CONFIG`: taken as it is.
-    fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, No> {
+    /// `TYPE:CONFIG`.
+    fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, Complaint> {
         let name = Name::Numeric { kind: number, config };
-        let called = stem::called_by_number(&name);
+        let called = format!("type_{number}_config_{config:#x}");
         let help = format!("Event {config:#x} of type {number}");
         let selector = Selector { kind: number, config: [config, 0, 0, 0] };
-        let draft = |kind| Draft::plain(name, called, kind, selector, help);
-        if let Some(kind) = fixed_kind(number) {
-            return Ok(vec![draft(kind)]);
+        let draft = |kind| Draft::plain(name.clone(), called, kind, selector, help);
+        match fixed_kind(number) {
+            Some(Kind::Raw) if self.is_hybrid() => return Ok(self.raw(config)),
+            // A type in the upper half says already which kind of core is meant.
+            Some(kind) if config >> PMU_TYPE_SHIFT == 0 => {
+                return Ok(self.on_each_core(draft(kind), &self.core_pmus(), |_| name.clone()));
+            }
+            Some(kind) => return Ok(vec![draft(kind)]),
+            None => {}
         }
         let Some(pmu) = self.pmus.iter().find(|pmu| pmu.kind == number) else {
             let reason = format!("no PMU of this host has the type {number}");
             let remedy = "the numbers differ from host to host: write pmu/config=NUMBER/ with the PMU's name";
-            return Err(No::new(Missing::AbsentOnHost, reason, remedy));
+            return Err(Complaint::new(Missing::AbsentOnHost, reason, remedy));
         };
-        let cpus = self.online_of(pmu).ok_or_else(|| offline(pmu))?;
+        let cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
         let shared = !pmu.core && pmu.cpus.is_some();
         Ok(vec![Draft { pmu: Some(Arc::clone(&pmu.name)), cpus, shared, ..draft(pmu.events_kind()) }])
     }
 
-    fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, No> {
+    fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, Complaint> {
         let pmus = self.select(word);
         if pmus.is_empty() {
             return Err(self.unknown_pmu(word));
         }
-        // `cpu/cycles/` is `cycles` on the cores that are meant, unless the PMU has an event of its own of that name.
+        // `cpu/cycles/` is `cycles` on the cores that are meant, whether the PMU names such an event or not: one metric
+        // on all hosts.
         if let [Term { name, value: None }] = terms
-            && pmus.iter().all(|pmu| pmu.core && !pmu.events.contains_key(name))
+            && pmus.iter().all(|pmu| pmu.core)
             && let Some(Found::Event(event)) = generic::find(name)
             && event.kind.on_core_pmu()
         {
@@ -233,7 +259,7 @@ impl Catalog {
         pmus: &[&Pmu],
         terms: &[Term],
         called: impl Fn(&Pmu) -> String,
-    ) -> Result<Vec<Draft>, No> {
+    ) -> Result<Vec<Draft>, Complaint> {
         let mut drafts = Vec::new();
         let mut complaint = None;
         for pmu in pmus {
@@ -248,8 +274,8 @@ impl Catalog {
         }
     }
 
-    fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, No> {
-        let encoded = pmu.encode(terms).map_err(|bad| bad_term(pmu, bad))?;
+    fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, Complaint> {
+        let encoded = pmu.encode(terms).map_err(|bad| self.bad_term(pmu, bad))?;
         let event = terms.iter().find(|term| pmu.events.contains_key(&term.name)).map(|term| &*term.name);
         let family = stem::without_instance(&pmu.name);
         let help = match event {
@@ -263,7 +289,7 @@ impl Catalog {
             kind: pmu.events_kind(),
             selector: Selector { kind: pmu.kind, config: encoded.config },
             pmu: (!alone).then(|| Arc::clone(&pmu.name)),
-            cpus: self.online_of(pmu).ok_or_else(|| offline(pmu))?,
+            cpus: self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?,
             scale: encoded.scale,
             place: Place::Anywhere,
             shared: !pmu.core && pmu.cpus.is_some(),
@@ -271,7 +297,7 @@ impl Catalog {
         })
     }
 
-    fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, No> {
+    fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, Complaint> {
         let found = self.tracepoints.find(system, event).map_err(|why| no_tracepoint(system, event, why))?;
         let draft = |found: super::tracepoint::Tracepoint| {
             let (system, event) = (&found.system, &found.event);
@@ -283,10 +309,26 @@ impl Catalog {
         Ok(found.into_iter().map(draft).collect())
     }
 
-    fn unknown_symbol(&self, word: &str) -> No {
+    fn bad_term(&self, pmu: &Pmu, bad: BadTerm) -> Complaint {
+        let word = bad.unknown.unwrap_or_default();
+        if known::pmu_of(&word)
+            .is_some_and(|owner| self.select(owner).iter().any(|found| found.name == pmu.name))
+        {
+            return Complaint::new(
+                Missing::AbsentOnHost,
+                format!("{} of this host has no event {word}", pmu.name),
+                bad.remedy,
+            );
+        }
+        let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
+        let suggestion = pattern::nearest(&word, words).map(str::to_owned);
+        Complaint { suggestion, ..Complaint::new(Missing::BadTerm, bad.reason, bad.remedy) }
+    }
+
+    fn unknown_symbol(&self, word: &str) -> Complaint {
         if pattern::is_pattern(word) {
             let remedy = "patterns may stand for PMUs (uncore_*/event/) and tracepoints (block:*)";
-            return No::new(Missing::Refused, "a pattern cannot stand for names of this kind", remedy);
+            return Complaint::new(Missing::Refused, "a pattern cannot stand for names of this kind", remedy);
         }
         if let Some(pmu) = known::pmu_of(word) {
             let mut no = self.absent_pmu(pmu);
@@ -302,10 +344,13 @@ impl Catalog {
         let suggestion = pattern::nearest(word, names.chain(named)).map(str::to_owned);
         let remedy = "perf-exporter list shows what can be named here; names from vendors' tables \
              (INST_RETIRED.ANY) are written as cpu/event=…,umask=…/";
-        No { suggestion, ..No::new(Missing::UnknownName, "there is no event of this name", remedy) }
+        Complaint {
+            suggestion,
+            ..Complaint::new(Missing::UnknownName, "there is no event of this name", remedy)
+        }
     }
 
-    fn unknown_pmu(&self, word: &str) -> No {
+    fn unknown_pmu(&self, word: &str) -> Complaint {
         if known::pmu(word).is_some() {
             return self.absent_pmu(word);
         }
@@ -314,18 +359,21 @@ impl Catalog {
         let names: Vec<&str> = self.pmus.iter().map(|pmu| &*pmu.name).take(12).collect();
         let remedy =
             format!("PMUs of this host: {}", if names.is_empty() { "none".into() } else { names.join(", ") });
-        No { suggestion, ..No::new(Missing::UnknownName, format!("there is no PMU named {word}"), remedy) }
+        Complaint {
+            suggestion,
+            ..Complaint::new(Missing::UnknownName, format!("there is no PMU named {word}"), remedy)
+        }
     }
 
     /// A PMU that other hosts have.
-    fn absent_pmu(&self, pmu: &str) -> No {
+    fn absent_pmu(&self, pmu: &str) -> Complaint {
         let what = known::pmu(pmu).map(|what| format!(": {what}")).unwrap_or_default();
         let remedy = if self.facts.virtual_machine {
             "a virtual machine has only the PMUs that its hypervisor passes on; measure on its host"
         } else {
             "load the driver if this machine has the hardware, or leave the event out"
         };
-        No::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
+        Complaint::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
     }
 }
 
@@ -354,12 +402,12 @@ fn fixed_kind(number: u32) -> Option<Kind> {
     }
 }
 
-fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<Event, No> {
+fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<Event, Complaint> {
     let Draft { name, called, kind, selector, pmu, cpus, scale, place, shared, help } = draft;
     let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
     modifiers
-        .check(Subject { kind, place, shared, name: &named })
-        .map_err(|no| No::new(Missing::Refused, no.reason, no.remedy))?;
+        .check(Subject { kind, place, shared })
+        .map_err(|no| Complaint::new(Missing::Refused, no.reason, no.remedy))?;
     Ok(Event {
         stem: stem::stem(event.alias.as_deref(), &called, &modifiers).into(),
         name: event.alias.clone().unwrap_or_else(|| named.into()),
@@ -373,28 +421,29 @@ fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<E
     })
 }
 
-fn offline(pmu: &Pmu) -> No {
-    let reason = format!("none of the CPUs of the PMU {} is online", pmu.name);
-    No::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
+/// `pmu/word/`.
+fn pmu_name(pmu: &Pmu, word: &Arc<str>) -> Name {
+    Name::Pmu { pmu: Arc::clone(&pmu.name), terms: vec![Term { name: Arc::clone(word), value: None }] }
 }
 
-fn bad_term(pmu: &Pmu, bad: BadTerm) -> No {
-    let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
-    let suggestion = bad.unknown.and_then(|word| pattern::nearest(&word, words)).map(str::to_owned);
-    No { suggestion, ..No::new(Missing::BadTerm, bad.reason, bad.remedy) }
+fn offline(pmu: &str) -> Complaint {
+    let reason = format!("none of the CPUs of {pmu} is online");
+    Complaint::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
 }
 
-fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> No {
-    let with =
-        |suggestion, cause, reason: String, remedy: &str| No { suggestion, ..No::new(cause, reason, remedy) };
+fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Complaint {
+    let with = |suggestion, cause, reason: String, remedy: &str| Complaint {
+        suggestion,
+        ..Complaint::new(cause, reason, remedy)
+    };
     match why {
         NoTracepoint::NotMounted(at) => {
             let remedy = format!("mount -t tracefs tracefs {}", at.display());
-            No::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
+            Complaint::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
         }
         NoTracepoint::NoTracing(at) => {
             let reason = format!("the kernel has no tracing: there is no {}", at.display());
-            No::new(
+            Complaint::new(
                 Missing::AbsentOnHost,
                 reason,
                 "use a kernel with CONFIG_TRACING, or leave tracepoints out",
@@ -402,27 +451,29 @@ fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> No {
         }
         NoTracepoint::Forbidden(error) => {
             let remedy = "run as root or with CAP_DAC_READ_SEARCH, or mount tracefs with gid= and mode=0750";
-            No::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
+            Complaint::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
         }
-        NoTracepoint::Broken(error) => {
-            No::new(Missing::Broken, error.to_string(), "see the kernel's log, or leave the tracepoint out")
-        }
+        NoTracepoint::Broken(error) => Complaint::new(
+            Missing::Broken,
+            error.to_string(),
+            "see the kernel's log, or leave the tracepoint out",
+        ),
         NoTracepoint::NoSystem(near) => with(
             near.map(|system| format!("{system}:{event}")),
-            Missing::UnknownName,
+            Missing::AbsentOnHost,
             format!("this kernel has no tracepoints of a system {system}"),
             "load the module that brings it, or see perf-exporter list '*:*'",
         ),
         NoTracepoint::NoEvent(near) => with(
             near.map(|event| format!("{system}:{event}")),
-            Missing::UnknownName,
+            Missing::AbsentOnHost,
             format!("the system {system} has no tracepoint {event}"),
             "kernels differ: see perf-exporter list for those of this one",
         ),
         NoTracepoint::TooMany(count) => {
             let reason =
                 format!("it stands for {count} tracepoints, and at most {MATCH_LIMIT} are taken at once");
-            No::new(Missing::Refused, reason, "name fewer")
+            Complaint::new(Missing::Refused, reason, "name fewer")
         }
     }
 }
@@ -430,11 +481,11 @@ fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> No {
 /// Bits of `bp_type`: `HW_BREAKPOINT_R`, `_W`, `_X` of `include/uapi/linux/hw_breakpoint.h`.
 const BREAKPOINT_ACCESS: [(char, u64); 3] = [('r', 1), ('w', 2), ('x', 4)];
 
-fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, No> {
+fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, Complaint> {
     let code = access.contains('x');
     if code && access.len() > 1 {
         let reason = "a breakpoint on code (x) cannot watch data (r, w) as well";
-        return Err(No::new(Missing::Refused, reason, "write two events"));
+        return Err(Complaint::new(Missing::Refused, reason, "write two events"));
     }
     let default = match code {
         false => 4,
@@ -444,14 +495,16 @@ fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Ve
     let bytes = length.unwrap_or(default);
     if !matches!(bytes, 1 | 2 | 4 | 8) {
         let reason = format!("a breakpoint cannot watch {bytes} bytes");
-        return Err(No::new(Missing::Refused, reason, "give 1, 2, 4 or 8"));
+        return Err(Complaint::new(Missing::Refused, reason, "give 1, 2, 4 or 8"));
     }
     let kinds = BREAKPOINT_ACCESS.iter().filter(|(letter, _)| access.contains(*letter));
     let name = Name::Breakpoint { address, length, access: Arc::clone(access) };
+    let given = length.map(|length| format!("_{length}")).unwrap_or_default();
+    let called = format!("mem_{address:#x}{given}_{access}");
     let selector = Selector {
         kind: generic::TYPE_BREAKPOINT,
         config: [kinds.map(|(_, bit)| bit).sum(), address, bytes, 0],
     };
     let help = format!("Accesses ({access}) to the {bytes} bytes at {address:#x}");
-    Ok(vec![Draft::plain(name.clone(), stem::called_by_number(&name), Kind::Breakpoint, selector, help)])
+    Ok(vec![Draft::plain(name, called, Kind::Breakpoint, selector, help)])
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Modifiers;
-use super::syntax::{Name, Term, TermValue};
+use super::syntax::{Term, TermValue};
 
 /// The longest stem, in bytes. (Prometheus has no limit; dashboards do.)
 const LIMIT: usize = 120;
@@ -89,17 +89,61 @@ pub(super) fn called(family: &str, terms: &[Term]) -> String {
     called
 }
 
-/// What an event without a PMU and without a generic name is called.
-pub(super) fn called_by_number(name: &Name) -> String {
-    match name {
-        Name::Raw(config) => format!("r{config:x}"),
-        Name::Numeric { kind, config } => format!("type_{kind}_config_{config:#x}"),
-        Name::Breakpoint { address, length, access } => {
-            let length = length.map(|length| format!("_{length}")).unwrap_or_default();
-            format!("mem_{address:#x}{length}_{access}")
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with(letters: &str) -> String {
+        stem(None, "L1-dcache-loads", &Modifiers::from_letters(letters))
+    }
+
+    #[test]
+    fn a_stem_says_what_is_counted_if_it_is_not_everything() {
+        for (letters, expected) in [
+            ("", "l1_dcache_loads"),
+            ("u", "l1_dcache_loads_user"),
+            ("k", "l1_dcache_loads_kernel"),
+            ("uk", "l1_dcache_loads_user_kernel"),
+            ("ukh", "l1_dcache_loads"),
+            ("hG", "l1_dcache_loads_hv_guest"),
+            ("HI", "l1_dcache_loads_busy_host"),
+            ("pppSWDe", "l1_dcache_loads"),
+        ] {
+            assert_eq!(with(letters), expected, "{letters}");
         }
-        Name::Symbol(name) => name.to_string(),
-        Name::Tracepoint { system, event } => format!("{system}_{event}"),
-        Name::Pmu { pmu, terms } => called(pmu, terms),
+    }
+
+    #[test]
+    fn an_alias_is_the_whole_stem() {
+        let user = Modifiers::from_letters("u");
+        assert_eq!(stem(Some("My cycles!"), "cycles", &user), "my_cycles");
+        assert_eq!(stem(Some("!?"), "cycles", &user), "cycles_user");
+    }
+
+    #[test]
+    fn siblings_share_a_family_and_models_of_cores_do_not() {
+        for (pmu, family) in [
+            ("uncore_imc_0", "uncore_imc"),
+            ("uncore_imc_free_running_1", "uncore_imc_free_running"),
+            ("smmuv3_pmcg_ff88840", "smmuv3_pmcg"),
+            ("armv8_cortex_a53", "armv8_cortex_a53"),
+            ("armv8_pmuv3_0", "armv8_pmuv3"),
+            ("amd_l3", "amd_l3"),
+            ("cpu_core", "cpu_core"),
+            ("_0", "_0"),
+        ] {
+            assert_eq!(without_instance(pmu), family);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_an_event_is_called_its_stem_fits_into_a_metrics_name(alias in prop::option::of(".{0,300}"), called in ".{0,300}", letters in "[ukhGHI]{0,4}") {
+            let stem = stem(alias.as_deref(), &called, &Modifiers::from_letters(&letters));
+            prop_assert!(!stem.is_empty() && stem.len() <= LIMIT, "{stem}");
+            prop_assert!(stem.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{stem}");
+            prop_assert!(!stem.contains("__") && !stem.starts_with('_') && !stem.ends_with('_'), "{stem}");
+        }
     }
 }

@@ -64,22 +64,29 @@ impl Tracepoints {
 
     /// Every tracepoint whose system and event match, sorted.
     pub(super) fn find(&self, system: &str, event: &str) -> Result<Vec<Tracepoint>, NoTracepoint> {
+        if is_name(system) && is_name(event) {
+            match self.open(system, event) {
+                Ok(tracepoint) => return Ok(vec![tracepoint]),
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         let all = self.systems()?;
         let systems = select(system, &all);
         if systems.is_empty() {
             return Err(NoTracepoint::NoSystem(near(system, &all)));
         }
-        let (mut found, mut near_miss) = (Vec::new(), None);
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         for system in systems {
             let events = self.events(system)?;
-            for event in select(event, &events) {
-                found.push((system.clone(), event.clone()));
-            }
-            near_miss = near_miss.or_else(|| near(event, &events));
+            found.extend(select(event, &events).into_iter().map(|event| (system.clone(), event.clone())));
+            others.extend(events);
         }
         match found.len() {
-            0 => Err(NoTracepoint::NoEvent(near_miss)),
-            1..=MATCH_LIMIT => found.into_iter().map(|(system, event)| self.open(system, event)).collect(),
+            0 => Err(NoTracepoint::NoEvent(near(event, &others))),
+            1..=MATCH_LIMIT => {
+                found.iter().map(|(system, event)| self.open(system, event).map_err(Into::into)).collect()
+            }
             more => Err(NoTracepoint::TooMany(more)),
         }
     }
@@ -95,7 +102,7 @@ impl Tracepoints {
     }
 
     fn systems(&self) -> Result<Vec<String>, NoTracepoint> {
-        host::list(&self.root.join("events")).map(names_only).map_err(|error| {
+        host::list(&self.root.join("events")).map_err(|error| {
             if !error.is_absent() {
                 error.into()
             } else if self.root.is_dir() {
@@ -106,26 +113,29 @@ impl Tracepoints {
         })
     }
 
-    /// The events of a system that [`systems`](Self::systems) returned.
+    /// The events of a system that [`systems`](Self::systems) returned. Those without a number are for ftrace alone.
     fn events(&self, system: &str) -> Result<Vec<String>, NoTracepoint> {
-        match host::list(&self.root.join("events").join(system)) {
-            Ok(names) => Ok(names_only(names)),
+        let dir = self.root.join("events").join(system);
+        match host::list(&dir) {
+            Ok(mut names) => {
+                names.retain(|name| dir.join(name).join("id").exists());
+                Ok(names)
+            }
             // A module that was unloaded since, or one of the files (`enable`, `header_page`) beside the systems.
             Err(error) if error.is_absent() => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn open(&self, system: String, event: String) -> Result<Tracepoint, NoTracepoint> {
-        let id = host::read_number(&self.root.join("events").join(&system).join(&event).join("id"))?;
-        Ok(Tracepoint { system, event, id })
+    fn open(&self, system: &str, event: &str) -> Result<Tracepoint, FileError> {
+        let id = host::read_number(&self.root.join("events").join(system).join(event).join("id"))?;
+        Ok(Tracepoint { system: system.to_owned(), event: event.to_owned(), id })
     }
 }
 
-/// Leaves out the control files that stand among the directories.
-fn names_only(mut names: Vec<String>) -> Vec<String> {
-    names.retain(|name| !matches!(&**name, "enable" | "filter" | "header_event" | "header_page"));
-    names
+/// Whether a word can be the name of a directory, rather than a pattern or a path.
+fn is_name(word: &str) -> bool {
+    !pattern::is_pattern(word) && !word.contains('/') && !word.starts_with('.') && !word.is_empty()
 }
 
 fn select<'n>(wanted: &str, names: &'n [String]) -> Vec<&'n String> {
@@ -134,4 +144,55 @@ fn select<'n>(wanted: &str, names: &'n [String]) -> Vec<&'n String> {
 
 fn near(wanted: &str, names: &[String]) -> Option<String> {
     pattern::nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Errno;
+
+    fn tracefs(names: &[&str]) -> (tempfile::TempDir, Tracepoints) {
+        let dir = tempfile::tempdir().unwrap();
+        for (id, name) in names.iter().enumerate() {
+            let dir = dir.path().join("events").join(name);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("id"), format!("{id}\n")).unwrap();
+        }
+        let tracepoints = Tracepoints { root: dir.path().to_owned() };
+        (dir, tracepoints)
+    }
+
+    #[test]
+    fn patterns_stand_for_all_that_match_in_both_halves() {
+        let (_dir, tracepoints) = tracefs(&["block/rq_issue", "block/rq_done", "sched/switch"]);
+        let found = |system, event| -> Vec<String> {
+            let found = tracepoints.find(system, event).unwrap();
+            found.iter().map(|t| format!("{}:{}={}", t.system, t.event, t.id)).collect()
+        };
+        assert_eq!(found("block", "rq_*"), ["block:rq_done=1", "block:rq_issue=0"]);
+        assert_eq!(found("*", "*s*"), ["block:rq_issue=0", "sched:switch=2"]);
+        assert_eq!(found("sched", "switch"), ["sched:switch=2"]);
+    }
+
+    #[test]
+    fn a_path_is_not_a_name() {
+        let (_dir, tracepoints) = tracefs(&["block/rq_issue"]);
+        assert_eq!(tracepoints.find("..", "events"), Err(NoTracepoint::NoSystem(None)));
+        assert_eq!(tracepoints.find("block", ".."), Err(NoTracepoint::NoEvent(None)));
+        assert_eq!(tracepoints.find("block/rq_issue", "id"), Err(NoTracepoint::NoSystem(None)));
+    }
+
+    #[test]
+    fn a_pattern_that_stands_for_too_many_is_refused_before_any_is_read() {
+        let names: Vec<String> = (0..=MATCH_LIMIT).map(|i| format!("s/e{i}")).collect();
+        let (_dir, tracepoints) = tracefs(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(tracepoints.find("*", "*"), Err(NoTracepoint::TooMany(MATCH_LIMIT + 1)));
+    }
+
+    #[test]
+    fn a_refusal_by_the_kernel_is_forbidden_and_an_odd_answer_is_broken() {
+        let error = |errno: Errno| FileError::io("/t", &std::io::Error::from_raw_os_error(errno.0));
+        assert!(matches!(error(Errno::EACCES).into(), NoTracepoint::Forbidden(_)));
+        assert!(matches!(error(Errno::EIO).into(), NoTracepoint::Broken(_)));
+    }
 }

@@ -1,0 +1,5 @@
+//! The integration tests: one binary, a module for each part.
+
+#![cfg(test)]
+
+mod events;
