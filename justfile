@@ -1,0 +1,37 @@
+# The commands of a developer. The checks are the stages of .ci/run, so that CI runs the same.
+
+[private]
+default:
+    @{{ just_executable() }} --list --unsorted
+
+# Everything that needs no privilege: before each commit
+check:
+    .ci/run fmt clippy test doc deny
+
+# Unit, integration and doc tests; arguments go to cargo test
+test *ARGUMENTS:
+    cargo test --locked {{ ARGUMENTS }}
+
+# Tests against this machine's kernel; what it lacks is skipped with a reason
+live:
+    .ci/run live
+
+# Tests in guests with hardware counters (arm64) and kprobes (amd64): just vm --kernel 6.12,6.1
+vm *ARGUMENTS:
+    tests/vm/run.sh {{ ARGUMENTS }}
+
+# A real Prometheus scrapes the program
+interop:
+    .ci/run interop
+
+# Take the present outputs as the expected ones; look at the diff afterwards
+bless:
+    INSTA_UPDATE=always cargo test --locked
+
+# Run the benchmarks; arguments go to cargo bench
+bench *ARGUMENTS:
+    cargo bench --locked {{ ARGUMENTS }}
+
+# All that CI runs, packages and guests included
+ci:
+    .ci/run

@@ -1,0 +1,200 @@
+#!/bin/bash
+# prometheus.sh EXPORTER
+#
+# Lets a real Prometheus scrape a running exporter, and asks Prometheus what it got: the target is up, OpenMetrics was
+# negotiated, the counters have rates per CPU and per cgroup, and promtool finds nothing wrong with the text format.
+# Needs prometheus, promtool, curl and python3. Without a cgroup file system that may be written to, the check of a
+# cgroup is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `cgroup`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: prometheus.sh EXPORTER}
+failures=0
+
+pass() {
+  echo "ok: $*"
+}
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect SENTENCE COMMAND...: what should be true, and the command that succeeds if it is
+expect() {
+  local sentence=$1
+  shift
+  if "$@"; then
+    pass "$sentence"
+  else
+    fail "$sentence"
+  fi
+}
+
+# within SECONDS COMMAND...: whether the command succeeds in that time
+within() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $end ] || return 1
+    sleep 0.2
+  done
+}
+
+check_tools() {
+  local tool missing=()
+  for tool in prometheus promtool curl python3; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "prometheus.sh: not found: ${missing[*]}; Debian has them in the packages prometheus, curl and python3" >&2
+    exit 2
+  fi
+  if [ ! -x "$exporter" ]; then
+    echo "prometheus.sh: $exporter: no such program; cargo build makes target/debug/perf-exporter" >&2
+    exit 2
+  fi
+}
+
+# Two different ports that nobody listens on.
+free_ports() {
+  python3 -c '
+import socket
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+print(*(socket.getsockname()[1] for socket in sockets))'
+}
+
+# Where the hierarchy that perf_event is on is mounted: the v1 hierarchy that names it, else v2.
+cgroup_mount() {
+  awk '$3 == "cgroup" && $4 ~ /(^|,)perf_event(,|$)/ { v1 = $2 }
+       $3 == "cgroup2" { v2 = $2 }
+       END { print v1 != "" ? v1 : v2 }' /proc/self/mounts
+}
+
+# A cgroup in which one process does nothing but burn its CPU. Sets cgroup_dir, or leaves it empty.
+start_busy_cgroup() {
+  local mount
+  mount=$(cgroup_mount)
+  if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
+    case ,${PERF_EXPORTER_REQUIRE-}, in
+      *,cgroup,*) fail "a cgroup can be made in ${mount:-a cgroup hierarchy with perf_event, but none is mounted}" ;;
+      *) echo "skipped: the check of a cgroup: none can be made in ${mount:-any hierarchy with perf_event}" ;;
+    esac
+    return
+  fi
+  cgroup_dir=$mount$cgroup
+  (
+    echo "$BASHPID" >"$cgroup_dir/cgroup.procs"
+    exec sh -c 'while :; do :; done'
+  ) &
+  pids+=($!)
+}
+
+start_exporter() {
+  cat >"$scratch/exporter.yaml" <<-END
+	counters:
+	  switches: {events: [context-switches], per: [cpu]}
+	  clock: {events: [task-clock], per: [cgroup]}
+	cgroups: {include: ["$cgroup"]}
+	END
+  "$exporter" run --config "$scratch/exporter.yaml" --listen "127.0.0.1:$exporter_port" >"$scratch/exporter.log" 2>&1 &
+  pids+=($!)
+}
+
+start_prometheus() {
+  cat >"$scratch/prometheus.yaml" <<-END
+	global: {scrape_interval: 1s, scrape_timeout: 1s}
+	scrape_configs:
+	  - job_name: perf
+	    static_configs: [{targets: ["127.0.0.1:$exporter_port"]}]
+	END
+  prometheus --config.file="$scratch/prometheus.yaml" --storage.tsdb.path="$scratch/data" --log.level=warn \
+    --web.listen-address="127.0.0.1:$prometheus_port" >"$scratch/prometheus.log" 2>&1 &
+  pids+=($!)
+}
+
+scrape() {
+  curl -sSf --max-time 5 "$@" "http://127.0.0.1:$exporter_port/metrics"
+}
+
+serves() {
+  scrape -o "$scratch/metrics.txt" 2>/dev/null
+}
+
+# api PATH PYTHON [CURL ARGUMENTS]: whether the expression is true of `data`, the answer of Prometheus' API on the path
+api() {
+  curl -sSf --max-time 5 --get "${@:3}" "http://127.0.0.1:$prometheus_port/api/v1/$1" 2>/dev/null |
+    python3 -c "import json, sys; data = json.load(sys.stdin)['data']; sys.exit(not ($2))" 2>/dev/null
+}
+
+# holds PROMQL: whether the query has a result; a comparison that is false has none
+holds() {
+  api query "data['result']" --data-urlencode "query=$1"
+}
+
+# Prometheus knows a counter without its _total, and a unit, only from OpenMetrics.
+negotiated_openmetrics() {
+  api targets/metadata "any(m['metric'] == 'perf_cpu_context_switches' and m['type'] == 'counter' for m in data)"
+}
+
+openmetrics_is_complete() {
+  scrape -H 'Accept: application/openmetrics-text;version=1.0.0' -D "$scratch/headers" -o "$scratch/openmetrics.txt" &&
+    grep -qi '^content-type: application/openmetrics-text; *version=1.0.0' "$scratch/headers" &&
+    [ "$(tail -n 1 "$scratch/openmetrics.txt")" = '# EOF' ]
+}
+
+promtool_is_content() {
+  scrape | promtool check metrics
+}
+
+check() {
+  local cpus
+  cpus=$(getconf _NPROCESSORS_ONLN)
+  expect "the exporter answers within 10 s" within 10 serves
+  serves || return 0 # all else would fail for the same reason, slowly
+  expect "promtool finds nothing wrong with the text format" promtool_is_content
+  expect "OpenMetrics is served on request, to its EOF" openmetrics_is_complete
+  expect "the target is up within 20 s" within 20 holds 'up{job="perf"} == 1'
+  holds 'up{job="perf"} == 1' || return 0
+  expect "Prometheus negotiated OpenMetrics" within 5 negotiated_openmetrics
+  expect "each of the $cpus CPUs has a rate of context switches" \
+    within 15 holds "count(rate(perf_cpu_context_switches_total{cpu=~\".+\"}[5s])) == $cpus"
+  expect "the CPUs switch contexts" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
+  if [ -n "$cgroup_dir" ]; then
+    # Other programs may take their share of the CPU from the loop, but not this much.
+    expect "the busy cgroup uses a CPU: between 0.05 and 1.2 of it" within 15 \
+      holds "rate(perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\"}[5s]) > 0.05 < 1.2"
+  fi
+  expect "every scrape of the last 3 s worked" holds 'min_over_time(up{job="perf"}[3s]) == 1'
+}
+
+# shellcheck disable=SC2317  # the trap calls it
+clean_up() {
+  local pid
+  for pid in "${pids[@]}"; do
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  if [ -n "$cgroup_dir" ]; then
+    rmdir "$cgroup_dir"
+  fi
+  rm -rf "$scratch"
+}
+
+check_tools
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/interop.XXXXXX")
+pids=() cgroup=/perf-exporter-interop-$$ cgroup_dir=''
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
+read -r exporter_port prometheus_port < <(free_ports)
+start_busy_cgroup
+start_exporter
+start_prometheus
+check
+if [ $failures -gt 0 ]; then
+  for log in exporter prometheus; do
+    echo "-- the end of the log of the $log"
+    tail -n 20 "$scratch/$log.log"
+  done
+  exit 1
+fi

@@ -1,0 +1,188 @@
+//! What a test needs of the machine, and what happens where it is missing: the test says so on stderr and passes, or
+//! fails if `PERF_EXPORTER_REQUIRE` names what is missing. So `cargo test` is green on every machine, and CI cannot
+//! lose a test by losing a privilege.
+
+use std::env;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use perf_exporter::host::{self, Facts, Roots};
+use rustix::fs::{Access, access};
+
+/// The environment variable that lists, with commas between, the features whose absence is a failure.
+const REQUIRE: &str = "PERF_EXPORTER_REQUIRE";
+
+/// Something that a machine may have, lack or forbid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Software events, of any process and any CPU.
+    Software,
+    /// Tracepoints: a tracefs that can be read.
+    Tracepoint,
+    /// Cgroups that events can be opened for, in a hierarchy in which a test may make its own.
+    Cgroup,
+    /// Probes of user functions by `perf_event_open`.
+    Uprobe,
+    /// Probes of kernel functions by `perf_event_open`.
+    Kprobe,
+    /// A CPU's hardware counters.
+    Pmu,
+}
+
+impl Feature {
+    const ALL: [Self; 6] =
+        [Self::Software, Self::Tracepoint, Self::Cgroup, Self::Uprobe, Self::Kprobe, Self::Pmu];
+
+    /// Why `roots` does not offer it, or `None` if it does.
+    fn obstacle(self, roots: &Roots) -> Option<String> {
+        match self {
+            Self::Software => events_of_others_refused(roots),
+            Self::Tracepoint => {
+                unreadable(&roots.tracing.join("events/sched")).or_else(|| events_of_others_refused(roots))
+            }
+            Self::Cgroup => no_writable_cgroup(roots).or_else(|| events_of_others_refused(roots)),
+            Self::Uprobe => no_pmu("uprobe", roots).or_else(|| events_of_others_refused(roots)),
+            Self::Kprobe => no_pmu("kprobe", roots).or_else(|| events_of_others_refused(roots)),
+            Self::Pmu => no_core_pmu(roots).or_else(|| events_of_others_refused(roots)),
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Software => "software",
+            Self::Tracepoint => "tracepoint",
+            Self::Cgroup => "cgroup",
+            Self::Uprobe => "uprobe",
+            Self::Kprobe => "kprobe",
+            Self::Pmu => "pmu",
+        })
+    }
+}
+
+/// Whether this machine lacks `feature`; the test that asks returns if so.
+///
+/// # Panics
+/// If the feature is missing and `PERF_EXPORTER_REQUIRE` names it, or if that variable names no feature at all.
+pub(crate) fn lacks(feature: Feature) -> bool {
+    let required = required(&env::var(REQUIRE).unwrap_or_default()).unwrap_or_else(|error| panic!("{error}"));
+    let Some(obstacle) = feature.obstacle(&Roots::default()) else { return false };
+    assert!(!required.contains(&feature), "{REQUIRE} names {feature}, but {obstacle}");
+    let test = thread::current();
+    let line = format!("skipped: {}: needs {feature}, but {obstacle}\n", test.name().unwrap_or("a test"));
+    // Not eprintln!: what that prints is shown only if the test fails.
+    io::stderr().write_all(line.as_bytes()).expect("stderr takes a line");
+    true
+}
+
+/// The features that a value of `PERF_EXPORTER_REQUIRE` names.
+fn required(list: &str) -> Result<Vec<Feature>, String> {
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let feature = Feature::ALL.into_iter().find(|feature| feature.to_string() == name);
+            feature.ok_or_else(|| {
+                let known = Feature::ALL.map(|feature| feature.to_string()).join(", ");
+                format!("{REQUIRE} names {name:?}, which no test can need; known are {known}")
+            })
+        })
+        .collect()
+}
+
+fn events_of_others_refused(roots: &Roots) -> Option<String> {
+    let facts = Facts::read(roots);
+    match facts.paranoid {
+        None => Some("the kernel has no perf events".to_owned()),
+        Some(_) if facts.capabilities.perfmon() => None,
+        Some(level) => {
+            Some(format!("this process has no CAP_PERFMON (kernel.perf_event_paranoid is {level})"))
+        }
+    }
+}
+
+fn unreadable(path: &Path) -> Option<String> {
+    access(path, Access::READ_OK).err().map(|errno| format!("{}: {errno}", path.display()))
+}
+
+fn no_pmu(name: &str, roots: &Roots) -> Option<String> {
+    unreadable(&pmus(roots).join(name).join("type"))
+}
+
+fn no_core_pmu(roots: &Roots) -> Option<String> {
+    core_pmus(roots).is_empty().then(|| format!("{} has no PMU of a CPU", pmus(roots).display()))
+}
+
+fn pmus(roots: &Roots) -> PathBuf {
+    roots.sys.join("bus/event_source/devices")
+}
+
+/// The directories of the PMUs that count for CPUs: `cpu`, or one per kind of core (`cpu_core`, `armv8_pmuv3_0`).
+pub(crate) fn core_pmus(roots: &Roots) -> Vec<PathBuf> {
+    let names = host::list(&pmus(roots)).unwrap_or_default();
+    let core = |name: &String| name == "cpu" || name.starts_with("cpu_") || name.starts_with("armv");
+    names.into_iter().filter(core).map(|name| pmus(roots).join(name)).collect()
+}
+
+fn no_writable_cgroup(roots: &Roots) -> Option<String> {
+    let mounts = host::read_text(&roots.proc.join("self/mounts")).unwrap_or_default();
+    match perf_cgroup_mount(&mounts) {
+        None => Some("no cgroup hierarchy with perf_event is mounted".to_owned()),
+        Some(path) => access(roots.mounted(path), Access::WRITE_OK | Access::EXEC_OK)
+            .err()
+            .map(|errno| format!("cgroups cannot be made in {path}: {errno}")),
+    }
+}
+
+/// Where the hierarchy that the controller `perf_event` is on is mounted: the v1 hierarchy that names it, else v2.
+fn perf_cgroup_mount(mounts: &str) -> Option<&str> {
+    let find = |wanted: fn(&str, &str) -> bool| {
+        mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (path, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+            wanted(kind, options).then_some(path)
+        })
+    };
+    find(|kind, options| kind == "cgroup" && options.split(',').any(|option| option == "perf_event"))
+        .or_else(|| find(|kind, _| kind == "cgroup2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_features_and_a_name_that_is_none_is_an_error() {
+        assert_eq!(required(""), Ok(vec![]));
+        assert_eq!(required("pmu, cgroup"), Ok(vec![Feature::Pmu, Feature::Cgroup]));
+        assert!(required("pmu,cgroups").unwrap_err().contains("\"cgroups\""));
+    }
+
+    /// Found here once, even where no test asks for the feature.
+    #[test]
+    fn this_machine_has_every_feature_that_is_required_of_it() {
+        for feature in required(&env::var(REQUIRE).unwrap_or_default()).unwrap() {
+            assert_eq!(feature.obstacle(&Roots::default()), None, "{REQUIRE} names {feature}");
+        }
+    }
+
+    #[test]
+    fn a_machine_without_files_lacks_everything_for_a_reason() {
+        let empty = tempfile::tempdir().unwrap();
+        for feature in Feature::ALL {
+            let obstacle = feature.obstacle(&Roots::under(empty.path()));
+            assert!(obstacle.is_some_and(|text| !text.is_empty()), "{feature}");
+        }
+    }
+
+    #[test]
+    fn the_hierarchy_of_perf_event_is_v1_where_v1_has_it() {
+        let v2 = "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(perf_cgroup_mount(v2), Some("/sys/fs/cgroup/unified"));
+        let hybrid = format!("{v2}cgroup /sys/fs/cgroup/perf cgroup rw,perf_event 0 0\n");
+        assert_eq!(perf_cgroup_mount(&hybrid), Some("/sys/fs/cgroup/perf"));
+        assert_eq!(perf_cgroup_mount("proc /proc proc rw 0 0\n"), None);
+    }
+}

@@ -1,0 +1,79 @@
+#!/bin/bash
+# run.sh [--arch arm64,amd64] [--kernel 6.12,6.1] [--test NAME]... [-- ARGUMENTS OF THE TESTS]
+#
+# Runs integration tests (the target `vm`, unless --test names others) in guests: on arm64, whose emulated PMU counts
+# cycles and instructions, and on x86-64, which has kprobes and no PMU. Sets up the test bed where it is missing
+# (TESTBED, or target/testbed). What a guest offers is required of it: there, no test is skipped for lack of it.
+set -euo pipefail
+
+repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+bed=$repository/tests/vm/bed
+common=software,tracepoint,cgroup,uprobe,kprobe
+
+parse_arguments() {
+  arches=arm64,amd64 kernels=6.12 tests=() arguments=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --arch) arches=${2:?--arch needs arm64, amd64 or both} && shift ;;
+      --kernel) kernels=${2:?--kernel needs 6.12, 6.1 or both} && shift ;;
+      --test) tests+=(--test "${2:?--test needs the name of a test target}") && shift ;;
+      --)
+        shift
+        arguments=("$@")
+        break
+        ;;
+      *)
+        echo "run.sh: $1: no such option; they are --arch --kernel --test" >&2
+        exit 2
+        ;;
+    esac
+    shift
+  done
+  if [ ${#tests[@]} -eq 0 ]; then
+    tests=(--test vm)
+  fi
+}
+
+# Builds the program and the tests for an architecture, and sets what depends on it.
+build() {
+  local target
+  target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+  case $1 in
+    arm64)
+      cargo=$bed/cargo-arm64 strip=aarch64-linux-gnu-strip features=$common,pmu
+      program=$target/arm64/aarch64-unknown-linux-gnu/debug/perf-exporter
+      ;;
+    amd64)
+      cargo=cargo strip=strip features=$common
+      program=$target/debug/perf-exporter
+      ;;
+  esac
+  "$cargo" test --locked --no-run "${tests[@]}"
+  # The tests find the program at the path that was compiled into them, in the guest as here.
+  "$strip" -g -o "$scratch/perf-exporter-$1" "$program"
+}
+
+run_tests() {
+  local arch=$1 kernel=$2
+  echo "== $arch, kernel $kernel"
+  VM_OPTS="-v -k $kernel -t 600 -T 300 -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
+  VM_OPTS+=" -p $scratch/perf-exporter-$arch:$program"
+  export VM_OPTS
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh arm64" \
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh amd64" \
+    "$cargo" test --locked --no-fail-fast "${tests[@]}" -- "${arguments[@]}"
+}
+
+parse_arguments "$@"
+cd "$repository"
+"$bed/setup.sh" --arch "$arches" --kernel "$kernels"
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/vm-tests.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+for arch in ${arches//,/ }; do
+  build "$arch"
+  for kernel in ${kernels//,/ }; do
+    run_tests "$arch" "$kernel" || failed=1
+  done
+done
+exit $failed
