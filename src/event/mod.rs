@@ -4,7 +4,7 @@
 //! text ──parse──► syntax::Group ──Catalog::resolve──► Event (one per PMU instance)
 //! ```
 //!
-//! [`parse`] knows only the grammar; [`Catalog`] knows what this host has: its PMUs (sysfs), its tracepoints
+//! [`parse()`] knows only the grammar; [`Catalog`] knows what this host has: its PMUs (sysfs), its tracepoints
 //! (tracefs) and perf's generic names. One name may stand for several events: `cycles` on a machine with two kinds
 //! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
 

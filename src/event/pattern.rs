@@ -9,6 +9,7 @@ pub(super) fn is_pattern(word: &str) -> bool {
 /// is not closed stands for itself. Takes at most `pattern × text` steps.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    // Neither passes the end of its text: `p` moves only over an element that was there.
     let (mut p, mut t) = (0, 0);
     // The place of the last star, and of the text behind what it has swallowed so far.
     let mut star: Option<(usize, usize)> = None;
@@ -91,6 +92,8 @@ pub(super) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) 
 
 /// Edit distance with swaps of neighbours (optimal string alignment).
 fn distance(a: &[u8], b: &[u8]) -> usize {
+    // Rows of the table of distances between beginnings of `a` and `b`: each has `b.len() + 1` places, so that no
+    // index below can miss.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

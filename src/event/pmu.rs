@@ -204,6 +204,7 @@ impl Pmu {
             });
         }
         if let Some(word) = word_index(name) {
+            // Below four, by `word_index`.
             config[word] = number()?;
             return Ok(());
         }
