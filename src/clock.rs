@@ -24,6 +24,11 @@ impl Monotonic {
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// The moment that was `ago` before this one, or the beginning.
+    pub fn before(self, ago: Duration) -> Self {
+        Self(self.0.saturating_sub(ago))
+    }
 }
 
 /// Where the time comes from. Cheap to clone; clones of a manual clock move together.

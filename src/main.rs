@@ -1,1 +1,7 @@
-fn main() {}
+//! The `perf-exporter` binary; everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    perf_exporter::cli::main()
+}

@@ -95,6 +95,16 @@ impl Catalog {
         &self.problems
     }
 
+    /// Whether the host has a PMU for its cores: without one there is no hardware event at all.
+    pub fn has_core_pmu(&self) -> bool {
+        self.pmus.iter().any(|pmu| pmu.core)
+    }
+
+    /// The names of the PMUs, as in sysfs.
+    pub fn pmus(&self) -> impl Iterator<Item = &str> {
+        self.pmus.iter().map(|pmu| &*pmu.name)
+    }
+
     /// Every event that has a name here: generic names, then PMUs, then tracepoints, each sorted by source. Reads
     /// tracefs; where that is refused, there are no tracepoints.
     pub fn events(&self) -> impl Iterator<Item = Listed> + '_ {

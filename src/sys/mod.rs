@@ -11,6 +11,7 @@ pub mod live;
 pub mod spawn;
 pub mod usage;
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::error::Errno;
@@ -19,7 +20,7 @@ use crate::event::{Modifiers, Selector};
 /// What can open events.
 pub trait Kernel {
     /// An open event; dropping it closes it.
-    type Event: Event;
+    type Event: Event + fmt::Debug;
 
     /// Opens one event for counting, as a member of `leader`'s group if there is one.
     ///

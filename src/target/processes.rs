@@ -56,7 +56,11 @@ impl Processes {
     }
 
     /// Looks again, reading of each process what `details` says. `hierarchy` is the one that perf events see.
-    pub(super) fn refresh(&mut self, details: Details, hierarchy: Option<Hierarchy>) -> Result<Look, FileError> {
+    pub(super) fn refresh(
+        &mut self,
+        details: Details,
+        hierarchy: Option<Hierarchy>,
+    ) -> Result<Look, FileError> {
         self.looks += 1;
         self.left_out = 0;
         let mut look = Look::default();

@@ -1,0 +1,233 @@
+//! The collection thread: follows the host, reads the counters, and publishes what they say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::Options;
+use super::status::{self, Facets};
+use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::config::{self, Config};
+use crate::counter::{Budget, Collector};
+use crate::event::Catalog;
+use crate::export::status::Status;
+use crate::host::{Facts, Roots};
+use crate::metrics::{NameError, SelfMetrics, Snapshot};
+use crate::plan::{Plan, Targets, plan};
+use crate::sys::{Kernel, usage};
+use crate::target::{Needs, Watch};
+
+/// What one collection left behind, shared by everybody who asks.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// `None` before the first collection.
+    pub(super) snapshot: Option<Arc<Snapshot>>,
+    pub(super) status: Arc<Status>,
+    /// When the collection ended.
+    pub(super) at: Monotonic,
+    /// How old it may be to answer a scrape.
+    pub(super) freshness: Duration,
+}
+
+/// What the collection thread can be asked for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// A collection, unless one has ended since this moment.
+    Collect(Monotonic),
+    /// The configuration again; the answer says what happened.
+    Reload(oneshot::Sender<Result<String, String>>),
+    /// The end.
+    Stop,
+}
+
+/// Where the configuration comes from, and what came of it.
+#[derive(Debug)]
+pub(super) struct ConfigSource {
+    /// The file; `None` = the built-in configuration.
+    pub(super) file: Option<PathBuf>,
+    /// When the configuration in force was loaded.
+    pub(super) loaded: Timestamp,
+    /// The last attempt since then that failed, and why.
+    pub(super) failed: Option<(Timestamp, Vec<String>)>,
+}
+
+/// Everything that the collection thread owns.
+#[derive(Debug)]
+pub(super) struct Engine<K: Kernel> {
+    roots: Roots,
+    clock: Clock,
+    config: Config,
+    source: ConfigSource,
+    facts: Facts,
+    catalog: Catalog,
+    watch: Watch,
+    collector: Collector<K>,
+    metrics: Arc<SelfMetrics>,
+    started: Timestamp,
+    /// CPU time used, and when, at the collection before.
+    cost: (Duration, Monotonic),
+}
+
+impl<K: Kernel> Engine<K> {
+    /// Reads the host and prepares to count what `config` says; opens nothing yet.
+    pub(super) fn new(
+        kernel: K,
+        options: &Options,
+        config: Config,
+        metrics: Arc<SelfMetrics>,
+    ) -> Result<Self, NameError> {
+        let (roots, clock) = (options.roots.clone(), options.clock.clone());
+        let facts = Facts::read(&roots);
+        let catalog = Catalog::load(&roots, &facts);
+        let budget =
+            Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
+        let collector =
+            Collector::new(kernel, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)?;
+        metrics.config_loaded(clock.now());
+        Ok(Self {
+            watch: Watch::new(roots.clone()),
+            source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
+            started: clock.now(),
+            cost: (Duration::ZERO, clock.monotonic()),
+            roots,
+            clock,
+            config,
+            facts,
+            catalog,
+            collector,
+            metrics,
+        })
+    }
+
+    /// What there is to say before the first collection.
+    pub(super) fn unpublished(&self) -> Published {
+        self.published(None, Duration::ZERO, status::usage(Duration::ZERO, self.collector.budget()))
+    }
+
+    /// Collects until it is told to stop, at least once in every interval.
+    pub(super) fn run(mut self, requests: &Receiver<Request>, publisher: &watch::Sender<Arc<Published>>) {
+        self.apply();
+        let mut last = self.collect(publisher);
+        loop {
+            let due = self.config.collection.interval.saturating_sub(self.clock.monotonic().since(last));
+            match requests.recv_timeout(due) {
+                Ok(Request::Collect(since)) if last >= since => {}
+                Ok(Request::Collect(_)) | Err(RecvTimeoutError::Timeout) => last = self.collect(publisher),
+                Ok(Request::Reload(answer)) => {
+                    let outcome = self.reload();
+                    last = self.collect(publisher);
+                    // Whoever asked may have gone away, which changes nothing.
+                    drop(answer.send(outcome));
+                }
+                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Puts the configuration in force.
+    fn apply(&mut self) {
+        for problem in self.catalog.problems() {
+            tracing::warn!("a PMU is described badly: {problem}");
+        }
+        let plan = plan(&self.config, &self.catalog);
+        self.watch.need(needs(&plan));
+        self.watch.refresh();
+        for problem in self.watch.problems() {
+            tracing::warn!("{problem}");
+        }
+        self.collector.apply(&plan, self.config.limits.series, &self.watch);
+        let budget = self.collector.budget();
+        tracing::info!(
+            groups = plan.groups.len(),
+            descriptors = budget.used,
+            of = budget.limit,
+            refused = self.collector.board().lines().len(),
+            "counting"
+        );
+    }
+
+    /// Reads the configuration again, and keeps the old one if the new one has problems.
+    fn reload(&mut self) -> Result<String, String> {
+        let now = self.clock.now();
+        match config::load_file(self.source.file.as_deref()) {
+            Ok((config, warnings)) => {
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                self.facts = Facts::read(&self.roots);
+                self.catalog = Catalog::load(&self.roots, &self.facts);
+                self.config = config;
+                (self.source.loaded, self.source.failed) = (now, None);
+                self.metrics.config_loaded(now);
+                self.apply();
+                Ok("the configuration was reloaded".into())
+            }
+            Err(problems) => {
+                let text = problems.to_string();
+                tracing::error!("the configuration in force stays, for the new one cannot be used:\n{text}");
+                self.source.failed = Some((now, text.lines().map(str::to_owned).collect()));
+                self.metrics.config_refused();
+                Err(text)
+            }
+        }
+    }
+
+    /// Follows the host, reads everything once, and publishes it.
+    fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
+        let begin = self.clock.monotonic();
+        let changes = self.watch.refresh();
+        self.collector.follow(&changes, &self.watch);
+        let mut families = self.collector.collect();
+        let took = self.clock.monotonic().since(begin);
+        self.metrics.collected(took);
+        let usage = status::usage(usage::cpu_time(), self.collector.budget());
+        families.extend(self.metrics.families(usage));
+        let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
+        for conflict in snapshot.conflicts() {
+            tracing::error!(family = conflict.family.name(), points = conflict.points, "series left out: a bug");
+        }
+        let published = self.published(Some(snapshot), took, usage);
+        let at = published.at;
+        self.cost = (usage.cpu, at);
+        publisher.send_replace(Arc::new(published));
+        at
+    }
+
+    fn published(&self, snapshot: Option<Arc<Snapshot>>, took: Duration, usage: crate::metrics::Usage) -> Published {
+        let at = self.clock.monotonic();
+        let since = at.since(self.cost.1).as_secs_f64();
+        let spent = usage.cpu.saturating_sub(self.cost.0).as_secs_f64();
+        let facets = Facets {
+            now: self.clock.now(),
+            started: self.started,
+            config: &self.config,
+            source: &self.source,
+            facts: &self.facts,
+            catalog: &self.catalog,
+            watch: &self.watch,
+            groups: &self.collector.states(),
+            board: self.collector.board(),
+            budget: self.collector.budget(),
+            snapshot: snapshot.as_deref(),
+            took,
+            usage,
+            cpu_ratio: if since > 0.0 { spent / since } else { 0.0 },
+        };
+        let status = Arc::new(status::status(&facets));
+        Published { snapshot, status, at, freshness: self.config.collection.freshness }
+    }
+}
+
+/// Whom the plan needs to be followed.
+fn needs(plan: &Plan) -> Needs {
+    let mut needs = Needs::default();
+    for group in &plan.groups {
+        match &group.targets {
+            Targets::Cpus | Targets::PmuCpus => {}
+            Targets::Cgroups(_) => needs.cgroups = true,
+            Targets::Processes(selection) => needs.add_processes(selection),
+        }
+    }
+    needs
+}

@@ -1,0 +1,195 @@
+//! The service, wired up: configuration, collection thread, HTTP server, signals; and the order in which they stop.
+
+mod engine;
+mod status;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+
+use crate::clock::Clock;
+use crate::config::{self, Problems};
+use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable};
+use crate::export::status::Status;
+use crate::host::Roots;
+use crate::metrics::{Build, SelfMetrics, Snapshot};
+use crate::sys::Kernel;
+use engine::{Engine, Published, Request};
+
+/// How long a request waits for the collection thread before it says that there is nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the service is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The configuration file; `None` = the built-in configuration.
+    pub config: Option<PathBuf>,
+    /// Where to serve, whatever the configuration says.
+    pub listen: Option<SocketAddr>,
+    /// Where the host's file systems are.
+    pub roots: Roots,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// Why the service did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration cannot be used.
+    #[error("{0}")]
+    Config(Problems),
+    /// Nobody can connect.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The program's own metrics clash: a bug.
+    #[error("the exporter's own metrics: {0}")]
+    Metrics(String),
+    /// A thread, a runtime or a signal handler could not be made.
+    #[error("{what}: {error}")]
+    System {
+        /// What could not be made.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl Failure {
+    fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+}
+
+/// Runs the service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start. Once it runs, nothing but the two signals ends it.
+pub fn serve<K>(options: Options, kernel: K) -> Result<(), Failure>
+where
+    K: Kernel + Send + 'static,
+    K::Event: Send,
+{
+    let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let limits = Limits { connections: config.limits.connections, ..Limits::default() };
+    let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
+
+    let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
+    let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
+    let traffic = Traffic::new(metrics.registry()).map_err(metrics_error)?;
+
+    let engine = Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
+    let (requests, received) = channel();
+    let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
+    let collector = thread::Builder::new()
+        .name("collector".into())
+        .spawn(move || engine.run(&received, &publisher))
+        .map_err(Failure::system("cannot start the collection thread"))?;
+
+    let service = Service { requests: requests.clone(), published, clock: options.clock.clone() };
+    let outcome = block_on(server, service, traffic, options.clock, &requests);
+    // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
+    drop(requests.send(Request::Stop));
+    drop(collector.join());
+    outcome
+}
+
+/// Serves on this thread until a signal says stop.
+fn block_on(
+    server: Server,
+    service: Service,
+    traffic: Traffic,
+    clock: Clock,
+    requests: &Sender<Request>,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::system("cannot start the HTTP server"))?;
+    runtime.block_on(async {
+        let listen = |kind| signal(kind).map_err(Failure::system("cannot handle signals"));
+        let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let mut hangup = listen(SignalKind::hangup())?;
+        let reload_on_hangup = async {
+            while hangup.recv().await.is_some() {
+                // The outcome is in the log and on the status page.
+                let (answer, _) = oneshot::channel();
+                drop(requests.send(Request::Reload(answer)));
+            }
+        };
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("stopping on SIGTERM"),
+                _ = interrupt.recv() => tracing::info!("stopping on SIGINT"),
+                () = reload_on_hangup => {}
+            }
+        };
+        if let Ok(address) = server.address() {
+            tracing::info!("serving on http://{address}/");
+        }
+        server.run(service, traffic, clock, stop).await.map_err(Failure::system("cannot serve"))
+    })
+}
+
+/// The running build.
+fn build() -> Build {
+    Build { version: env!("CARGO_PKG_VERSION").into(), revision: option_env!("GIT_COMMIT").unwrap_or("").into() }
+}
+
+/// What the HTTP server sees of the collection thread.
+struct Service {
+    requests: Sender<Request>,
+    published: watch::Receiver<Arc<Published>>,
+    clock: Clock,
+}
+
+impl Service {
+    fn gone() -> Unavailable {
+        Unavailable("the collection thread has ended; its last words are in the log".into())
+    }
+}
+
+impl Source for Service {
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        let mut published = self.published.clone();
+        let since = {
+            let last = published.borrow();
+            self.clock.monotonic().before(last.freshness)
+        };
+        let fresh = |published: &Arc<Published>| published.snapshot.is_some() && published.at >= since;
+        if !fresh(&published.borrow()) {
+            self.requests.send(Request::Collect(since)).map_err(|_| Self::gone())?;
+        }
+        let waited = tokio::time::timeout(PATIENCE, published.wait_for(fresh)).await;
+        match waited {
+            Ok(Ok(published)) => published.snapshot.clone().ok_or_else(Self::gone),
+            Ok(Err(_)) => Err(Self::gone()),
+            Err(_) => Err(Unavailable("no collection ended in 10 s; is the machine overloaded?".into())),
+        }
+    }
+
+    fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.published.borrow().status)
+    }
+
+    fn ready(&self) -> Result<(), Unavailable> {
+        match self.published.borrow().snapshot {
+            Some(_) => Ok(()),
+            None => Err(Unavailable("the first collection is under way".into())),
+        }
+    }
+
+    async fn reload(&self) -> Result<String, String> {
+        let (answer, outcome) = oneshot::channel();
+        let gone = || Self::gone().0;
+        self.requests.send(Request::Reload(answer)).map_err(|_| gone())?;
+        outcome.await.map_err(|_| gone())?
+    }
+}

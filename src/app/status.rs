@@ -1,0 +1,214 @@
+//! What the collection thread knows, as the page and `/api/v1/status` show it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::engine::ConfigSource;
+use crate::clock::Timestamp;
+use crate::config::Config;
+use crate::counter::{Budget, GroupState};
+use crate::event::Catalog;
+use crate::export::status::{
+    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series, Shared,
+    Status, Usage,
+};
+use crate::health::{Board, Line, Scope, Verdict};
+use crate::host::{Capabilities, Facts, Roots, read_text};
+use crate::metrics::{self, Snapshot};
+use crate::target::Watch;
+
+/// Everything that the status is made of.
+pub(super) struct Facets<'a> {
+    pub(super) now: Timestamp,
+    pub(super) started: Timestamp,
+    pub(super) config: &'a Config,
+    pub(super) source: &'a ConfigSource,
+    pub(super) facts: &'a Facts,
+    pub(super) catalog: &'a Catalog,
+    pub(super) watch: &'a Watch,
+    pub(super) groups: &'a [GroupState],
+    pub(super) board: &'a Board,
+    pub(super) budget: &'a Budget,
+    pub(super) snapshot: Option<&'a Snapshot>,
+    /// How long the collection took.
+    pub(super) took: Duration,
+    pub(super) usage: metrics::Usage,
+    /// CPU time since the collection before, as a part of the time between them.
+    pub(super) cpu_ratio: f64,
+}
+
+/// The status as of now.
+pub(super) fn status(facets: &Facets<'_>) -> Status {
+    Status {
+        now: facets.now,
+        started: facets.started,
+        version: env!("CARGO_PKG_VERSION").into(),
+        configuration: configuration(facets.source),
+        host: host(facets),
+        counters: counters(facets.groups, facets.board),
+        refusals: facets.board.lines().map(refusal).collect(),
+        descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
+        series: facets.groups.iter().flat_map(series_of).collect(),
+        losses: losses(facets),
+        collection: facets.snapshot.map(|snapshot| Collection {
+            at: snapshot.taken(),
+            duration: facets.took,
+            interval: facets.config.collection.interval,
+            series: snapshot.series() as u64,
+        }),
+        cost: Cost {
+            cpu: facets.usage.cpu,
+            cpu_percent: facets.cpu_ratio * 100.0,
+            resident_bytes: facets.usage.resident_bytes,
+        },
+    }
+}
+
+/// What this process uses: CPU time from `getrusage`, memory from `/proc/self/statm`.
+pub(super) fn usage(cpu: Duration, budget: &Budget) -> metrics::Usage {
+    // Not below the configured root: that is the host's /proc, in which `self` may be another process.
+    let resident_pages = read_text(Path::new("/proc/self/statm"))
+        .ok()
+        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
+    metrics::Usage {
+        cpu,
+        resident_bytes: resident_pages.unwrap_or(0) * rustix::param::page_size() as u64,
+        open_descriptors: budget.used as u64,
+    }
+}
+
+fn configuration(source: &ConfigSource) -> Configuration {
+    Configuration {
+        file: source.file.as_ref().map(|path| path.display().to_string()),
+        loaded: source.loaded,
+        failed_reload: source
+            .failed
+            .as_ref()
+            .map(|(at, problems)| FailedReload { at: *at, problems: problems.clone() }),
+    }
+}
+
+fn host(facets: &Facets<'_>) -> Host {
+    let facts = facets.facts;
+    let known = [
+        ("CAP_PERFMON", Capabilities::PERFMON),
+        ("CAP_SYS_ADMIN", Capabilities::SYS_ADMIN),
+        ("CAP_SYS_PTRACE", Capabilities::SYS_PTRACE),
+        ("CAP_DAC_READ_SEARCH", Capabilities::DAC_READ_SEARCH),
+        ("CAP_IPC_LOCK", Capabilities::IPC_LOCK),
+    ];
+    let mut notes: Vec<String> = facets.watch.problems().map(|problem| problem.to_string()).collect();
+    notes.extend(facets.catalog.problems().iter().map(|problem| problem.to_string()));
+    if facts.nmi_watchdog && facets.catalog.has_core_pmu() {
+        notes.push("the NMI watchdog holds one hardware counter on every CPU".into());
+    }
+    if let Some(mode) = &facts.lockdown {
+        notes.push(format!("kernel lockdown is in {mode} mode"));
+    }
+    Host {
+        kernel: format!("{} {}", facts.kernel, std::env::consts::ARCH),
+        cpus: facets.watch.online().to_string(),
+        paranoid: facts.paranoid,
+        capabilities: known
+            .into_iter()
+            .filter(|&(_, number)| facts.capabilities.has(number))
+            .map(|(name, _)| name.into())
+            .collect(),
+        pmus: facets.catalog.pmus().map(str::to_owned).collect(),
+        virtual_machine: facts.virtual_machine,
+        notes,
+    }
+}
+
+/// Groups of one entry and scope together, with the events that were refused beside those that count.
+fn counters(groups: &[GroupState], board: &Board) -> Vec<CounterStatus> {
+    let mut by_entry: BTreeMap<(usize, Scope), CounterStatus> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for group in groups {
+        let entry = &*group.plan.entry;
+        let place = order.iter().position(|&known| known == entry).unwrap_or_else(|| {
+            order.push(entry);
+            order.len() - 1
+        });
+        let status = by_entry.entry((place, group.plan.scope())).or_insert_with(|| CounterStatus {
+            entry: entry.into(),
+            scope: group.plan.scope().as_str().into(),
+            how: how(group),
+            events: Vec::new(),
+        });
+        for (counter, states) in group.plan.counters.iter().zip(&group.states) {
+            let refused = board.lines().filter(|line| {
+                *line.entry == *entry && line.scope == group.plan.scope() && line.refusal.event == counter.event.name
+            });
+            status.events.push(event_status(group, &counter.event.name, states, refused));
+        }
+    }
+    by_entry.into_values().collect()
+}
+
+fn event_status<'a>(
+    group: &GroupState,
+    event: &str,
+    states: &[(Verdict, usize)],
+    refused: impl Iterator<Item = &'a Line>,
+) -> EventStatus {
+    let sum = |wanted: &[Verdict]| -> u64 {
+        states.iter().filter(|(verdict, _)| wanted.contains(verdict)).map(|&(_, places)| places as u64).sum()
+    };
+    let shared = sum(&[Verdict::Shared]);
+    EventStatus {
+        event: event.into(),
+        counting: sum(&[Verdict::Counting, Verdict::Idle]),
+        shared: (shared > 0).then(|| Shared { count: shared, lowest_percent: (group.lowest_ratio * 100.0) as u8 }),
+        stalled: sum(&[Verdict::NeverRan, Verdict::Stalled, Verdict::Implausible, Verdict::Full]),
+        refused: refused.map(|line| line.targets as u64).sum(),
+    }
+}
+
+fn how(group: &GroupState) -> String {
+    let what = match group.plan.scope() {
+        Scope::Cpu => "CPUs",
+        Scope::Pmu => "PMU CPUs",
+        Scope::Cgroup => "cgroups",
+        Scope::Process => "processes",
+    };
+    match group.left_out {
+        0 => format!("{} {what}", group.targets),
+        left_out => format!("{} {what}, {left_out} more cannot be counted", group.targets),
+    }
+}
+
+fn refusal(line: &Line) -> Refusal {
+    Refusal {
+        event: line.refusal.event.to_string(),
+        target: line.refusal.target.clone(),
+        count: line.targets as u64,
+        cause: line.refusal.cause,
+        reason: line.refusal.reason.clone(),
+        remedy: line.refusal.remedy.clone().unwrap_or_default(),
+    }
+}
+
+fn series_of(group: &GroupState) -> impl Iterator<Item = Series> {
+    let (series, folded) = (group.series as u64, group.folded);
+    group.plan.counters.iter().map(move |counter| Series {
+        metric: format!("{}_total", counter.metric.name()),
+        series,
+        folded,
+    })
+}
+
+fn losses(facets: &Facets<'_>) -> Vec<Loss> {
+    let loss = |what: &str, reason: &str, count: u64| {
+        (count > 0).then(|| Loss { what: what.into(), reason: reason.into(), count })
+    };
+    [
+        loss("refusals", "more different ones than are kept", facets.board.beyond() as u64),
+        loss("cgroups", "more or deeper than are followed", facets.watch.cgroups_left_out()),
+        loss("processes", "more than are followed", facets.watch.processes_left_out()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,356 @@
+//! One planned group, open for every target that it has: the life of targets, and where their counts go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::Context;
+use super::busy::Busy;
+use super::series::{SeriesId, SeriesTable};
+use super::slots::{Outcome, Slots, Work};
+use crate::health::{Interval, Verdict};
+use crate::host::{CpuSet, KernelVersion};
+use crate::metrics::Labels;
+use crate::plan::{Group, Targets};
+use crate::sys::Kernel;
+use crate::target::{Cgroup, CgroupId, Process, ProcessKey, parent_of};
+
+/// What a target is known by while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    Cpu(u32),
+    Cgroup(CgroupId),
+    Process(ProcessKey),
+}
+
+/// A target as it was found.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Cpu(u32),
+    Cgroup(Arc<Cgroup>),
+    Process(Arc<Process>),
+}
+
+impl Subject {
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Cpu(cpu) => Key::Cpu(*cpu),
+            Self::Cgroup(cgroup) => Key::Cgroup(cgroup.id),
+            Self::Process(process) => Key::Process(process.key),
+        }
+    }
+}
+
+/// A target that is being counted.
+#[derive(Debug)]
+struct Target<E> {
+    subject: Subject,
+    slots: Slots<E>,
+    series: SeriesId,
+    /// The nearest cgroup above that is counted as well, and whose counts include this one's.
+    parent: Option<Key>,
+    tallies: Box<[Tally]>,
+}
+
+/// One counter of one target.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    /// Counted since the last settlement.
+    fresh: u64,
+    /// Counted so far, with what cgroups below this one counted.
+    inclusive: u64,
+    /// Of that, what has a series of its own in a cgroup below.
+    below: u64,
+    /// What has been added to this target's series so far.
+    charged: u64,
+}
+
+/// A target that is selected and not counted.
+#[derive(Debug)]
+struct Left<E> {
+    subject: Subject,
+    slots: Slots<E>,
+    /// It found no descriptor, and is tried again when there is one.
+    again: bool,
+}
+
+/// One planned group and everything that is open for it.
+#[derive(Debug)]
+pub(super) struct GroupCounter<K: Kernel> {
+    pub plan: Arc<Group>,
+    pub series: SeriesTable,
+    /// How many places of each counter were in each state at the last collection.
+    pub states: BTreeMap<(usize, Verdict), usize>,
+    targets: BTreeMap<Key, Target<K::Event>>,
+    left: BTreeMap<Key, Left<K::Event>>,
+    cgroups_by_path: HashMap<Arc<str>, Key>,
+    online: CpuSet,
+}
+
+impl<K: Kernel> GroupCounter<K> {
+    /// Nothing is open yet. At most `limit` series are kept apart.
+    pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
+        let rest = || Arc::from("other");
+        let other = match &plan.targets {
+            Targets::Cpus | Targets::PmuCpus => labels(&plan, [("cpu", rest())]),
+            Targets::Cgroups(_) => labels(&plan, [("cgroup", rest())]),
+            Targets::Processes(selection) => {
+                labels(&plan, selection.by.iter().map(|by| (by.as_str(), rest())))
+            }
+        };
+        let leader =
+            plan.counters.first().map_or_else(|| "".into(), |counter| Arc::clone(&counter.event.name));
+        let group = vec![
+            ("counters".into(), Arc::clone(&plan.entry)),
+            ("leader".into(), leader),
+            ("scope".into(), plan.scope().as_str().into()),
+        ];
+        Self {
+            series: SeriesTable::new(plan.counters.len(), group, limit, other, context.now),
+            plan,
+            states: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            left: BTreeMap::new(),
+            cgroups_by_path: HashMap::new(),
+            online: CpuSet::default(),
+        }
+    }
+
+    /// Follows the CPUs: opens on those that came, and reads those that went for the last time.
+    pub(super) fn set_online(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
+        let now = self.plan.cpus(online);
+        let before = std::mem::replace(&mut self.online, now.clone());
+        if before == now {
+            return;
+        }
+        match self.plan.targets {
+            Targets::Cpus | Targets::PmuCpus => {
+                for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
+                    self.remove(Key::Cpu(cpu), context);
+                }
+                for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {
+                    self.add(Subject::Cpu(cpu), context);
+                }
+            }
+            Targets::Cgroups(_) => {
+                for target in self.targets.values_mut() {
+                    target.take_counts(&self.plan);
+                    target.slots.retain(|cpu| now.contains(cpu), context);
+                    target.slots.open(&self.plan, &target.subject, &now, context);
+                }
+            }
+            Targets::Processes(_) => {}
+        }
+    }
+
+    /// Starts to count a target, if it is one of this group's.
+    pub(super) fn add(&mut self, subject: Subject, context: &mut Context<'_, K>) {
+        let key = subject.key();
+        if self.targets.contains_key(&key) || self.left.contains_key(&key) || !self.selects(&subject) {
+            return;
+        }
+        let mut slots = Slots::default();
+        match slots.open(&self.plan, &subject, &self.online, context) {
+            Outcome::Counted => self.count(subject, slots, context),
+            Outcome::Gone => slots.close(context),
+            outcome => {
+                self.left.insert(key, Left { subject, slots, again: outcome == Outcome::NoRoom });
+            }
+        }
+    }
+
+    /// Enters a target whose counters are open.
+    fn count(&mut self, subject: Subject, slots: Slots<K::Event>, context: &Context<'_, K>) {
+        let key = subject.key();
+        let series = self.series.enter(self.labels_of(&subject), context.now);
+        let parent = self.parent_of(&subject);
+        if let Subject::Cgroup(cgroup) = &subject {
+            self.cgroups_by_path.insert(Arc::clone(&cgroup.path), key);
+        }
+        let tallies = vec![Tally::default(); self.plan.counters.len()].into();
+        self.targets.insert(key, Target { subject, slots, series, parent, tallies });
+    }
+
+    /// Stops counting a target that is gone: takes its last counts, and leaves them in its series.
+    pub(super) fn remove(&mut self, key: Key, context: &mut Context<'_, K>) {
+        if let Some(left) = self.left.remove(&key) {
+            left.slots.close(context);
+        }
+        let Some(target) = self.targets.get_mut(&key) else { return };
+        target.take_counts(&self.plan);
+        self.settle();
+        let Some(target) = self.targets.remove(&key) else { return };
+        if let Subject::Cgroup(cgroup) = &target.subject
+            && self.cgroups_by_path.get(&cgroup.path) == Some(&key)
+        {
+            self.cgroups_by_path.remove(&cgroup.path);
+        }
+        self.series.leave(target.series, context.monotonic);
+        target.slots.close(context);
+    }
+
+    /// Follows a process that changed its name or program: what it counted so far stays where it is.
+    pub(super) fn change(&mut self, process: &Arc<Process>, context: &mut Context<'_, K>) {
+        let subject = Subject::Process(Arc::clone(process));
+        let key = subject.key();
+        if !self.selects(&subject) || !self.targets.contains_key(&key) {
+            self.remove(key, context);
+            self.add(subject, context);
+            return;
+        }
+        let to = self.series.enter(self.labels_of(&subject), context.now);
+        if let Some(target) = self.targets.get_mut(&key) {
+            target.take_counts(&self.plan);
+        }
+        self.settle();
+        if let Some(target) = self.targets.get_mut(&key) {
+            target.subject = subject;
+            let from = std::mem::replace(&mut target.series, to);
+            self.series.leave(from, context.monotonic);
+        }
+    }
+
+    /// Tries again what found no descriptor, and looks for new threads where the kernel does not follow them.
+    pub(super) fn catch_up(&mut self, context: &mut Context<'_, K>) {
+        let again: Vec<Key> = self.left.iter().filter(|(_, left)| left.again).map(|(&key, _)| key).collect();
+        for key in again {
+            if !context.budget.has_room_for(self.plan.descriptors_per_target(&self.online)) {
+                break;
+            }
+            let Some(left) = self.left.remove(&key) else { continue };
+            left.slots.close(context);
+            self.add(left.subject, context);
+        }
+        if matches!(self.plan.targets, Targets::Processes(_)) && context.facts.kernel < KernelVersion(5, 13) {
+            for target in self.targets.values_mut() {
+                target.slots.open(&self.plan, &target.subject, &self.online, context);
+            }
+        }
+    }
+
+    /// Reads every counter, and adds what it counted to its series.
+    pub(super) fn collect(&mut self, busy: &Busy) {
+        self.states.clear();
+        for series in self.series.iter_mut() {
+            series.interval = Interval::default();
+            series.doubted.fill(false);
+        }
+        for target in self.targets.values_mut() {
+            let Some(series) = self.series.get_mut(target.series) else { continue };
+            let work = match &target.subject {
+                Subject::Cpu(cpu) => Work::Known(busy.time(*cpu)),
+                Subject::Cgroup(_) | Subject::Process(_) => Work::IsRunningTime,
+            };
+            let tallies = &mut target.tallies;
+            target.slots.read(&self.plan, work, |counted| {
+                let (counter, verdict) = (counted.counter, counted.verdict);
+                *self.states.entry((counter, verdict)).or_default() += 1;
+                if verdict.has_count() {
+                    series.counted[counter] = true;
+                    tallies[counter].fresh = tallies[counter].fresh.saturating_add(counted.count);
+                } else if verdict != Verdict::NeverRan {
+                    series.doubted[counter] = true;
+                }
+                if let Some(interval) = counted.interval {
+                    series.interval.enabled += interval.enabled;
+                    series.interval.running += interval.running;
+                }
+            });
+        }
+        self.settle();
+    }
+
+    /// How many targets are counted.
+    pub(super) fn counted(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// How many targets are selected and not counted.
+    pub(super) fn left_out(&self) -> usize {
+        self.left.len()
+    }
+
+    /// Gives back everything that it holds.
+    pub(super) fn close(mut self, context: &mut Context<'_, K>) {
+        std::mem::take(&mut self.targets).into_values().for_each(|target| target.slots.close(context));
+        std::mem::take(&mut self.left).into_values().for_each(|left| left.slots.close(context));
+    }
+
+    /// Adds what was counted since the last time to the series, each count once: what a cgroup counted for one below
+    /// it that has a series of its own is that one's.
+    ///
+    /// Parent and child are not read at the same instant, so a child may be ahead of its parent for one collection.
+    /// The parent's own share then rests until its total has caught up: it never falls, and nothing is lost.
+    fn settle(&mut self) {
+        let mut shares: Vec<(Key, Vec<u64>)> = Vec::new();
+        for target in self.targets.values_mut() {
+            if let Some(parent) = target.parent
+                && target.tallies.iter().any(|tally| tally.fresh > 0)
+            {
+                shares.push((parent, target.tallies.iter().map(|tally| tally.fresh).collect()));
+            }
+            for tally in &mut target.tallies {
+                tally.inclusive = tally.inclusive.saturating_add(std::mem::take(&mut tally.fresh));
+            }
+        }
+        for (parent, share) in shares {
+            let Some(parent) = self.targets.get_mut(&parent) else { continue };
+            for (tally, below) in parent.tallies.iter_mut().zip(share) {
+                tally.below = tally.below.saturating_add(below);
+            }
+        }
+        for target in self.targets.values_mut() {
+            let Some(series) = self.series.get_mut(target.series) else { continue };
+            for (total, tally) in series.totals.iter_mut().zip(&mut target.tallies) {
+                let own = tally.inclusive.saturating_sub(tally.below);
+                *total = total.saturating_add(own.saturating_sub(tally.charged));
+                tally.charged = tally.charged.max(own);
+            }
+        }
+    }
+
+    fn selects(&self, subject: &Subject) -> bool {
+        match (&self.plan.targets, subject) {
+            (Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
+            (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) => selection.matches(cgroup),
+            (Targets::Processes(selection), Subject::Process(process)) => selection.matches(process),
+            _ => false,
+        }
+    }
+
+    fn labels_of(&self, subject: &Subject) -> Arc<Labels> {
+        match (&self.plan.targets, subject) {
+            (Targets::Processes(selection), Subject::Process(process)) => {
+                labels(&self.plan, selection.labels(process))
+            }
+            (_, Subject::Cgroup(cgroup)) => labels(&self.plan, [("cgroup", Arc::clone(&cgroup.path))]),
+            (_, Subject::Cpu(cpu)) => labels(&self.plan, [("cpu", cpu.to_string().into())]),
+            (_, Subject::Process(process)) => labels(&self.plan, [("comm", Arc::clone(&process.comm))]),
+        }
+    }
+
+    /// The nearest cgroup above that this group counts too, unless counts are to include what is below.
+    fn parent_of(&self, subject: &Subject) -> Option<Key> {
+        match (&self.plan.targets, subject) {
+            (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) if !selection.descendants => {
+                let above = std::iter::successors(parent_of(&cgroup.path), |path| parent_of(path));
+                above.into_iter().find_map(|path| self.cgroups_by_path.get(path).copied())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<E: crate::sys::Event> Target<E> {
+    /// Takes the counts without a verdict on them: on the way out there is no work to hold them against.
+    fn take_counts(&mut self, plan: &Group) {
+        let tallies = &mut self.tallies;
+        self.slots.read(plan, Work::Known(None), |counted| {
+            tallies[counted.counter].fresh = tallies[counted.counter].fresh.saturating_add(counted.count);
+        });
+    }
+}
+
+fn labels<'a>(plan: &Group, own: impl IntoIterator<Item = (&'a str, Arc<str>)>) -> Arc<Labels> {
+    let pmu = plan.pmu.iter().map(|pmu| ("pmu", Arc::clone(pmu)));
+    Labels::new(own.into_iter().chain(pmu))
+}

@@ -1,0 +1,154 @@
+//! A measurement with a beginning and an end, as `perf stat` makes one: groups opened for given CPUs, threads, one
+//! command or one cgroup, started together and read as often as wanted.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::Budget;
+use super::open::{Bundle, How, Opener};
+use super::scale::Progress;
+use crate::error::Errno;
+use crate::health::{Interval, Refusal};
+use crate::host::{CpuSet, Facts};
+use crate::plan::{Group, MOST_MEMBERS};
+use crate::sys::{Event, Inherit, Kernel, Place, Start};
+
+/// Whom a measurement counts.
+#[derive(Debug)]
+pub enum Whom {
+    /// Everything on these CPUs.
+    Cpus(CpuSet),
+    /// A cgroup on these CPUs.
+    Cgroup {
+        /// Its directory, open.
+        dir: File,
+        /// Its path, for refusals.
+        path: String,
+        /// Where.
+        cpus: CpuSet,
+    },
+    /// These threads, and all threads and processes that they start from now on.
+    Threads(Vec<u32>),
+    /// A process that waits at its `execve`, and everything that it starts: counted from the `execve` on.
+    Command(u32),
+}
+
+/// What one event counted at one place since it was read before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Which of the groups given to [`Measurement::open`].
+    pub group: usize,
+    /// Which counter of that group.
+    pub counter: usize,
+    /// The CPU or thread.
+    pub place: u32,
+    /// As counted.
+    pub raw: u64,
+    /// Scaled up by the part of the time that its group was not on the PMU.
+    pub scaled: u64,
+    /// That time.
+    pub interval: Interval,
+}
+
+/// An open measurement; dropping it ends it.
+#[derive(Debug)]
+pub struct Measurement<E> {
+    /// (group, place, what is open there).
+    open: Vec<(usize, u32, Bundle<E>)>,
+}
+
+impl<E: Event> Measurement<E> {
+    /// Opens `groups` for `whom`. What is refused is told and left out.
+    pub fn open<K: Kernel<Event = E>>(
+        kernel: &K,
+        facts: &Facts,
+        core_pmu_present: bool,
+        budget: &mut Budget,
+        groups: &[Arc<Group>],
+        whom: &Whom,
+    ) -> (Self, Vec<Refusal>) {
+        let mut opener = Opener { kernel, facts, core_pmu_present, budget };
+        let (mut open, mut refusals) = (Vec::new(), Vec::new());
+        for (index, group) in groups.iter().enumerate() {
+            let mut at = |place: Place<'_>, number: u32, how: How, target: &dyn Fn() -> String| {
+                let opened = opener.open(group, place, how, target);
+                open.extend(opened.bundles.into_iter().map(|bundle| (index, number, bundle)));
+                refusals.extend(opened.refusals);
+            };
+            let here = How { inherit: Inherit::Nothing, start: Start::Later };
+            match whom {
+                Whom::Cpus(cpus) => {
+                    for cpu in group.cpus(cpus).iter() {
+                        at(Place::Cpu(cpu), cpu, here, &|| format!("cpu {cpu}"));
+                    }
+                }
+                Whom::Cgroup { dir, path, cpus } => {
+                    for cpu in group.cpus(cpus).iter() {
+                        let place = Place::Cgroup { dir: dir.as_fd(), cpu };
+                        at(place, cpu, here, &|| format!("cgroup {path} on cpu {cpu}"));
+                    }
+                }
+                Whom::Threads(threads) => {
+                    let how = How { inherit: Inherit::Children, start: Start::Later };
+                    for &tid in threads {
+                        at(Place::Thread(tid), tid, how, &|| format!("thread {tid}"));
+                    }
+                }
+                Whom::Command(pid) => {
+                    let how = How { inherit: Inherit::Children, start: Start::OnExec };
+                    at(Place::Thread(*pid), *pid, how, &|| "the command".into());
+                }
+            }
+        }
+        (Self { open }, refusals)
+    }
+
+    /// Whether anything could be opened.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Starts everything. Not for a command: that starts at its `execve`.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn start(&self) -> Result<(), Errno> {
+        self.open.iter().try_for_each(|(_, _, bundle)| bundle.start())
+    }
+
+    /// Stops everything, so that all counters are read as of one moment.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn stop(&self) -> Result<(), Errno> {
+        self.open.iter().try_for_each(|(_, _, bundle)| bundle.stop())
+    }
+
+    /// What was counted since the reading before. What cannot be read at the moment is left out.
+    pub fn read(&mut self) -> Vec<Count> {
+        let mut words = [0; 3 + MOST_MEMBERS];
+        let mut counts = Vec::new();
+        for (group, place, bundle) in &mut self.open {
+            let Ok(words) = bundle.read(&mut words) else { continue };
+            let first = counts.len();
+            let counters = &bundle.counters;
+            let interval = Progress::advance(&mut bundle.progress, words, |delta| {
+                let Some(&counter) = counters.get(delta.member) else { return };
+                let (raw, scaled) = (delta.raw, delta.scaled);
+                counts.push(Count {
+                    group: *group,
+                    counter,
+                    place: *place,
+                    raw,
+                    scaled,
+                    interval: Interval::default(),
+                });
+            });
+            for count in &mut counts[first..] {
+                count.interval = interval.unwrap_or_default();
+            }
+        }
+        counts
+    }
+}

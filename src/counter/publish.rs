@@ -1,0 +1,97 @@
+//! From series to families: the counts, and beside them how far they can be trusted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::group::GroupCounter;
+use super::series::Series;
+use crate::clock::Timestamp;
+use crate::health::{Board, Scope, Verdict};
+use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+use crate::plan::Counter;
+use crate::sys::Kernel;
+
+/// The families about the counters themselves, whatever they count.
+#[derive(Debug)]
+pub(super) struct Quality {
+    ratio: Arc<Metadata>,
+    state: Arc<Metadata>,
+}
+
+impl Quality {
+    pub(super) fn new() -> Result<Self, NameError> {
+        Ok(Self {
+            ratio: Metadata::new(
+                "perf_counter_running_ratio",
+                "Part of the time in which a group of counters could have counted that it was on the PMU, since the \
+                 collection before; below 1 its counts are scaled up.",
+                "ratio",
+                Kind::Gauge,
+            )?,
+            state: Metadata::new(
+                "perf_event_state",
+                "Number of places (CPUs, cgroups on a CPU, threads) in which an event is in a state: counting, shared, \
+                 idle, never_ran, stalled, implausible, full, or refused as absent, forbidden, exhausted, broken.",
+                "",
+                Kind::Gauge,
+            )?,
+        })
+    }
+
+    /// Everything that `groups` have to say.
+    pub(super) fn publish<K: Kernel>(&self, groups: &[GroupCounter<K>], board: &Board) -> Vec<Family> {
+        let mut families = Vec::new();
+        for group in groups {
+            for (index, counter) in group.plan.counters.iter().enumerate() {
+                let points = group.series.iter().filter_map(|series| point(series, index, counter));
+                families.push(Family::new(Arc::clone(&counter.metric), points.collect()));
+            }
+        }
+        families.push(Family::new(Arc::clone(&self.ratio), groups.iter().flat_map(ratios).collect()));
+        families.push(Family::new(Arc::clone(&self.state), states(groups, board)));
+        families
+    }
+}
+
+/// The total of one series, unless it was never counted or is not to be believed.
+fn point(series: &Series, index: usize, counter: &Counter) -> Option<Point> {
+    let counted = *series.counted.get(index)? && !*series.doubted.get(index)?;
+    let &total = series.totals.get(index).filter(|_| counted)?;
+    let value = match &counter.event.scale {
+        Some(scale) => Value::Float(total as f64 * scale.factor),
+        None => Value::Integer(total),
+    };
+    Some(Point { labels: Arc::clone(&series.labels), value, start: series.start })
+}
+
+/// How much of the time that it could have counted each series did, in the last interval.
+fn ratios<K: Kernel>(group: &GroupCounter<K>) -> impl Iterator<Item = Point> {
+    group.series.iter().filter_map(|series| {
+        let value = Value::Float(series.interval.ratio()?);
+        Some(Point { labels: Arc::clone(&series.quality_labels), value, start: Timestamp::default() })
+    })
+}
+
+/// In how many places each event is counted, shared, refused, ….
+fn states<K: Kernel>(groups: &[GroupCounter<K>], board: &Board) -> Vec<Point> {
+    let mut places: BTreeMap<(Arc<str>, Scope, &'static str), usize> = BTreeMap::new();
+    for group in groups {
+        for (index, counter) in group.plan.counters.iter().enumerate() {
+            for verdict in Verdict::ALL {
+                let here = group.states.get(&(index, verdict)).copied().unwrap_or(0);
+                let key = (Arc::clone(&counter.event.name), group.plan.scope(), verdict.as_str());
+                *places.entry(key).or_default() += here;
+            }
+        }
+    }
+    for line in board.lines() {
+        let key = (Arc::clone(&line.refusal.event), line.scope, line.refusal.cause.as_str());
+        *places.entry(key).or_default() += line.targets;
+    }
+    let point = |((event, scope, state), count): ((Arc<str>, Scope, &str), usize)| Point {
+        labels: Labels::new([("event", event), ("scope", scope.as_str().into()), ("state", state.into())]),
+        value: Value::Integer(count as u64),
+        start: Timestamp::default(),
+    };
+    places.into_iter().map(point).collect()
+}

@@ -1,0 +1,142 @@
+//! From raw readings to counts that only grow.
+//!
+//! A counter that shares the PMU runs for a part of the time that it is enabled. Its count is scaled by the ratio of
+//! each single interval, and the scaled differences are added up: so a total never falls, which scaling by the ratio
+//! of the whole life does whenever the ratio rises.
+
+use crate::health::Interval;
+
+/// The last reading of one group, and what came of it.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    enabled: u64,
+    running: u64,
+    values: Box<[u64]>,
+    /// Whether the group has ever been on the PMU.
+    pub ever_ran: bool,
+}
+
+/// What one member of the group counted in an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Delta {
+    /// Place in the group.
+    pub member: usize,
+    /// As read.
+    pub raw: u64,
+    /// With the part added that was missed while others had the PMU.
+    pub scaled: u64,
+}
+
+impl Progress {
+    /// Before the first reading of a group of `members`.
+    pub(super) fn new(members: usize) -> Self {
+        Self { enabled: 0, running: 0, values: vec![0; members].into(), ever_ran: false }
+    }
+
+    /// Takes the words of a group read: number of members, enabled, running, values. Gives the interval since the
+    /// reading before, and each member's count in it.
+    ///
+    /// An interval in which the group never ran adds nothing: there is no ratio to scale by, and guessing from a
+    /// later one would put a burst where none was measured. Returns `None`, and changes nothing, if the words are
+    /// not a reading of this group.
+    pub(super) fn advance(&mut self, words: &[u64], mut each: impl FnMut(Delta)) -> Option<Interval> {
+        let (&[members, enabled, running], values) = words.split_first_chunk::<3>()?;
+        if members != self.values.len() as u64 || values.len() != self.values.len() {
+            return None;
+        }
+        // Times and values of an event never fall; if they did, the difference would be nonsense rather than huge.
+        let interval = Interval {
+            enabled: enabled.saturating_sub(self.enabled),
+            running: running.saturating_sub(self.running),
+        };
+        self.ever_ran |= running > 0;
+        for (member, (last, &value)) in self.values.iter_mut().zip(values).enumerate() {
+            let raw = value.saturating_sub(*last);
+            *last = value;
+            each(Delta { member, raw, scaled: scale(raw, interval) });
+        }
+        (self.enabled, self.running) = (enabled, running);
+        Some(interval)
+    }
+}
+
+/// `raw × enabled ∕ running`, rounded; `raw` itself when the group ran all the time.
+///
+/// The kernel updates the two times together, so `running` is never above `enabled`.
+fn scale(raw: u64, interval: Interval) -> u64 {
+    let Interval { enabled, running } = interval;
+    if running >= enabled {
+        return raw;
+    }
+    if running == 0 {
+        return 0;
+    }
+    let scaled = (u128::from(raw) * u128::from(enabled) + u128::from(running / 2)) / u128::from(running);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn deltas(progress: &mut Progress, words: &[u64]) -> (Option<Interval>, Vec<u64>) {
+        let mut scaled = Vec::new();
+        let interval = progress.advance(words, |delta| scaled.push(delta.scaled));
+        (interval, scaled)
+    }
+
+    #[test]
+    fn a_group_that_ran_all_the_time_is_counted_exactly() {
+        let mut progress = Progress::new(2);
+        assert_eq!(deltas(&mut progress, &[2, 100, 100, 7, 9]).1, [7, 9]);
+        let (interval, counts) = deltas(&mut progress, &[2, 250, 250, 10, u64::MAX]);
+        assert_eq!(counts, [3, u64::MAX - 9]);
+        assert_eq!(interval, Some(Interval { enabled: 150, running: 150 }));
+    }
+
+    #[test]
+    fn each_interval_is_scaled_by_its_own_ratio() {
+        let mut progress = Progress::new(1);
+        assert_eq!(deltas(&mut progress, &[1, 100, 50, 10]).1, [20]);
+        assert_eq!(deltas(&mut progress, &[1, 200, 150, 40]).1, [30]);
+        assert_eq!(deltas(&mut progress, &[1, 300, 175, 50]).1, [40]);
+    }
+
+    #[test]
+    fn an_interval_without_running_time_adds_nothing_and_leaves_no_debt() {
+        let mut progress = Progress::new(1);
+        assert_eq!(deltas(&mut progress, &[1, 1000, 0, 0]).1, [0]);
+        assert!(!progress.ever_ran);
+        assert_eq!(deltas(&mut progress, &[1, 1100, 50, 10]).1, [20]);
+        assert!(progress.ever_ran);
+    }
+
+    #[test]
+    fn words_that_are_not_of_this_group_change_nothing() {
+        let mut progress = Progress::new(2);
+        for words in [&[][..], &[2], &[2, 1, 1], &[1, 1, 1, 5], &[2, 1, 1, 5], &[3, 1, 1, 5, 6, 7]] {
+            assert_eq!(progress.advance(words, |_| panic!("no delta")), None, "{words:?}");
+        }
+        assert_eq!(deltas(&mut progress, &[2, 1, 1, 5, 6]).1, [5, 6]);
+    }
+
+    proptest! {
+        #[test]
+        fn totals_never_fall_and_never_lose_what_was_read(
+            steps in proptest::collection::vec((0u64..1_000_000, 0u64..1_000_000, 0u64..1_000_000), 1..50)
+        ) {
+            let mut progress = Progress::new(1);
+            let (mut enabled, mut running, mut value, mut total) = (0, 0, 0, 0u64);
+            for (run, wait, count) in steps {
+                running += run;
+                enabled += run + wait;
+                let count = if run == 0 { 0 } else { count };
+                value += count;
+                let before = total;
+                progress.advance(&[1, enabled, running, value], |delta| total += delta.scaled);
+                prop_assert!(total >= before + count);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Where one target's group is open, and what is read there.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Context;
+use super::group::Subject;
+use super::open::{Bundle, Opened};
+use crate::error::FileError;
+use crate::event::Kind;
+use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
+use crate::host::CpuSet;
+use crate::plan::{Counter, Group, MOST_MEMBERS};
+use crate::sys::{Event, Kernel, Place};
+use crate::target::{Cgroup, Process};
+
+/// The words of the largest group read: number of members, two times, a value each.
+const WORDS: usize = 3 + MOST_MEMBERS;
+
+/// What came of opening a group for a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Something of it is counted.
+    Counted,
+    /// Nothing is, and the reason stands on the board.
+    Refused,
+    /// Nothing is, for want of descriptors: worth another try.
+    NoRoom,
+    /// The target ended before it could be counted.
+    Gone,
+}
+
+/// What is open for one target.
+#[derive(Debug)]
+pub(super) struct Slots<E> {
+    /// Open groups by where they are open: the CPU, or the thread of a process.
+    places: BTreeMap<u32, Vec<Bundle<E>>>,
+    /// The refusals that its opening left on the board.
+    refused: Vec<Ticket>,
+}
+
+/// What is known of the work that a target did in an interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// It executed code for this long, or nobody knows.
+    Known(Option<Duration>),
+    /// Its counters' clocks run only while it executes code.
+    IsRunningTime,
+}
+
+/// What one counter did at one place since it was read before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    /// Its place in the planned group.
+    pub counter: usize,
+    /// The scaled count; to be used only if the verdict says that there is one.
+    pub count: u64,
+    /// What the count is worth.
+    pub verdict: Verdict,
+    /// The interval of its group, given with one member of each group.
+    pub interval: Option<Interval>,
+}
+
+impl<E> Default for Slots<E> {
+    fn default() -> Self {
+        Self { places: BTreeMap::new(), refused: Vec::new() }
+    }
+}
+
+impl<E: Event> Slots<E> {
+    /// Opens the group wherever the target can be counted and is not yet.
+    pub(super) fn open<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        subject: &Subject,
+        online: &CpuSet,
+        context: &mut Context<'_, K>,
+    ) -> Outcome {
+        let outcome = match subject {
+            Subject::Cpu(cpu) => {
+                let opened = context.open(plan, Place::Cpu(*cpu), &|| format!("cpu {cpu}"));
+                self.keep(plan, *cpu, opened, context)
+            }
+            Subject::Cgroup(cgroup) => self.open_cgroup(plan, cgroup, online, context),
+            Subject::Process(process) => self.open_threads(plan, process, context),
+        };
+        if self.places.is_empty() { outcome } else { Outcome::Counted }
+    }
+
+    fn open_cgroup<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        cgroup: &Cgroup,
+        online: &CpuSet,
+        context: &mut Context<'_, K>,
+    ) -> Outcome {
+        let dir = match context.targets.open_cgroup(cgroup) {
+            Ok(dir) => dir,
+            Err(error) if error.is_absent() => return Outcome::Gone,
+            Err(error) => return self.refuse_all(plan, &cgroup.path, &error, context),
+        };
+        let mut outcome = Outcome::Refused;
+        for cpu in online.iter() {
+            if self.places.contains_key(&cpu) {
+                continue;
+            }
+            let place = Place::Cgroup { dir: dir.as_fd(), cpu };
+            let opened = context.open(plan, place, &|| format!("cgroup {} on cpu {cpu}", cgroup.path));
+            outcome = self.keep(plan, cpu, opened, context);
+            if outcome == Outcome::NoRoom {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Opens the group for every thread that there is now. Threads that these start are counted by inheritance. One
+    /// started in between by a thread whose turn had not come is missed: opening what a second look finds would
+    /// count all others twice.
+    fn open_threads<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        process: &Process,
+        context: &mut Context<'_, K>,
+    ) -> Outcome {
+        let Ok(threads) = context.targets.threads(process.key) else { return Outcome::Gone };
+        let mut outcome = Outcome::Gone;
+        for tid in threads {
+            if self.places.contains_key(&tid) {
+                continue;
+            }
+            let name = || format!("process {} ({})", process.key.pid, process.comm);
+            let opened = context.open(plan, Place::Thread(tid), &name);
+            outcome = self.keep(plan, tid, opened, context);
+            if matches!(outcome, Outcome::NoRoom | Outcome::Refused) {
+                // The other threads of the process would be refused alike.
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Keeps what was opened at one place, and enters what was refused.
+    fn keep<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        place: u32,
+        opened: Opened<E>,
+        context: &mut Context<'_, K>,
+    ) -> Outcome {
+        for refusal in opened.refusals {
+            self.refused.push(context.board.add(&plan.entry, plan.scope(), refusal));
+        }
+        if opened.gone {
+            context.budget.give_back(descriptors(&opened.bundles));
+            return Outcome::Gone;
+        }
+        if opened.bundles.is_empty() {
+            return if opened.no_room { Outcome::NoRoom } else { Outcome::Refused };
+        }
+        for bundle in &opened.bundles {
+            if let Err(errno) = bundle.start() {
+                tracing::debug!(entry = &*plan.entry, %errno, "cannot start a group");
+            }
+        }
+        self.places.insert(place, opened.bundles);
+        Outcome::Counted
+    }
+
+    /// Enters one refusal for the whole target.
+    fn refuse_all<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        path: &str,
+        error: &FileError,
+        context: &mut Context<'_, K>,
+    ) -> Outcome {
+        let judgement = Judgement { cause: Cause::Forbidden, reason: error.to_string(), remedy: None };
+        let refusal = judgement.refusal(&Arc::from("all events"), format!("cgroup {path}"), error.errno());
+        self.refused.push(context.board.add(&plan.entry, plan.scope(), refusal));
+        Outcome::Refused
+    }
+
+    /// Closes every place that is not to `stay`. Read them first: what is not read is lost.
+    pub(super) fn retain<K: Kernel<Event = E>>(
+        &mut self,
+        stay: impl Fn(u32) -> bool,
+        context: &mut Context<'_, K>,
+    ) {
+        self.places.retain(|&place, bundles| {
+            let stays = stay(place);
+            if !stays {
+                context.budget.give_back(descriptors(bundles));
+            }
+            stays
+        });
+    }
+
+    /// Closes everything, and takes its refusals off the board.
+    pub(super) fn close<K: Kernel<Event = E>>(mut self, context: &mut Context<'_, K>) {
+        self.retain(|_| false, context);
+        self.refused.into_iter().for_each(|ticket| context.board.remove(ticket));
+    }
+
+    /// Reads every place, and tells what each counter did there.
+    pub(super) fn read(&mut self, plan: &Group, work: Work, mut tell: impl FnMut(Counted)) {
+        let mut words = [0; WORDS];
+        for bundle in self.places.values_mut().flatten() {
+            match bundle.read(&mut words) {
+                Ok([]) => {
+                    for &counter in &bundle.counters {
+                        tell(Counted { counter, count: 0, verdict: Verdict::Full, interval: None });
+                    }
+                }
+                Ok(words) => read_bundle(bundle, words, plan, work, &mut tell),
+                // An event whose CPU went offline, or whose task ended, still reads; there is no other reason that
+                // could pass, and the next collection tries again.
+                Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
+            }
+        }
+    }
+}
+
+fn read_bundle<E>(
+    bundle: &mut Bundle<E>,
+    words: &[u64],
+    plan: &Group,
+    work: Work,
+    tell: &mut impl FnMut(Counted),
+) {
+    let mut deltas = [(0, 0); MOST_MEMBERS];
+    let interval = bundle.progress.advance(words, |delta| {
+        if let Some(place) = deltas.get_mut(delta.member) {
+            *place = (delta.raw, delta.scaled);
+        }
+    });
+    let Some(interval) = interval else { return };
+    let work = match work {
+        Work::IsRunningTime => Some(Duration::from_nanos(interval.running)),
+        Work::Known(busy) => busy.map(|busy| busy.mul_f64(interval.ratio().unwrap_or(0.0))),
+    };
+    for (place, (&counter, (raw, count))) in bundle.counters.iter().zip(deltas).enumerate() {
+        let moves = plan.counters.get(counter).is_some_and(must_move);
+        let verdict = judge(interval, bundle.progress.ever_ran, raw, work.filter(|_| moves));
+        tell(Counted { counter, count, verdict, interval: (place == 0).then_some(interval) });
+    }
+}
+
+fn descriptors<E>(bundles: &[Bundle<E>]) -> usize {
+    bundles.iter().map(|bundle| bundle.counters.len()).sum()
+}
+
+/// Whether an event must move while code runs: cycles and instructions of every privilege level.
+fn must_move(counter: &Counter) -> bool {
+    let event = &counter.event;
+    let everything =
+        !event.modifiers.exclude_user && !event.modifiers.exclude_kernel && !event.modifiers.exclude_host;
+    // PERF_COUNT_HW_CPU_CYCLES is 0 and PERF_COUNT_HW_INSTRUCTIONS is 1; the upper half names the PMU.
+    event.kind == Kind::Hardware && everything && event.selector.config[0] & 0xffff_ffff <= 1
+}

@@ -1,0 +1,310 @@
+//! What to open: the configuration's groups, resolved on this host and split into groups that one PMU can schedule.
+//!
+//! A plan is a template: it says what each CPU, cgroup or process gets. Which of them there are is told to
+//! [`counter`](crate::counter) while it runs.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::config::{Config, Per};
+use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
+use crate::health::{Cause, Refusal, Scope};
+use crate::host::CpuSet;
+use crate::metrics::{self, Metadata, NameError, fit_name};
+use crate::target::{CgroupSelection, ProcessSelection};
+
+/// The most members that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
+/// whole group when it is passed.
+pub const MOST_MEMBERS: usize = 64;
+
+/// Everything that is to be opened, and what cannot be.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The groups: those of CPUs first, then cgroups, then processes, so that a full descriptor table takes from
+    /// the finest scope.
+    pub groups: Vec<Arc<Group>>,
+    /// Events that cannot be named on this host.
+    pub refusals: Vec<Refused>,
+}
+
+/// A refusal and the entry that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The entry of the configuration.
+    pub entry: Arc<str>,
+    /// For whom.
+    pub scope: Scope,
+    /// What and why.
+    pub refusal: Refusal,
+}
+
+/// Events that are opened together for each target, and scheduled together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The entry of the configuration that it comes from.
+    pub entry: Arc<str>,
+    /// For whom.
+    pub targets: Targets,
+    /// Its members, the leader first; at least one.
+    pub counters: Vec<Counter>,
+    /// The CPUs on which it can be opened; `None` = all.
+    pub cpus: Option<CpuSet>,
+    /// The value of the label `pmu`, where the host has several PMUs for the same event.
+    pub pmu: Option<Arc<str>>,
+    /// Whether members that do not fit may leave the group (`:W`).
+    pub weak: bool,
+}
+
+/// For whom a group counts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// Each CPU.
+    Cpus,
+    /// Each CPU that a PMU beside the cores names as its own.
+    PmuCpus,
+    /// Cgroups.
+    Cgroups(CgroupSelection),
+    /// Processes.
+    Processes(ProcessSelection),
+}
+
+impl Targets {
+    /// The scope as a word.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::Cpus => Scope::Cpu,
+            Self::PmuCpus => Scope::Pmu,
+            Self::Cgroups(_) => Scope::Cgroup,
+            Self::Processes(_) => Scope::Process,
+        }
+    }
+}
+
+/// One member of a group and the metric that it becomes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counter {
+    /// What to open.
+    pub event: Event,
+    /// The metric: `perf_<scope>_<stem>[_<unit>]`.
+    pub metric: Arc<Metadata>,
+}
+
+impl Counter {
+    fn new(event: Event, scope: Scope) -> Result<Self, NameError> {
+        let unit = event.scale.as_ref().map_or("", |scale| &*scale.unit);
+        let mut name = fit_name(&format!("perf_{scope}_{}", event.stem));
+        if !unit.is_empty() && !name.ends_with(&format!("_{unit}")) {
+            name = format!("{name}_{unit}");
+        }
+        let per = match scope {
+            Scope::Cpu => "per CPU",
+            Scope::Pmu => "per PMU",
+            Scope::Cgroup => "per cgroup, over all CPUs",
+            Scope::Process => "per group of processes, over all CPUs",
+        };
+        let metric = Metadata::new(&name, &format!("{}, {per}.", event.help), unit, metrics::Kind::Counter)?;
+        Ok(Self { event, metric })
+    }
+}
+
+impl Group {
+    /// The scope as a word.
+    pub fn scope(&self) -> Scope {
+        self.targets.scope()
+    }
+
+    /// The CPUs on which it is opened, of those that are online.
+    pub fn cpus(&self, online: &CpuSet) -> CpuSet {
+        match &self.cpus {
+            Some(cpus) => cpus.intersection(online),
+            None => online.clone(),
+        }
+    }
+
+    /// Descriptors that one target takes: a CPU, a cgroup on all its CPUs, or one thread of a process.
+    pub fn descriptors_per_target(&self, online: &CpuSet) -> usize {
+        match self.targets {
+            Targets::Cpus | Targets::PmuCpus | Targets::Processes(_) => self.counters.len(),
+            Targets::Cgroups(_) => self.counters.len() * self.cpus(online).len(),
+        }
+    }
+}
+
+/// Resolves the configuration on this host.
+pub fn plan(config: &Config, catalog: &Catalog) -> Plan {
+    let mut builder = Builder { catalog, plan: Plan::default(), metrics: BTreeMap::new() };
+    for entry in &config.counters {
+        for per in &entry.per {
+            for group in &entry.groups {
+                builder.add(&entry.name, per, group);
+            }
+        }
+    }
+    let mut plan = builder.plan;
+    plan.groups.sort_by_key(|group| group.scope());
+    plan
+}
+
+struct Builder<'a> {
+    catalog: &'a Catalog,
+    plan: Plan,
+    /// (metric, PMU) → the entry that counts it already.
+    metrics: BTreeMap<(Arc<str>, Option<Arc<str>>), Arc<str>>,
+}
+
+/// What must be the same for events to share a group: the PMU that schedules them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Context {
+    /// Scheduled by software: fits beside anything.
+    Any,
+    /// The only kind of core PMU that the host has.
+    Core,
+    /// A PMU with a name.
+    Named(Arc<str>),
+}
+
+impl Context {
+    fn of(event: &Event) -> Self {
+        match &event.pmu {
+            _ if event.kind.joins_any_group() => Self::Any,
+            Some(pmu) => Self::Named(Arc::clone(pmu)),
+            None => Self::Core,
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// Plans one group of one entry for one scope.
+    fn add(&mut self, entry: &Arc<str>, per: &Per, group: &syntax::Group) {
+        let mut resolved: Vec<Event> = Vec::new();
+        for event in &group.events {
+            match self.catalog.resolve(event) {
+                Ok(instances) => resolved.extend(instances),
+                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(&unresolved)),
+            }
+        }
+        let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
+        // Software events go with the hardware they were written beside, if there is one such PMU and it counts on
+        // every CPU; else they are a group of their own, so that each is opened once per CPU.
+        let together = contexts.len() == 2
+            && contexts.contains(&Context::Any)
+            && resolved.iter().all(|event| event.cpus.is_none())
+            && resolved.len() <= MOST_MEMBERS;
+        if together {
+            let context = contexts.into_iter().next_back().unwrap_or(Context::Any);
+            self.add_contexts(entry, per, context, resolved);
+            return;
+        }
+        for context in contexts {
+            let members = resolved.iter().filter(|event| Context::of(event) == context).cloned().collect();
+            self.add_contexts(entry, per, context, members);
+        }
+    }
+
+    /// Plans events of one context, in chunks that the kernel takes.
+    fn add_contexts(&mut self, entry: &Arc<str>, per: &Per, context: Context, events: Vec<Event>) {
+        let beside_cores = |event: &Event| event.kind == Kind::Pmu && event.cpus.is_some();
+        let targets = match per {
+            Per::Cpu if events.iter().any(beside_cores) => Targets::PmuCpus,
+            Per::Cpu => Targets::Cpus,
+            Per::Cgroup(selection) => Targets::Cgroups(selection.clone()),
+            Per::Process(selection) => Targets::Processes(selection.clone()),
+        };
+        let scope = targets.scope();
+        let mut counters = Vec::new();
+        for event in events {
+            if scope > Scope::Pmu && beside_cores(&event) {
+                let refusal = wrong_scope(&event, scope);
+                self.refuse(entry, scope, refusal);
+                continue;
+            }
+            match self.claim(entry, scope, event) {
+                Ok(counter) => counters.push(counter),
+                Err(refusal) => self.refuse(entry, scope, refusal),
+            }
+        }
+        let pmu = match context {
+            Context::Named(pmu) => Some(pmu),
+            Context::Any | Context::Core => None,
+        };
+        for counters in counters.chunks(MOST_MEMBERS) {
+            let cpus = counters.first().and_then(|counter| counter.event.cpus.clone());
+            let weak = counters.iter().any(|counter| counter.event.modifiers.weak);
+            let (entry, pmu, counters) = (Arc::clone(entry), pmu.clone(), counters.to_vec());
+            let group = Group { entry, targets: targets.clone(), counters, cpus, pmu, weak };
+            self.plan.groups.push(Arc::new(group));
+        }
+    }
+
+    /// Names the event's metric and reserves the name: two events must not add to one series.
+    fn claim(&mut self, entry: &Arc<str>, scope: Scope, event: Event) -> Result<Counter, Refusal> {
+        let refusal = |event: Arc<str>, reason: String| Refusal {
+            event,
+            target: format!("entry {entry}"),
+            cause: Cause::Broken,
+            errno: None,
+            reason,
+            remedy: Some("give it a name of its own: {event: …, name: …}".into()),
+        };
+        let (name, pmu) = (Arc::clone(&event.name), event.pmu.clone());
+        let counter =
+            Counter::new(event, scope).map_err(|error| refusal(Arc::clone(&name), error.to_string()))?;
+        match self.metrics.entry((counter.metric.name().into(), pmu)) {
+            Entry::Vacant(free) => {
+                free.insert(Arc::clone(entry));
+                Ok(counter)
+            }
+            Entry::Occupied(taken) => {
+                let (metric, owner) = (counter.metric.name(), taken.get());
+                Err(refusal(name, format!("{metric}_total is counted by entry {owner} already")))
+            }
+        }
+    }
+
+    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) {
+        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal });
+    }
+}
+
+fn scope_of(per: &Per) -> Scope {
+    match per {
+        Per::Cpu => Scope::Cpu,
+        Per::Cgroup(_) => Scope::Cgroup,
+        Per::Process(_) => Scope::Process,
+    }
+}
+
+/// An event that this host cannot name, as a refusal.
+fn refusal(unresolved: &Unresolved) -> Refusal {
+    let cause = match unresolved.cause {
+        Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
+        Missing::Forbidden => Cause::Forbidden,
+        Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
+    };
+    let remedy = match &unresolved.suggestion {
+        Some(name) => format!("did you mean {name}?"),
+        None => unresolved.remedy.clone(),
+    };
+    Refusal {
+        event: Arc::clone(&unresolved.event),
+        target: "this host".into(),
+        cause,
+        errno: None,
+        reason: unresolved.reason.clone(),
+        remedy: Some(remedy),
+    }
+}
+
+/// A PMU beside the cores does not know who caused what it counts.
+fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
+    let pmu = event.pmu.as_deref().unwrap_or("its PMU");
+    Refusal {
+        event: Arc::clone(&event.name),
+        target: format!("each {scope}"),
+        cause: Cause::Absent,
+        errno: None,
+        reason: format!("{pmu} counts for a whole socket or die and cannot tell one {scope} from another"),
+        remedy: Some("count it with per: [cpu]".into()),
+    }
+}

@@ -1,0 +1,101 @@
+//! The structure that ARCHITECTURE.md draws, held against the code: who may import whom, and where `unsafe` may stand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules in the order in which they may know of each other: each imports only from what stands before it.
+const ORDER: [&str; 15] = [
+    "error", "host", "clock", "health", "metrics", "event", "target", "config", "plan", "sys", "counter", "export",
+    "app", "cli", "main",
+];
+
+/// Every source file below `src`, with its path relative to that.
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    walk(&root, &mut found);
+    found.sort();
+    let relative = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_owned();
+    found.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The top-level module that a file belongs to.
+fn module(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The code of a file without its tests, which may look at anything, and without comments.
+fn code(text: &str) -> String {
+    let code = text.split("#[cfg(test)]").next().unwrap();
+    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The top-level modules that `code` names through `crate::` or the library's name, in braces too.
+fn imports(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for prefix in ["crate::", "perf_exporter::"] {
+        for rest in code.split(prefix).skip(1) {
+            let list = match rest.strip_prefix('{') {
+                Some(braced) => braced.split('}').next().unwrap(),
+                None => rest,
+            };
+            let names = if rest.starts_with('{') { list.split(',').collect() } else { vec![list] };
+            for name in names {
+                let end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                found.push(name.trim().split(end).next().unwrap().to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_module_imports_only_from_those_before_it() {
+    let place: BTreeMap<&str, usize> = ORDER.iter().enumerate().map(|(place, &name)| (name, place)).collect();
+    let mut seen = 0;
+    for (path, text) in sources() {
+        let own = module(&path);
+        if own == "lib" {
+            continue;
+        }
+        let here = *place.get(&*own).unwrap_or_else(|| panic!("{own} has no place in the order"));
+        for import in imports(&code(&text)) {
+            let Some(&there) = place.get(&*import) else { continue };
+            assert!(there <= here, "{}: {own} must not import {import}, which stands after it", path.display());
+            seen += usize::from(there < here);
+        }
+    }
+    assert!(seen > 50, "the test reads no imports any more");
+}
+
+#[test]
+fn unsafe_stands_in_sys_alone_and_each_block_is_argued() {
+    let mut blocks = 0;
+    for (path, text) in sources() {
+        let code = code(&text);
+        let unsafe_code = code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
+        assert!(!unsafe_code || module(&path) == "sys", "{}: unsafe outside of sys", path.display());
+        blocks += text.matches("unsafe {").count();
+    }
+    assert!(blocks > 0, "the test finds no unsafe block any more");
+}
+
+#[test]
+fn no_source_file_is_longer_than_a_reader_can_hold() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= 700, "{}: {lines} lines; split it by what it is about", path.display());
+    }
+}
