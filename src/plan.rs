@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::config::{Config, Per};
+use crate::config::{Counters, Per};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
@@ -131,10 +131,10 @@ impl Group {
     }
 }
 
-/// Resolves the configuration on this host.
-pub fn plan(config: &Config, catalog: &Catalog) -> Plan {
+/// Resolves entries of the configuration on this host.
+pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
     let mut builder = Builder { catalog, plan: Plan::default(), metrics: BTreeMap::new() };
-    for entry in &config.counters {
+    for entry in counters {
         for per in &entry.per {
             for group in &entry.groups {
                 builder.add(&entry.name, per, group);

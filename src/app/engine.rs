@@ -132,7 +132,7 @@ impl<K: Kernel> Engine<K> {
         for problem in self.catalog.problems() {
             tracing::warn!("a PMU is described badly: {problem}");
         }
-        let plan = plan(&self.config, &self.catalog);
+        let plan = plan(&self.config.counters, &self.catalog);
         self.watch.need(needs(&plan));
         self.watch.refresh();
         for problem in self.watch.problems() {

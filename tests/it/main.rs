@@ -2,4 +2,6 @@
 
 #![cfg(test)]
 
+mod collect;
 mod events;
+mod layers;

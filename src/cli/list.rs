@@ -1,0 +1,208 @@
+//! `perf-exporter list`: what can be named on this machine, whether it opens, and how it is written in the YAML.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{FAILED, Output, USAGE, fail};
+use crate::config::{Counters, Per};
+use crate::counter::{Budget, Measurement, Whom};
+use crate::event::{Catalog, Kind, Listed, parse};
+use crate::health::Refusal;
+use crate::host::{CpuSet, Facts, Roots};
+use crate::plan::plan;
+use crate::sys::live::Live;
+use crate::sys::usage;
+use crate::target::Glob;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ListArgs {
+    /// Show only events whose name matches: a part of it, or a pattern with * and ?.
+    #[arg(value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Do not try to open the events: only say what can be named. Needs no privilege.
+    #[arg(long)]
+    no_open: bool,
+    /// How to write the list.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
+    output: Output,
+}
+
+/// One line of the list.
+#[derive(Debug, Serialize)]
+struct Row {
+    event: String,
+    aliases: &'static [&'static str],
+    kind: &'static str,
+    /// `yes`, `no` or `not tried`.
+    opens: &'static str,
+    /// Why not, and what would help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    help: String,
+    yaml: String,
+}
+
+/// Prints the list.
+pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
+    let wanted = match Wanted::new(args.pattern.as_deref()) {
+        Ok(wanted) => wanted,
+        Err(error) => return fail(USAGE, &error),
+    };
+    let facts = Facts::read(roots);
+    let catalog = Catalog::load(roots, &facts);
+    let mut prober = Prober::new(&catalog, &facts);
+    let listed: Vec<Listed> = catalog.events().filter(|event| wanted.includes(event)).collect();
+    let rows = listed.iter().map(|event| row(event, (!args.no_open).then_some(&mut prober)));
+    match print(rows, args) {
+        // Whoever read the list may have seen enough (`| head`).
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(FAILED, &error.into()),
+        _ if listed.is_empty() => fail(FAILED, &wanted.nothing(&catalog)),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Which events are asked for.
+struct Wanted {
+    text: String,
+    glob: Option<Glob>,
+}
+
+impl Wanted {
+    fn new(pattern: Option<&str>) -> anyhow::Result<Self> {
+        let text = pattern.unwrap_or_default().to_owned();
+        let glob = text.contains(['*', '?', '[']).then(|| Glob::for_names(&text)).transpose()?;
+        Ok(Self { text, glob })
+    }
+
+    fn includes(&self, event: &Listed) -> bool {
+        let mut names = std::iter::once(&*event.name).chain(event.aliases.iter().copied());
+        match &self.glob {
+            Some(glob) => names.any(|name| glob.matches(name)),
+            None => names.any(|name| name.contains(&self.text)),
+        }
+    }
+
+    fn nothing(&self, catalog: &Catalog) -> anyhow::Error {
+        let problems: String = catalog.problems().iter().map(|problem| format!("\n  {problem}")).collect();
+        anyhow::anyhow!("no event here matches {:?}; perf-exporter list shows all{problems}", self.text)
+    }
+}
+
+/// Opens events for a moment.
+struct Prober<'a> {
+    catalog: &'a Catalog,
+    facts: &'a Facts,
+    budget: Budget,
+    /// One CPU is enough to know; of a PMU with CPUs of its own, its first.
+    online: CpuSet,
+}
+
+impl<'a> Prober<'a> {
+    fn new(catalog: &'a Catalog, facts: &'a Facts) -> Self {
+        let budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
+        Self { catalog, facts, budget, online: facts.online.clone() }
+    }
+
+    /// Why the event cannot be counted here; `None` if it can.
+    fn refusal(&mut self, event: &str) -> Option<Refusal> {
+        let groups = parse(event).ok()?;
+        let entry = Counters { name: "list".into(), groups, per: vec![Per::Cpu] };
+        let plan = plan(&[entry], self.catalog);
+        if let Some(refused) = plan.refusals.into_iter().next() {
+            return Some(refused.refusal);
+        }
+        for group in &plan.groups {
+            let first: CpuSet = group.cpus(&self.online).iter().take(1).collect();
+            let groups = std::slice::from_ref(group);
+            let core_pmu = self.catalog.has_core_pmu();
+            let whom = Whom::Cpus(first);
+            let (_open, refusals) =
+                Measurement::open(&Live, self.facts, core_pmu, &mut self.budget, groups, &whom);
+            self.budget.used = 0;
+            if let Some(refusal) = refusals.into_iter().next() {
+                return Some(refusal);
+            }
+        }
+        None
+    }
+}
+
+fn row(event: &Listed, prober: Option<&mut Prober<'_>>) -> Row {
+    let refusal = prober.map(|prober| prober.refusal(&event.name));
+    let opens = match &refusal {
+        None => "not tried",
+        Some(None) => "yes",
+        Some(Some(_)) => "no",
+    };
+    let reason = refusal.flatten().map(|refusal| match &refusal.remedy {
+        Some(remedy) => format!("{}: {}; {remedy}", refusal.cause, refusal.reason),
+        None => format!("{}: {}", refusal.cause, refusal.reason),
+    });
+    // Slashes, colons and braces are plain in a YAML list only between quotes.
+    let plain = event.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let quoted = if plain { event.name.to_string() } else { format!("\"{}\"", event.name) };
+    Row {
+        event: event.name.to_string(),
+        aliases: event.aliases,
+        kind: word(event.kind),
+        opens,
+        reason,
+        help: event.help.to_string(),
+        yaml: format!("events: [{quoted}]"),
+    }
+}
+
+/// The kind in perf list's words.
+const fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Hardware => "hardware",
+        Kind::Cache => "hardware cache",
+        Kind::Raw => "raw",
+        Kind::Software => "software",
+        Kind::Tracepoint => "tracepoint",
+        Kind::Breakpoint => "breakpoint",
+        Kind::Pmu => "pmu",
+    }
+}
+
+fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.output {
+        Output::Json => {
+            for row in rows {
+                serde_json::to_writer(&mut out, &row)?;
+                writeln!(out)?;
+            }
+        }
+        Output::Text => {
+            let mut reasons: Vec<String> = Vec::new();
+            for row in rows {
+                text(&mut out, &row, &mut reasons)?;
+            }
+            for (index, reason) in reasons.iter().enumerate() {
+                writeln!(out, "{}[{}] {reason}", if index == 0 { "\n" } else { "" }, index + 1)?;
+            }
+        }
+    }
+    out.flush()
+}
+
+/// One line for people; the reason of a refusal is a number, for hundreds of events share one.
+fn text(out: &mut impl Write, row: &Row, reasons: &mut Vec<String>) -> io::Result<()> {
+    let opens = match &row.reason {
+        None => row.opens.to_owned(),
+        Some(reason) => {
+            let known = reasons.iter().position(|known| known == reason);
+            let number = known.unwrap_or_else(|| {
+                reasons.push(reason.clone());
+                reasons.len() - 1
+            });
+            format!("no [{}]", number + 1)
+        }
+    };
+    let names: Vec<&str> = std::iter::once(&*row.event).chain(row.aliases.iter().copied()).collect();
+    writeln!(out, "{:<52} {:<9} {:<14} {}", names.join(" OR "), opens, row.kind, row.help)
+}

@@ -1,0 +1,416 @@
+//! Counting with the fake kernel: what is opened, what is refused, and what is published of it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use perf_exporter::clock::{Clock, Timestamp};
+use perf_exporter::config::{Counters, Per};
+use perf_exporter::counter::{Budget, Collector};
+use perf_exporter::error::Errno;
+use perf_exporter::event::{Catalog, parse};
+use perf_exporter::host::{Facts, Roots};
+use perf_exporter::metrics::{Family, Value};
+use perf_exporter::plan::{Targets, plan};
+use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
+use perf_exporter::target::{CgroupSelection, Glob, GroupBy, Needs, ProcessRule, ProcessSelection, Watch};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A host in a directory, a kernel in memory, and a collector that believes in both.
+struct World {
+    dir: tempfile::TempDir,
+    kernel: FakeKernel,
+    clock: Clock,
+    roots: Roots,
+    watch: Watch,
+    collector: Collector<FakeKernel>,
+}
+
+impl World {
+    /// Two CPUs, a cgroup file system, no process.
+    fn new(descriptors: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        for path in ["proc/sys/kernel", "proc/self", "sys/devices/system/cpu", "cg"] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        fs::write(roots.proc.join("mounts"), "cgroup2 /cg cgroup2 rw 0 0\n").unwrap();
+        fs::write(roots.proc.join("sys/kernel/osrelease"), "6.12.0\n").unwrap();
+        fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
+        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
+        let budget = Budget { limit: descriptors, used: 0 };
+        let facts = Facts::read(&roots);
+        let collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget).unwrap();
+        Self { watch: Watch::new(roots.clone()), dir, kernel, clock, roots, collector }
+    }
+
+    /// Counts `events` as one group.
+    fn count(&mut self, events: &str, per: Per) {
+        self.count_at_most(events, per, 100);
+    }
+
+    fn count_at_most(&mut self, events: &str, per: Per, series: usize) {
+        let groups = parse(events).unwrap();
+        let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
+        let plan = plan(&counters, &Catalog::load(&self.roots, &Facts::read(&self.roots)));
+        let mut needs = Needs::default();
+        for group in &plan.groups {
+            match &group.targets {
+                Targets::Cgroups(_) => needs.cgroups = true,
+                Targets::Processes(selection) => needs.add_processes(selection),
+                Targets::Cpus | Targets::PmuCpus => {}
+            }
+        }
+        self.watch.need(needs);
+        self.watch.refresh();
+        self.collector.apply(&plan, series, &self.watch);
+    }
+
+    fn cgroup(&self, path: &str) -> PathBuf {
+        let dir = self.dir.path().join("cg").join(path);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn process(&self, pid: u32, comm: &str, threads: &[u32]) {
+        let dir = self.roots.proc.join(pid.to_string());
+        for tid in threads {
+            fs::create_dir_all(dir.join("task").join(tid.to_string())).unwrap();
+        }
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 5 0 0");
+        fs::write(dir.join("stat"), stat).unwrap();
+    }
+
+    /// Adds to what matching events read: a second in which they counted `value`.
+    fn run(&self, value: u64, matching: impl Fn(&Opened) -> bool) {
+        self.run_for(value, SECOND, SECOND, matching);
+    }
+
+    fn run_for(&self, value: u64, enabled: u64, running: u64, matching: impl Fn(&Opened) -> bool) {
+        self.kernel.update(|event| {
+            if matching(event) {
+                let Count { value: v, enabled: e, running: r } = event.count;
+                event.count = Count { value: v + value, enabled: e + enabled, running: r + running };
+            }
+        });
+    }
+
+    /// Looks, reads, and gives what is published.
+    fn collect(&mut self) -> Vec<Family> {
+        let changes = self.watch.refresh();
+        self.collector.follow(&changes, &self.watch);
+        self.collector.collect()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.collector.board().lines().map(|line| line.refusal.to_string()).collect()
+    }
+}
+
+/// The value of one series; `None` if it is not published.
+fn value(families: &[Family], name: &str, labels: &str) -> Option<u64> {
+    let points = families.iter().filter(|family| family.metadata().name() == name).flat_map(Family::points);
+    let point = points.into_iter().find(|point| point.labels.text() == labels)?;
+    match point.value {
+        Value::Integer(value) => Some(value),
+        ref other => panic!("{name}{{{labels}}} is {other:?}"),
+    }
+}
+
+fn state(families: &[Family], event: &str, scope: &str, state: &str) -> u64 {
+    let labels = format!("event=\"{event}\",scope=\"{scope}\",state=\"{state}\"");
+    value(families, "perf_event_state", &labels).unwrap_or(0)
+}
+
+fn on_cpu(cpu: u32) -> impl Fn(&Opened) -> bool {
+    move |event| event.place == FakePlace::Cpu(cpu)
+}
+
+fn in_cgroup(dir: &PathBuf) -> impl Fn(&Opened) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let wanted = fs::metadata(dir).unwrap().ino();
+    move |event| matches!(event.place, FakePlace::Cgroup { inode, cpu: 0 } if inode == wanted)
+}
+
+fn cgroups(include: &[&str]) -> CgroupSelection {
+    let include = include.iter().map(|glob| Glob::new(glob).unwrap()).collect();
+    CgroupSelection { include, exclude: vec![], depth: None, descendants: false }
+}
+
+fn everybody() -> Per {
+    Per::Process(ProcessSelection {
+        include: vec![ProcessRule::default()],
+        exclude: vec![],
+        by: vec![GroupBy::Comm],
+    })
+}
+
+#[test]
+fn each_cpu_has_its_series_and_counts_add_up() {
+    let mut world = World::new(100);
+    world.count("{page-faults,context-switches}", Per::Cpu);
+    world.run(7, on_cpu(0));
+    world.run(9, on_cpu(1));
+    world.collect();
+    world.run(1, on_cpu(1));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cpu_page_faults", "cpu=\"0\""), Some(7));
+    assert_eq!(value(&families, "perf_cpu_context_switches", "cpu=\"1\""), Some(10));
+    assert_eq!(world.collector.budget().used, 4);
+}
+
+#[test]
+fn a_refused_member_leaves_the_others_counting_and_says_why() {
+    let mut world = World::new(100);
+    world.kernel.refuse(Errno::ENOENT, |attr, _, _| attr.selector.config[0] == 2);
+    world.count("{page-faults,context-switches}", Per::Cpu);
+    world.run(7, on_cpu(0));
+    let families = world.collect();
+    // PERF_COUNT_SW_PAGE_FAULTS is 2: the leader is refused, and the member leads.
+    assert_eq!(value(&families, "perf_cpu_page_faults", "cpu=\"0\""), None);
+    assert_eq!(value(&families, "perf_cpu_context_switches", "cpu=\"0\""), Some(7));
+    assert_eq!(state(&families, "page-faults", "cpu", "absent"), 2);
+    assert_eq!(state(&families, "context-switches", "cpu", "counting"), 1);
+    assert_eq!(world.reasons().len(), 1, "{:?}", world.reasons());
+}
+
+#[test]
+fn a_counter_that_shares_the_pmu_is_scaled_and_never_falls() {
+    let mut world = World::new(100);
+    world.count("cycles", Per::Cpu);
+    let mut before = 0;
+    for (running, expected) in [(SECOND, 1000), (SECOND / 2, 3000), (SECOND / 4, 7000), (0, 7000), (SECOND, 8000)] {
+        world.run_for(if running == 0 { 0 } else { 1000 }, SECOND, running, on_cpu(0));
+        let families = world.collect();
+        let now = value(&families, "perf_cpu_cycles", "cpu=\"0\"").unwrap();
+        assert_eq!(now, expected);
+        assert!(now >= before);
+        before = now;
+    }
+}
+
+#[test]
+fn a_counter_that_never_ran_is_a_state_and_not_zero() {
+    let mut world = World::new(100);
+    world.count("cycles", Per::Cpu);
+    world.run_for(0, SECOND, 0, |_| true);
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cpu_cycles", "cpu=\"0\""), None);
+    assert_eq!(state(&families, "cycles", "cpu", "never_ran"), 2);
+}
+
+#[test]
+fn cycles_that_stand_still_in_a_busy_cgroup_are_not_published() {
+    let mut world = World::new(100);
+    let a = world.cgroup("a");
+    world.count("cycles", Per::Cgroup(cgroups(&["/a"])));
+    world.run(5_000_000_000, in_cgroup(&a));
+    assert_eq!(value(&world.collect(), "perf_cgroup_cycles", "cgroup=\"/a\""), Some(5_000_000_000));
+    world.run(0, in_cgroup(&a));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cgroup_cycles", "cgroup=\"/a\""), None);
+    assert_eq!(state(&families, "cycles", "cgroup", "stalled"), 1);
+    world.run(395, in_cgroup(&a));
+    assert_eq!(state(&world.collect(), "cycles", "cgroup", "implausible"), 1);
+}
+
+#[test]
+fn a_pinned_group_without_a_place_on_the_pmu_is_full_and_publishes_nothing() {
+    let mut world = World::new(100);
+    world.count("cycles:D", Per::Cpu);
+    world.kernel.set_unplaced(true);
+    let families = world.collect();
+    assert_eq!(state(&families, "cycles:D", "cpu", "full"), 2);
+    assert!(families.iter().filter(|f| f.metadata().name().starts_with("perf_cpu")).all(|f| f.points().is_empty()));
+}
+
+#[test]
+fn a_cgroup_counts_what_is_its_own_and_the_sum_is_the_whole() {
+    let mut world = World::new(100);
+    let (a, b) = (world.cgroup("a"), world.cgroup("a/x/b"));
+    world.count("page-faults", Per::Cgroup(cgroups(&["/a", "/a/x/b"])));
+    // The kernel counts the parent together with what is below it.
+    world.run(100, in_cgroup(&a));
+    world.run(30, in_cgroup(&b));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(70));
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a/x/b\""), Some(30));
+}
+
+#[test]
+fn a_parent_that_is_read_before_its_child_waits_and_catches_up() {
+    let mut world = World::new(100);
+    let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
+    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.run(100, in_cgroup(&a));
+    world.run(100, in_cgroup(&b));
+    world.collect();
+    world.run(5, in_cgroup(&b));
+    assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(0));
+    world.run(15, in_cgroup(&a));
+    assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(10));
+}
+
+#[test]
+fn with_descendants_a_cgroup_is_published_as_the_kernel_counts_it() {
+    let mut world = World::new(100);
+    let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
+    let selection = CgroupSelection { descendants: true, ..cgroups(&["/**"]) };
+    world.count("page-faults", Per::Cgroup(selection));
+    world.run(100, in_cgroup(&a));
+    world.run(30, in_cgroup(&b));
+    assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(100));
+}
+
+#[test]
+fn what_a_cgroup_counted_last_is_kept_when_it_goes_and_folded_later() {
+    let mut world = World::new(100);
+    let a = world.cgroup("a");
+    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.run(5, in_cgroup(&a));
+    world.collect();
+    world.run(6, in_cgroup(&a));
+    fs::remove_dir(&a).unwrap();
+    assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(11));
+    assert_eq!(world.kernel.opened().len(), 0);
+    world.clock.advance(Duration::from_secs(301));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a\""), None);
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"other\""), Some(11));
+}
+
+#[test]
+fn what_does_not_fit_into_the_descriptors_is_told_and_tried_again() {
+    let mut world = World::new(5);
+    let (a, b) = (world.cgroup("a"), world.cgroup("b"));
+    world.count("{page-faults,context-switches}", Per::Cgroup(cgroups(&["/**"])));
+    assert_eq!(world.kernel.opened().len(), 4);
+    assert_eq!(world.collector.states()[0].left_out, 1);
+    assert!(world.reasons()[0].contains("the budget of 5 descriptors is used up"), "{:?}", world.reasons());
+    fs::remove_dir(&a).unwrap();
+    world.collect();
+    assert!(world.reasons().is_empty(), "{:?}", world.reasons());
+    world.run(3, in_cgroup(&b));
+    assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/b\""), Some(3));
+}
+
+#[test]
+fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
+    let mut world = World::new(100);
+    world.cgroup("a");
+    world.cgroup("b");
+    world.kernel.limit_descriptors(2);
+    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    assert_eq!(world.collector.states()[0].targets, 1);
+    assert!(world.reasons()[0].contains("the process has no file descriptor left"), "{:?}", world.reasons());
+}
+
+#[test]
+fn a_cpu_that_goes_keeps_its_count_and_goes_on_when_it_comes_back() {
+    let mut world = World::new(100);
+    world.count("page-faults", Per::Cpu);
+    world.run(5, on_cpu(1));
+    world.collect();
+    let online = world.roots.sys.join("devices/system/cpu/online");
+    fs::write(&online, "0\n").unwrap();
+    assert_eq!(value(&world.collect(), "perf_cpu_page_faults", "cpu=\"1\""), Some(5));
+    assert_eq!(world.kernel.opened().len(), 1);
+    fs::write(&online, "0-1\n").unwrap();
+    world.collect();
+    world.run(2, on_cpu(1));
+    assert_eq!(value(&world.collect(), "perf_cpu_page_faults", "cpu=\"1\""), Some(7));
+}
+
+#[test]
+fn processes_of_one_name_share_a_series_and_new_names_begin_a_new_one() {
+    let mut world = World::new(100);
+    world.process(10, "sh", &[10, 11]);
+    world.process(20, "sh", &[20]);
+    world.count("page-faults", everybody());
+    world.run(1, |_| true);
+    assert_eq!(value(&world.collect(), "perf_process_page_faults", "comm=\"sh\""), Some(3));
+    world.run(10, |event| event.place == FakePlace::Thread(20));
+    world.process(20, "nginx", &[20]);
+    for _ in 0..8 {
+        world.collect();
+    }
+    world.run(100, |event| event.place == FakePlace::Thread(20));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"sh\""), Some(13));
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"nginx\""), Some(100));
+}
+
+#[test]
+fn a_process_that_ends_while_it_is_opened_is_not_worth_a_word() {
+    let mut world = World::new(100);
+    world.process(10, "sh", &[10]);
+    world.kernel.refuse(Errno::ESRCH, |_, place, _| matches!(place, FakePlace::Thread(_)));
+    world.count("page-faults", everybody());
+    world.collect();
+    assert!(world.reasons().is_empty());
+    assert_eq!(world.collector.budget().used, 0);
+}
+
+#[test]
+fn series_over_the_limit_are_counted_together() {
+    let mut world = World::new(100);
+    for pid in 1..=5 {
+        world.process(pid, &format!("p{pid}"), &[pid]);
+    }
+    world.count_at_most("page-faults", everybody(), 2);
+    world.run(1, |_| true);
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3));
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"p1\""), Some(1));
+    assert_eq!(world.collector.states()[0].folded, 3);
+}
+
+#[test]
+fn a_member_that_does_not_fit_is_told_from_one_that_is_wrong() {
+    let mut world = World::new(100);
+    world.kernel.refuse(Errno::EINVAL, |attr, _, member| member && attr.selector.config[0] == 1);
+    world.count("{cycles,instructions}", Per::Cpu);
+    assert!(world.reasons()[0].contains("does not fit on the PMU together"), "{:?}", world.reasons());
+    assert_eq!(world.kernel.opened().len(), 2);
+}
+
+#[test]
+fn a_weak_group_is_broken_up_instead() {
+    let mut world = World::new(100);
+    world.kernel.refuse(Errno::EINVAL, |attr, _, member| member && attr.selector.config[0] == 1);
+    world.count("{cycles,instructions}:W", Per::Cpu);
+    assert!(world.reasons().is_empty(), "{:?}", world.reasons());
+    let opened = world.kernel.opened();
+    assert_eq!((opened.len(), opened.iter().filter(|event| event.is_member()).count()), (4, 0));
+    world.run(5_000_000, on_cpu(0));
+    assert_eq!(value(&world.collect(), "perf_cpu_instructions", "cpu=\"0\""), Some(5_000_000));
+}
+
+#[test]
+fn a_new_plan_keeps_what_it_shares_with_the_old_one() {
+    let mut world = World::new(100);
+    world.count("page-faults", Per::Cpu);
+    world.run(5, on_cpu(0));
+    world.collect();
+    let opened: Vec<FakePlace> = world.kernel.opened().iter().map(|event| event.place).collect();
+    let calls = world.kernel.open_calls();
+    world.count("page-faults,context-switches", Per::Cpu);
+    assert_eq!(world.kernel.open_calls() - calls, 2);
+    assert_eq!(opened, world.kernel.opened()[..2].iter().map(|event| event.place).collect::<Vec<_>>());
+    assert_eq!(value(&world.collect(), "perf_cpu_page_faults", "cpu=\"0\""), Some(5));
+    world.count("context-switches", Per::Cpu);
+    assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (2, 2));
+}
+
+#[test]
+fn quality_labels_tell_groups_apart() {
+    let mut world = World::new(100);
+    world.count("{page-faults},{context-switches}", Per::Cpu);
+    world.run(1, |_| true);
+    let families = world.collect();
+    let ratio = families.iter().find(|family| family.metadata().name() == "perf_counter_running_ratio").unwrap();
+    let labels: Vec<&str> = ratio.points().iter().map(|point| point.labels.text()).collect();
+    assert_eq!(labels[0], "counters=\"test\",cpu=\"0\",leader=\"context-switches\",scope=\"cpu\"");
+    assert_eq!(labels.len(), 4);
+}
