@@ -218,7 +218,7 @@ fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
-/// Prints a moment as `2026-11-21T08:52:06Z`.
+/// Prints a moment as `2026-11-21T08:52:06Z`, and by `{:#}` as `2026-11-21 08:52:06 UTC` for people.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Utc(pub(super) Timestamp);
 
@@ -227,7 +227,8 @@ impl std::fmt::Display for Utc {
         let seconds = self.0.0 / 1000;
         let (year, month, day) = civil(seconds / 86_400);
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+        let (between, zone) = if f.alternate() { (" ", " UTC") } else { ("T", "Z") };
+        write!(f, "{year:04}-{month:02}-{day:02}{between}{hour:02}:{minute:02}:{second:02}{zone}")
     }
 }
 
@@ -263,6 +264,7 @@ pub(super) mod tests {
         for (milliseconds, text) in table {
             assert_eq!(Utc(Timestamp(milliseconds)).to_string(), text);
         }
+        assert_eq!(format!("{:#}", Utc(Timestamp(0))), "1970-01-01 00:00:00 UTC");
         assert!(!Utc(Timestamp(u64::MAX)).to_string().is_empty());
     }
 

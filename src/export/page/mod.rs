@@ -51,8 +51,9 @@ fn verdict(html: &mut Html, status: &Status) {
     let total = |of: fn(&EventStatus) -> u64| -> u64 {
         status.counters.iter().flat_map(|entry| &entry.events).map(of).sum()
     };
-    let open = total(|event| event.counting + event.shared.map_or(0, |shared| shared.count));
+    let counting = total(|event| event.counting + event.shared.map_or(0, |shared| shared.count));
     let (stalled, refused) = (total(|event| event.stalled), total(|event| event.refused));
+    let all = counting + stalled + refused;
     match status.collection {
         None => {
             html.raw("<div class=\"banner warn\"><p><b>Starting.</b> Nothing has been collected yet.");
@@ -64,25 +65,27 @@ fn verdict(html: &mut Html, status: &Status) {
                 .text(duration(last.interval))
                 .raw(" there should be one.");
         }
-        Some(_) if stalled + refused > 0 => {
-            html.raw("<div class=\"banner warn\"><p><b>").text(count(open)).raw(" counters count</b>");
-            let others = [(stalled, " stand still"), (refused, " were refused")];
-            for (number, what) in others.into_iter().filter(|other| other.0 > 0) {
-                html.raw(", ").text(count(number)).raw(what);
+        Some(_) => {
+            let class = if counting == all { "good" } else { "warn" };
+            html.raw("<div class=\"banner ").raw(class).raw("\"><p><b>").text(count(counting));
+            html.raw(" of ").text(count(all)).raw(" counters are counting</b>");
+            for (number, what) in [(stalled, " stalled"), (refused, " refused")] {
+                if number > 0 {
+                    html.raw(", ").text(count(number)).raw(what);
+                }
             }
             html.raw(".");
         }
-        Some(_) => {
-            html.raw("<div class=\"banner good\"><p><b>All ").text(count(open)).raw(" counters count.</b>");
-        }
     }
-    html.raw(" <span class=\"quiet\">As of ").text(Utc(status.now)).raw("</span></p></div>");
+    html.raw(" <span class=\"quiet\">As of ")
+        .text(format_args!("{:#}", Utc(status.now)))
+        .raw("</span></p></div>");
 }
 
 fn failed_reload(html: &mut Html, status: &Status) {
     let Some(failed) = &status.configuration.failed_reload else { return };
     html.raw("<div class=\"banner bad\"><p><b>The configuration was not reloaded</b> at ")
-        .text(Utc(failed.at))
+        .text(format_args!("{:#}", Utc(failed.at)))
         .raw("; the one before stays in force. Correct the file and reload again.</p><ul>");
     for problem in failed.problems.iter().take(LINES) {
         html.raw("<li>").text(problem).raw("</li>");
@@ -115,7 +118,7 @@ fn tiles(html: &mut Html, status: &Status) {
         .raw("</b><small>resident</small></div><div class=\"tile\"><small>Running for</small><b>")
         .text(duration(age(status, status.started)))
         .raw("</b><small>since ")
-        .text(Utc(status.started))
+        .text(format_args!("{:#}", Utc(status.started)))
         .raw("</small></div></div>");
 }
 
@@ -298,10 +301,12 @@ fn configuration(html: &mut Html, status: &Status) {
         None => html.raw("none: the built-in configuration"),
     };
     html.raw("</dd><dt>Loaded</dt><dd>")
-        .text(Utc(status.configuration.loaded))
+        .text(format_args!("{:#}", Utc(status.configuration.loaded)))
         .raw("</dd><dt>Last reload</dt><dd>");
     match &status.configuration.failed_reload {
-        Some(failed) => html.raw("<span class=\"refused\">failed</span> at ").text(Utc(failed.at)),
+        Some(failed) => {
+            html.raw("<span class=\"refused\">failed</span> at ").text(format_args!("{:#}", Utc(failed.at)))
+        }
         None => html.raw("<span class=\"counting\">no failure since</span>"),
     };
     html.raw("</dd></dl></div></section>");
@@ -377,7 +382,7 @@ mod tests {
         status.refusals.clear();
         status.counters.truncate(1);
         let page = render(&status);
-        assert!(page.contains("All 8 counters count."));
+        assert!(page.contains("8 of 8 counters are counting"));
         assert!(!page.contains("Not measured"));
     }
 }
