@@ -12,7 +12,7 @@ use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
-use crate::target::{CgroupSelection, ProcessSelection};
+use crate::target::{CgroupSelection, Needs, ProcessSelection};
 
 /// The most members that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
 /// whole group when it is passed.
@@ -26,6 +26,21 @@ pub struct Plan {
     pub groups: Vec<Arc<Group>>,
     /// Events that cannot be named on this host.
     pub refusals: Vec<Refused>,
+}
+
+impl Plan {
+    /// Who must be looked for on the host.
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for group in &self.groups {
+            match &group.targets {
+                Targets::Cpus | Targets::PmuCpus => {}
+                Targets::Cgroups(_) => needs.cgroups = true,
+                Targets::Processes(selection) => needs.add_processes(selection),
+            }
+        }
+        needs
+    }
 }
 
 /// A refusal and the entry that it belongs to.

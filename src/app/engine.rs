@@ -16,9 +16,9 @@ use crate::event::Catalog;
 use crate::export::status::Status;
 use crate::host::{Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
-use crate::plan::{Plan, Targets, plan};
+use crate::plan::plan;
 use crate::sys::{Kernel, usage};
-use crate::target::{Needs, Watch};
+use crate::target::Watch;
 
 /// What one collection left behind, shared by everybody who asks.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl<K: Kernel> Engine<K> {
             tracing::warn!("a PMU is described badly: {problem}");
         }
         let plan = plan(&self.config.counters, &self.catalog);
-        self.watch.need(needs(&plan));
+        self.watch.need(plan.needs());
         self.watch.refresh();
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
@@ -217,17 +217,4 @@ impl<K: Kernel> Engine<K> {
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
     }
-}
-
-/// Whom the plan needs to be followed.
-fn needs(plan: &Plan) -> Needs {
-    let mut needs = Needs::default();
-    for group in &plan.groups {
-        match &group.targets {
-            Targets::Cpus | Targets::PmuCpus => {}
-            Targets::Cgroups(_) => needs.cgroups = true,
-            Targets::Processes(selection) => needs.add_processes(selection),
-        }
-    }
-    needs
 }

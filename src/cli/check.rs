@@ -12,9 +12,9 @@ use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::counter::{Budget, Collector, GroupState};
 use crate::event::Catalog;
-use crate::health::{Line, Scope};
+use crate::health::{Line, Refusal, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Plan, plan};
+use crate::plan::{Group, plan};
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Watch;
@@ -150,4 +150,68 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config, warnings: Vec<String
         descriptors: Descriptors { used: Some(collector.budget().used), limit },
         notes,
     })
+}
+
+fn group_row(group: &Group, facts: &Facts, state: Option<&GroupState>) -> GroupRow {
+    GroupRow {
+        entry: group.entry.to_string(),
+        scope: group.scope().as_str(),
+        pmu: group.pmu.as_deref().map(str::to_owned),
+        events: group.counters.iter().map(|counter| counter.event.name.to_string()).collect(),
+        metrics: group.counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
+        targets: state.map(|state| state.targets),
+        left_out: state.map(|state| state.left_out),
+        descriptors_per_target: group.descriptors_per_target(&facts.online),
+    }
+}
+
+fn refusal_row(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> RefusalRow {
+    RefusalRow {
+        entry: entry.to_owned(),
+        scope: scope.as_str(),
+        event: refusal.event.to_string(),
+        target: refusal.target.clone(),
+        targets,
+        cause: refusal.cause.as_str(),
+        reason: refusal.reason.clone(),
+        remedy: refusal.remedy.clone(),
+    }
+}
+
+/// For people: the plan, then what is refused, then one line of summary.
+fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "{}: no errors, {} warnings", report.file, report.warnings.len())?;
+    report.warnings.iter().try_for_each(|warning| writeln!(out, "  {warning}"))?;
+    for group in &report.groups {
+        let pmu = group.pmu.as_ref().map(|pmu| format!(" on {pmu}")).unwrap_or_default();
+        write!(out, "\n{} per {}{pmu}: {{{}}}\n  ", group.entry, group.scope, group.events.join(","))?;
+        let each = match group.scope {
+            "process" => "thread",
+            scope => scope,
+        };
+        match (group.targets, group.left_out) {
+            (Some(targets), Some(0)) => write!(out, "{targets} counted, ")?,
+            (Some(targets), Some(left_out)) => write!(out, "{targets} counted, {left_out} left out, ")?,
+            _ => {}
+        }
+        writeln!(out, "{} descriptors for each {each}", group.descriptors_per_target)?;
+        group.metrics.iter().try_for_each(|metric| writeln!(out, "  {metric}"))?;
+    }
+    if !report.refusals.is_empty() {
+        writeln!(out, "\nNot counted here:")?;
+    }
+    for row in &report.refusals {
+        let places = if row.targets > 1 { format!(" and {} more", row.targets - 1) } else { String::new() };
+        writeln!(out, "  {} in {} per {} ({}{places})", row.event, row.entry, row.scope, row.target)?;
+        writeln!(out, "    {}: {}", row.cause, row.reason)?;
+        row.remedy.iter().try_for_each(|remedy| writeln!(out, "    {remedy}"))?;
+    }
+    if !report.notes.is_empty() {
+        writeln!(out, "\nNotes:")?;
+        report.notes.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+    }
+    match report.descriptors {
+        Descriptors { used: Some(used), limit } => writeln!(out, "\n{used} of {limit} descriptors used"),
+        Descriptors { used: None, limit } => writeln!(out, "\nnothing was opened; {limit} descriptors are allowed"),
+    }
 }

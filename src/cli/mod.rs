@@ -18,6 +18,9 @@ use crate::host::Roots;
 /// Bad arguments or a bad configuration.
 const USAGE: u8 = 2;
 
+/// It did not work.
+const FAILED: u8 = 1;
+
 /// Linux perf as an always-on service: counts hardware, software and tracepoint events per CPU, cgroup and process, and
 /// serves them to Prometheus.
 ///

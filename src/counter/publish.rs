@@ -22,7 +22,7 @@ impl Quality {
     pub(super) fn new() -> Result<Self, NameError> {
         Ok(Self {
             ratio: Metadata::new(
-                "perf_counter_running_ratio",
+                "perf_event_running_ratio",
                 "Part of the time in which a group of counters could have counted that it was on the PMU, since the \
                  collection before; below 1 its counts are scaled up.",
                 "ratio",

@@ -11,9 +11,9 @@ use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::{Targets, plan};
+use perf_exporter::plan::plan;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
-use perf_exporter::target::{CgroupSelection, Glob, GroupBy, Needs, ProcessRule, ProcessSelection, Watch};
+use perf_exporter::target::{CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Watch};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -54,15 +54,7 @@ impl World {
         let groups = parse(events).unwrap();
         let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
         let plan = plan(&counters, &Catalog::load(&self.roots, &Facts::read(&self.roots)));
-        let mut needs = Needs::default();
-        for group in &plan.groups {
-            match &group.targets {
-                Targets::Cgroups(_) => needs.cgroups = true,
-                Targets::Processes(selection) => needs.add_processes(selection),
-                Targets::Cpus | Targets::PmuCpus => {}
-            }
-        }
-        self.watch.need(needs);
+        self.watch.need(plan.needs());
         self.watch.refresh();
         self.collector.apply(&plan, series, &self.watch);
     }
@@ -409,7 +401,7 @@ fn quality_labels_tell_groups_apart() {
     world.count("{page-faults},{context-switches}", Per::Cpu);
     world.run(1, |_| true);
     let families = world.collect();
-    let ratio = families.iter().find(|family| family.metadata().name() == "perf_counter_running_ratio").unwrap();
+    let ratio = families.iter().find(|family| family.metadata().name() == "perf_event_running_ratio").unwrap();
     let labels: Vec<&str> = ratio.points().iter().map(|point| point.labels.text()).collect();
     assert_eq!(labels[0], "counters=\"test\",cpu=\"0\",leader=\"context-switches\",scope=\"cpu\"");
     assert_eq!(labels.len(), 4);
