@@ -1,7 +1,7 @@
 //! Linux `perf` as an always-on service.
 
-//pub mod app;
-//pub mod cli;
+pub mod app;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod counter;

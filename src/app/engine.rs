@@ -82,8 +82,11 @@ impl<K: Kernel> Engine<K> {
         let (roots, clock) = (options.roots.clone(), options.clock.clone());
         let facts = Facts::read(&roots);
         let catalog = Catalog::load(&roots, &facts);
-        let budget =
-            Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
+        let budget = Budget::new(
+            usage::raise_descriptor_limit(),
+            config.limits.connections,
+            config.limits.descriptors,
+        );
         let collector =
             Collector::new(kernel, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)?;
         metrics.config_loaded(clock.now());
@@ -163,12 +166,11 @@ impl<K: Kernel> Engine<K> {
                 self.apply();
                 Ok("the configuration was reloaded".into())
             }
-            Err(problems) => {
-                let text = problems.to_string();
-                tracing::error!("the configuration in force stays, for the new one cannot be used:\n{text}");
-                self.source.failed = Some((now, text.lines().map(str::to_owned).collect()));
+            Err(error) => {
+                tracing::error!("the configuration in force stays: {error}");
+                self.source.failed = Some((now, error.lines()));
                 self.metrics.config_refused();
-                Err(text)
+                Err(error.lines().join("\n"))
             }
         }
     }
@@ -185,7 +187,11 @@ impl<K: Kernel> Engine<K> {
         families.extend(self.metrics.families(usage));
         let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
         for conflict in snapshot.conflicts() {
-            tracing::error!(family = conflict.family.name(), points = conflict.points, "series left out: a bug");
+            tracing::error!(
+                family = conflict.family.name(),
+                points = conflict.points,
+                "series left out: a bug"
+            );
         }
         let published = self.published(Some(snapshot), took, usage);
         let at = published.at;
@@ -194,7 +200,12 @@ impl<K: Kernel> Engine<K> {
         at
     }
 
-    fn published(&self, snapshot: Option<Arc<Snapshot>>, took: Duration, usage: crate::metrics::Usage) -> Published {
+    fn published(
+        &self,
+        snapshot: Option<Arc<Snapshot>>,
+        took: Duration,
+        usage: crate::metrics::Usage,
+    ) -> Published {
         let at = self.clock.monotonic();
         let since = at.since(self.cost.1).as_secs_f64();
         let spent = usage.cpu.saturating_sub(self.cost.0).as_secs_f64();

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
-use crate::config::{self, Problems};
+use crate::config::{self, LoadError};
 use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable};
 use crate::export::status::Status;
 use crate::host::Roots;
@@ -43,8 +43,8 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The configuration cannot be used.
-    #[error("{0}")]
-    Config(Problems),
+    #[error(transparent)]
+    Config(LoadError),
     /// Nobody can connect.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -85,7 +85,8 @@ where
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
     let traffic = Traffic::new(metrics.registry()).map_err(metrics_error)?;
 
-    let engine = Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
+    let engine =
+        Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     let collector = thread::Builder::new()
@@ -115,7 +116,8 @@ fn block_on(
         .map_err(Failure::system("cannot start the HTTP server"))?;
     runtime.block_on(async {
         let listen = |kind| signal(kind).map_err(Failure::system("cannot handle signals"));
-        let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let (mut terminate, mut interrupt) =
+            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let mut hangup = listen(SignalKind::hangup())?;
         let reload_on_hangup = async {
             while hangup.recv().await.is_some() {
@@ -140,7 +142,10 @@ fn block_on(
 
 /// The running build.
 fn build() -> Build {
-    Build { version: env!("CARGO_PKG_VERSION").into(), revision: option_env!("GIT_COMMIT").unwrap_or("").into() }
+    Build {
+        version: env!("CARGO_PKG_VERSION").into(),
+        revision: option_env!("GIT_COMMIT").unwrap_or("").into(),
+    }
 }
 
 /// What the HTTP server sees of the collection thread.

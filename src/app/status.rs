@@ -10,11 +10,11 @@ use crate::config::Config;
 use crate::counter::{Budget, GroupState};
 use crate::event::Catalog;
 use crate::export::status::{
-    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series, Shared,
-    Status, Usage,
+    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series,
+    Shared, Status, Usage,
 };
 use crate::health::{Board, Line, Scope, Verdict};
-use crate::host::{Capabilities, Facts, Roots, read_text};
+use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
 use crate::target::Watch;
 
@@ -139,7 +139,9 @@ fn counters(groups: &[GroupState], board: &Board) -> Vec<CounterStatus> {
         });
         for (counter, states) in group.plan.counters.iter().zip(&group.states) {
             let refused = board.lines().filter(|line| {
-                *line.entry == *entry && line.scope == group.plan.scope() && line.refusal.event == counter.event.name
+                *line.entry == *entry
+                    && line.scope == group.plan.scope()
+                    && line.refusal.event == counter.event.name
             });
             status.events.push(event_status(group, &counter.event.name, states, refused));
         }
@@ -160,7 +162,8 @@ fn event_status<'a>(
     EventStatus {
         event: event.into(),
         counting: sum(&[Verdict::Counting, Verdict::Idle]),
-        shared: (shared > 0).then(|| Shared { count: shared, lowest_percent: (group.lowest_ratio * 100.0) as u8 }),
+        shared: (shared > 0)
+            .then(|| Shared { count: shared, lowest_percent: (group.lowest_ratio * 100.0) as u8 }),
         stalled: sum(&[Verdict::NeverRan, Verdict::Stalled, Verdict::Implausible, Verdict::Full]),
         refused: refused.map(|line| line.targets as u64).sum(),
     }

@@ -90,7 +90,9 @@ struct RefusalRow {
 /// Checks, and prints what was found.
 pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     if args.schema {
-        return written(serde_json::to_writer_pretty(io::stdout(), &config::schema()).map_err(io::Error::from));
+        return written(
+            serde_json::to_writer_pretty(io::stdout(), &config::schema()).map_err(io::Error::from),
+        );
     }
     let (config, warnings) = match config::load_file(args.config.as_deref()) {
         Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect()),
@@ -125,13 +127,24 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config, warnings: Vec<String
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
     let limit = budget.limit;
-    let file = args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
+    let file =
+        args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
     let mut notes: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     if args.no_open {
         let groups = plan.groups.iter().map(|group| group_row(group, &facts, None)).collect();
-        let refusals = plan.refusals.iter().map(|refused| refusal_row(&refused.entry, refused.scope, 1, &refused.refusal));
+        let refusals = plan
+            .refusals
+            .iter()
+            .map(|refused| refusal_row(&refused.entry, refused.scope, 1, &refused.refusal));
         let refusals = refusals.collect();
-        return Ok(Report { file, warnings, groups, refusals, descriptors: Descriptors { used: None, limit }, notes });
+        return Ok(Report {
+            file,
+            warnings,
+            groups,
+            refusals,
+            descriptors: Descriptors { used: None, limit },
+            notes,
+        });
     }
     let mut watch = Watch::new(roots.clone());
     watch.need(plan.needs());
@@ -212,6 +225,8 @@ fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     match report.descriptors {
         Descriptors { used: Some(used), limit } => writeln!(out, "\n{used} of {limit} descriptors used"),
-        Descriptors { used: None, limit } => writeln!(out, "\nnothing was opened; {limit} descriptors are allowed"),
+        Descriptors { used: None, limit } => {
+            writeln!(out, "\nnothing was opened; {limit} descriptors are allowed")
+        }
     }
 }

@@ -6,7 +6,6 @@ mod run;
 mod stat;
 
 use std::io::{self, IsTerminal};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,12 +1,102 @@
 //! The configuration in two shapes: `file` is what may be written, [`Config`] is what the program needs. Between
-//! them stands `check`, which reports every problem of a file at once.
+//! them [`load`] reports every problem of a file at once, each with its place and what to write instead.
+//!
+//! ```text
+//! text ──yaml──► Node ──decode──► file::File ──check──► Config
+//!                  └───────────── report ──────────────► Problem
+//! ```
 
-use std::net::SocketAddr;
+mod check;
+mod counters;
+mod decode;
+mod file;
+mod load;
+mod problem;
+mod report;
+mod schema;
+mod selection;
+mod value;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use load::{LoadError, load_file};
+pub use problem::{Problem, Problems, Severity};
+pub use schema::schema;
+
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::syntax;
+use crate::event::syntax::Group;
 use crate::target::{CgroupSelection, ProcessSelection};
+use file::File;
+use report::Report;
+use selection::Selections;
+use yaml::{Source, Value};
+
+/// The built-in configuration: every setting that has a default, with it.
+pub const BUILT_IN: &str = include_str!("../../config/examples/default.yaml");
+
+/// Reads a configuration file of at most 1 MiB. `file` is its name in the problems. What the text does not mention is
+/// as in [`BUILT_IN`].
+///
+/// The problems beside a configuration are warnings.
+///
+/// # Errors
+/// Every problem of the file, in the order of its lines, at most 50.
+pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems> {
+    let (built_in, selections) = built_in();
+    let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
+    let mut report = Report::new(&source);
+    let config = read(&source, &built_in, &selections, &mut report);
+    let problems = report.finish();
+    let broken = problems.iter().any(|problem| problem.severity == Severity::Error);
+    match config {
+        Some((config, _)) if !broken => Ok((config, problems)),
+        _ => Err(Problems(problems)),
+    }
+}
+
+/// What a file says, over what `base` says, and whom entries of its own would count for.
+fn read(
+    source: &Source<'_>,
+    base: &Config,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Option<(Config, Selections)> {
+    let root = source.root();
+    let file = match root.value {
+        Value::Null => {
+            report.warning(root.id, "the file is empty: the built-in configuration holds", None);
+            File::default()
+        }
+        _ => decode::decode(root, report)?,
+    };
+    Some(check::check(&file, base, selections, report))
+}
+
+/// [`BUILT_IN`], read over nothing. A test holds that it has no problems and leaves nothing unsaid.
+fn built_in() -> (Config, Selections) {
+    let nothing = Config {
+        listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        collection: Collection { interval: Duration::ZERO, freshness: Duration::ZERO },
+        counters: Vec::new(),
+        limits: Limits { series: 0, descriptors: None, connections: 0 },
+    };
+    let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
+        .ok()
+        .and_then(|source| read(&source, &nothing, &Selections::none(), &mut Report::new(&source)));
+    read.unwrap_or_else(|| (nothing, Selections::none()))
+}
+
+impl Default for Config {
+    /// The built-in configuration.
+    fn default() -> Self {
+        built_in().0
+    }
+}
 
 /// What the program needs to know, complete and consistent.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +138,7 @@ pub struct Counters {
     /// The entry's name in the file.
     pub name: Arc<str>,
     /// The groups, each scheduled together.
-    pub groups: Vec<syntax::Group>,
+    pub groups: Vec<Group>,
     /// For whom; each at most once.
     pub per: Vec<Per>,
 }

@@ -156,6 +156,7 @@ impl<K: Kernel> Collector<K> {
             };
             self.groups.push(counter);
         }
+        self.board.log_news();
     }
 
     /// Follows what changed on the host since the last look.
@@ -176,6 +177,7 @@ impl<K: Kernel> Collector<K> {
             counter.catch_up(context);
             counter
         });
+        self.board.log_news();
     }
 
     /// Reads every counter, and gives the families of all series.

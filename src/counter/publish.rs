@@ -47,7 +47,10 @@ impl Quality {
                 families.push(Family::new(Arc::clone(&counter.metric), points.collect()));
             }
         }
-        families.push(Family::new(Arc::clone(&self.ratio), groups.iter().flat_map(ratios).collect()));
+        families.push(Family::new(
+            Arc::clone(&self.ratio),
+            groups.iter().filter(|group| can_be_rotated(group)).flat_map(ratios).collect(),
+        ));
         families.push(Family::new(Arc::clone(&self.state), states(groups, board)));
         families
     }
@@ -64,6 +67,11 @@ fn point(series: &Series, index: usize, counter: &Counter) -> Option<Point> {
     Some(Point { labels: Arc::clone(&series.labels), value, start: series.start })
 }
 
+/// Whether a group needs counters of which a PMU has only so many; software always counts.
+fn can_be_rotated<K: Kernel>(group: &GroupCounter<K>) -> bool {
+    group.plan.counters.iter().any(|counter| !counter.event.kind.joins_any_group())
+}
+
 /// How much of the time that it could have counted each series did, in the last interval.
 fn ratios<K: Kernel>(group: &GroupCounter<K>) -> impl Iterator<Item = Point> {
     group.series.iter().filter_map(|series| {
@@ -72,13 +80,17 @@ fn ratios<K: Kernel>(group: &GroupCounter<K>) -> impl Iterator<Item = Point> {
     })
 }
 
-/// In how many places each event is counted, shared, refused, ….
+/// In how many places each event is counted, shared, refused, …. Of `counting` a zero is told too, so that an event
+/// that counts nowhere has a series to alert on; of the others only what there is.
 fn states<K: Kernel>(groups: &[GroupCounter<K>], board: &Board) -> Vec<Point> {
     let mut places: BTreeMap<(Arc<str>, Scope, &'static str), usize> = BTreeMap::new();
     for group in groups {
         for (index, counter) in group.plan.counters.iter().enumerate() {
             for verdict in Verdict::ALL {
                 let here = group.states.get(&(index, verdict)).copied().unwrap_or(0);
+                if here == 0 && verdict != Verdict::Counting {
+                    continue;
+                }
                 let key = (Arc::clone(&counter.event.name), group.plan.scope(), verdict.as_str());
                 *places.entry(key).or_default() += here;
             }

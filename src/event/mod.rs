@@ -23,6 +23,7 @@ mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub use parse::{ParseError, parse};
+pub(crate) use pattern::nearest;
 pub use preset::{PRESETS, preset};
 
 use std::sync::Arc;

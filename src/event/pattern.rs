@@ -79,7 +79,7 @@ const WORD_LIMIT: usize = 64;
 
 /// The name nearest to `word`, if one is near enough to have been meant: the same but for case, or one typing error
 /// per three letters (a letter wrong, left out, added, or two letters swapped).
-pub(super) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if word.len() > WORD_LIMIT {
         return None;
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::clock::Timestamp;
+use crate::health::Cause;
 
 /// Everything, as of one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -118,20 +119,6 @@ pub struct Shared {
     pub count: u64,
     /// The smallest share of the time that one of them ran, in percent.
     pub lowest_percent: u8,
-}
-
-/// Why something could not be measured: what kind of remedy there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
-    /// It should work and does not.
-    Broken,
-    /// A limit is used up.
-    Exhausted,
-    /// It is there and this process may not use it.
-    Forbidden,
-    /// This machine does not have it.
-    Absent,
 }
 
 /// Something that could not be opened.

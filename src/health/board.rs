@@ -40,11 +40,13 @@ pub struct Ticket(Option<Arc<Key>>);
 #[derive(Debug, Default)]
 pub struct Board {
     lines: BTreeMap<Arc<Key>, Line>,
+    /// Lines that have not been logged yet.
+    news: Vec<Arc<Key>>,
     beyond: usize,
 }
 
 impl Board {
-    /// Enters a refusal, and logs it if it opens a new line.
+    /// Enters a refusal.
     pub fn add(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) -> Ticket {
         let key = Key {
             entry: Arc::clone(entry),
@@ -64,8 +66,8 @@ impl Board {
             self.beyond += 1;
             return Ticket(None);
         }
-        tracing::warn!(entry = &**entry, scope = scope.as_str(), "not counted: {refusal}");
         let key = Arc::new(key);
+        self.news.push(Arc::clone(&key));
         let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
         self.lines.insert(Arc::clone(&key), line);
         Ticket(Some(key))
@@ -83,6 +85,27 @@ impl Board {
                 self.lines.remove(&key);
             }
         }
+    }
+
+    /// Writes the lines that are new since the last time to the log: one line of log for each reason, for a machine
+    /// without a PMU refuses every hardware event alike.
+    pub fn log_news(&mut self) {
+        let mut reasons: BTreeMap<(Cause, &str), Vec<&Line>> = BTreeMap::new();
+        for line in self.news.iter().filter_map(|key| self.lines.get(key)) {
+            reasons.entry((line.refusal.cause, &line.refusal.reason)).or_default().push(line);
+        }
+        for ((cause, reason), lines) in reasons {
+            let mut events: Vec<&str> = lines.iter().map(|line| &*line.refusal.event).collect();
+            events.dedup();
+            let remedy = lines.iter().find_map(|line| line.refusal.remedy.as_deref());
+            let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+            let first = lines.first().map_or("", |line| &line.refusal.target);
+            tracing::warn!(
+                "not counted, {cause}: {} (first on {first}): {reason}{remedy}",
+                events.join(", ")
+            );
+        }
+        self.news.clear();
     }
 
     /// The lines, by entry, scope and event.

@@ -11,21 +11,25 @@ pub use verdict::{Interval, Verdict, judge};
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::error::Errno;
 
-/// The answers that must never be mixed up: it is not there, it is not allowed, there is no room, it does not work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The answers that must never be mixed up: it does not work, there is no room, it is not allowed, it is not there.
+/// In the order in which they deserve attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// This machine, kernel or PMU does not have it.
-    Absent,
-    /// It is there, and this process may not use it.
-    Forbidden,
-    /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
-    Exhausted,
-    /// The target went away while it was being opened.
-    Gone,
     /// It should work and does not.
     Broken,
+    /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
+    Exhausted,
+    /// It is there, and this process may not use it.
+    Forbidden,
+    /// The target went away while it was being opened.
+    Gone,
+    /// This machine, kernel or PMU does not have it.
+    Absent,
 }
 
 impl Cause {

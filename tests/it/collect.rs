@@ -172,7 +172,9 @@ fn a_counter_that_shares_the_pmu_is_scaled_and_never_falls() {
     let mut world = World::new(100);
     world.count("cycles", Per::Cpu);
     let mut before = 0;
-    for (running, expected) in [(SECOND, 1000), (SECOND / 2, 3000), (SECOND / 4, 7000), (0, 7000), (SECOND, 8000)] {
+    for (running, expected) in
+        [(SECOND, 1000), (SECOND / 2, 3000), (SECOND / 4, 7000), (0, 7000), (SECOND, 8000)]
+    {
         world.run_for(if running == 0 { 0 } else { 1000 }, SECOND, running, on_cpu(0));
         let families = world.collect();
         let now = value(&families, "perf_cpu_cycles", "cpu=\"0\"").unwrap();
@@ -214,7 +216,12 @@ fn a_pinned_group_without_a_place_on_the_pmu_is_full_and_publishes_nothing() {
     world.kernel.set_unplaced(true);
     let families = world.collect();
     assert_eq!(state(&families, "cycles:D", "cpu", "full"), 2);
-    assert!(families.iter().filter(|f| f.metadata().name().starts_with("perf_cpu")).all(|f| f.points().is_empty()));
+    assert!(
+        families
+            .iter()
+            .filter(|f| f.metadata().name().starts_with("perf_cpu"))
+            .all(|f| f.points().is_empty())
+    );
 }
 
 #[test]
@@ -401,7 +408,8 @@ fn quality_labels_tell_groups_apart() {
     world.count("{page-faults},{context-switches}", Per::Cpu);
     world.run(1, |_| true);
     let families = world.collect();
-    let ratio = families.iter().find(|family| family.metadata().name() == "perf_event_running_ratio").unwrap();
+    let ratio =
+        families.iter().find(|family| family.metadata().name() == "perf_event_running_ratio").unwrap();
     let labels: Vec<&str> = ratio.points().iter().map(|point| point.labels.text()).collect();
     assert_eq!(labels[0], "counters=\"test\",cpu=\"0\",leader=\"context-switches\",scope=\"cpu\"");
     assert_eq!(labels.len(), 4);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
 const ORDER: [&str; 15] = [
-    "error", "host", "clock", "health", "metrics", "event", "target", "config", "plan", "sys", "counter", "export",
-    "app", "cli", "main",
+    "error", "host", "clock", "health", "metrics", "event", "target", "config", "plan", "sys", "counter",
+    "export", "app", "cli", "main",
 ];
 
 /// Every source file below `src`, with its path relative to that.
@@ -73,7 +73,11 @@ fn a_module_imports_only_from_those_before_it() {
         let here = *place.get(&*own).unwrap_or_else(|| panic!("{own} has no place in the order"));
         for import in imports(&code(&text)) {
             let Some(&there) = place.get(&*import) else { continue };
-            assert!(there <= here, "{}: {own} must not import {import}, which stands after it", path.display());
+            assert!(
+                there <= here,
+                "{}: {own} must not import {import}, which stands after it",
+                path.display()
+            );
             seen += usize::from(there < here);
         }
     }
@@ -85,7 +89,8 @@ fn unsafe_stands_in_sys_alone_and_each_block_is_argued() {
     let mut blocks = 0;
     for (path, text) in sources() {
         let code = code(&text);
-        let unsafe_code = code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
+        let unsafe_code =
+            code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
         assert!(!unsafe_code || module(&path) == "sys", "{}: unsafe outside of sys", path.display());
         blocks += text.matches("unsafe {").count();
     }

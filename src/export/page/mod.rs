@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use self::figures::{bytes, count, duration, percent};
 use self::html::Html;
-use super::status::{Cause, CounterStatus, EventStatus, Loss, Refusal, Series, Status, Usage, Utc};
+use super::status::{CounterStatus, EventStatus, Loss, Refusal, Series, Status, Usage, Utc};
 use crate::clock::Timestamp;
 
 /// How many lines each list has before the rest is only counted; `/api/v1/status` has them all.
@@ -158,12 +158,7 @@ fn refusals(html: &mut Html, refusals: &[Refusal]) {
         "<h2>Not measured<small>what was asked for and could not be opened</small></h2><div class=\"card\">",
     );
     for refusal in sorted.iter().take(LINES) {
-        let cause = match refusal.cause {
-            Cause::Broken => "broken",
-            Cause::Exhausted => "exhausted",
-            Cause::Forbidden => "forbidden",
-            Cause::Absent => "absent",
-        };
+        let cause = refusal.cause.as_str();
         html.raw("<div class=\"refusal\"><span class=\"pill ")
             .raw(cause)
             .raw("\">")

@@ -1,0 +1,237 @@
+//! From what is written to what is needed: the meaning of each setting, and what is wrong with it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::counters::counters;
+use super::decode::At;
+use super::file::{self, CONNECTIONS_MAX, DESCRIPTORS_MAX, File, SERIES_MAX};
+use super::problem::shown;
+use super::report::Report;
+use super::selection::{Selections, cgroups, number, processes};
+use super::value::{Address, Period};
+use super::{Collection, Config, Counters, Limits, Per};
+
+/// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
+/// processes are never seen, and events that take turns are scaled by stale shares.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+
+/// The meaning of `file`, over the values of `base` and `selections` for what it does not mention; and whom its
+/// entries count for that say nothing about it themselves.
+pub(super) fn check(
+    file: &File,
+    base: &Config,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> (Config, Selections) {
+    let selections = Selections {
+        cgroups: cgroups(file.cgroups.as_ref(), &selections.cgroups, report),
+        processes: processes(file.processes.as_ref(), &selections.processes, report),
+    };
+    let counters = match &file.counters {
+        Some(entries) => counters(entries, &selections, report),
+        None => base.counters.iter().map(|entry| entry.reselected(&selections)).collect(),
+    };
+    idle_selections(file, &counters, report);
+    let config = Config {
+        listen: listen(file.listen.as_ref(), base.listen, report),
+        collection: collection(file.collection.as_ref(), base.collection, report),
+        counters,
+        limits: limits(file.limits.as_ref(), base.limits, report),
+    };
+    (config, selections)
+}
+
+impl Counters {
+    /// The same for other cgroups and processes.
+    fn reselected(&self, selections: &Selections) -> Self {
+        let per = self.per.iter().map(|per| match per {
+            Per::Cpu => Per::Cpu,
+            Per::Cgroup(_) => Per::Cgroup(selections.cgroups.clone()),
+            Per::Process(_) => Per::Process(selections.processes.clone()),
+        });
+        Self { per: per.collect(), ..self.clone() }
+    }
+}
+
+/// Reports selections that no entry counts for.
+fn idle_selections(file: &File, counters: &[Counters], report: &mut Report<'_>) {
+    if counters.is_empty() || file.counters.as_ref().is_some_and(|entries| report.blames(entries.node)) {
+        return;
+    }
+    let mut judge = |written: Option<_>, word: &str, counts: fn(&Per) -> bool| {
+        let Some(node) = written else { return };
+        if !counters.iter().flat_map(|entry| &entry.per).any(counts) {
+            let message = format!("this has no effect: no entry of `counters` counts per {word}");
+            report.warning(node, message, Some(format!("write `per: [{word}]` in one")));
+        }
+    };
+    judge(file.cgroups.as_ref().map(|at| at.node), "cgroup", |per| matches!(per, Per::Cgroup(_)));
+    judge(file.processes.as_ref().map(|at| at.node), "process", |per| matches!(per, Per::Process(_)));
+}
+
+fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'_>) -> SocketAddr {
+    let Some(At { node, value: Address(text) }) = written else { return base };
+    text.parse().unwrap_or_else(|_| {
+        let message = format!("{} is not an IP address and a port", shown(text));
+        report.error(*node, message, Some(better_address(text, base.port())));
+        base
+    })
+}
+
+/// What to write instead of an address that is none.
+fn better_address(text: &str, port: u16) -> String {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return format!("add the port: `{}`", SocketAddr::new(address, port));
+    }
+    if text.contains("://") {
+        return format!(
+            "leave out the scheme and the path: `{}`",
+            SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)
+        );
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    match (host, port.parse::<u16>()) {
+        ("" | "*", Ok(port)) => format!("write `0.0.0.0:{port}` for every address of this host"),
+        ("localhost", Ok(port)) => format!("names are not looked up: write `127.0.0.1:{port}`"),
+        (_, Ok(port)) => {
+            format!(
+                "names are not looked up: write an address of this host, or `0.0.0.0:{port}` for all of them"
+            )
+        }
+        (_, Err(_)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => {
+            "ports end at 65535".to_owned()
+        }
+        _ => "write it like `0.0.0.0:7373` or `[::]:7373`".to_owned(),
+    }
+}
+
+fn collection(
+    written: Option<&At<file::Collection>>,
+    base: Collection,
+    report: &mut Report<'_>,
+) -> Collection {
+    let Some(At { node: block, value: file::Collection { interval, freshness } }) = written else {
+        return base;
+    };
+    if let Some(At { node, value: Period(interval) }) = interval
+        && !INTERVAL.contains(interval)
+    {
+        let message = format!("{interval:?} is not between {:?} and {:?}", INTERVAL.start(), INTERVAL.end());
+        report.error(*node, message, Some(format!("{:?} is the default", base.interval)));
+    }
+    let known = interval.is_some() || !report.gives(*block, "interval");
+    let interval = interval.map_or(base.interval, |at| at.value.0);
+    if let Some(At { node, value: Period(freshness) }) = freshness
+        && known
+        && *freshness > interval
+    {
+        let message =
+            format!("a reading is never older than `interval`, {interval:?}, so {freshness:?} cannot be met");
+        report.error(*node, message, Some(format!("write `{interval:?}` or less")));
+    }
+    // The default gives way to a shorter interval without a word.
+    let freshness = freshness.map_or(base.freshness.min(interval), |at| at.value.0);
+    Collection { interval, freshness }
+}
+
+fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
+    let Some(file::Limits { series, descriptors, connections }) = written else { return base };
+    Limits {
+        series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
+        descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
+        connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{good, report};
+
+    #[test]
+    fn a_part_of_a_file_changes_that_part_alone() {
+        let config = good("limits: {series: 5}\ncollection: {interval: 1m}");
+        let built_in = Config::default();
+        assert_eq!(config.limits, Limits { series: 5, ..built_in.limits });
+        assert_eq!(config.collection.interval, Duration::from_secs(60));
+        assert_eq!(config.collection.freshness, built_in.collection.freshness);
+        assert_eq!((config.listen, config.counters), (built_in.listen, built_in.counters));
+    }
+
+    #[test]
+    fn the_built_in_entries_follow_the_selections_of_the_file() {
+        let config = good("cgroups: {include: /a, depth: 2}\nprocesses: {by: pid}");
+        let per = &config.counters[2].per;
+        let Per::Cgroup(cgroups) = &per[1] else { panic!("{per:?}") };
+        assert_eq!((cgroups.include[0].as_str(), cgroups.depth), ("/a", Some(2)));
+        assert_eq!(cgroups.exclude.len(), 1);
+        let Per::Process(processes) = &per[2] else { panic!("{per:?}") };
+        assert_eq!(processes.by, [crate::target::GroupBy::Pid]);
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_answered_with_one() {
+        for (text, hint) in [
+            ("':9100'", "write `0.0.0.0:9100` for every address of this host"),
+            ("'*:9100'", "write `0.0.0.0:9100` for every address of this host"),
+            ("'9100'", "write `0.0.0.0:9100` for every address of this host"),
+            ("localhost:9100", "names are not looked up: write `127.0.0.1:9100`"),
+            ("127.0.0.1", "add the port: `127.0.0.1:7373`"),
+            ("'::1'", "add the port: `[::1]:7373`"),
+            ("http://0.0.0.0:9100/metrics", "leave out the scheme and the path: `0.0.0.0:7373`"),
+            ("0.0.0.0:91000", "ports end at 65535"),
+            (
+                "node1:91",
+                "names are not looked up: write an address of this host, or `0.0.0.0:91` for all of them",
+            ),
+            ("here", "write it like `0.0.0.0:7373` or `[::]:7373`"),
+        ] {
+            let report = report(&format!("listen: {text}"));
+            let text = text.trim_matches('\'');
+            assert_eq!(report, format!("1:9: listen: `{text}` is not an IP address and a port; {hint}"));
+        }
+        assert!(report("listen: 9100").ends_with("found the number 9100; write `0.0.0.0:9100`"));
+        assert_eq!(good("listen: '[::]:80'").listen.port(), 80);
+    }
+
+    #[test]
+    fn intervals_have_bounds() {
+        assert_eq!(
+            report("collection: {interval: 1ms}"),
+            "1:24: collection.interval: 1ms is not between 100ms and 600s; 10s is the default"
+        );
+        assert!(report("collection: {interval: 1h}").contains("3600s is not between"));
+    }
+
+    #[test]
+    fn freshness_is_at_most_the_interval_and_the_default_gives_way() {
+        assert_eq!(good("collection: {interval: 500ms}").collection.freshness, Duration::from_millis(500));
+        assert_eq!(
+            report("collection: {interval: 5s, freshness: 6s}"),
+            "1:39: collection.freshness: a reading is never older than `interval`, 5s, so 6s cannot be met; \
+             write `5s` or less"
+        );
+        assert_eq!(report("collection: {interval: 60, freshness: 30s}").lines().count(), 1);
+    }
+
+    #[test]
+    fn limits_have_bounds() {
+        assert_eq!(report("limits: {series: 0}"), "1:18: limits.series: 0 is not between 1 and 10000000");
+        assert_eq!(good("limits: {descriptors: 99}").limits.descriptors, Some(99));
+    }
+
+    #[test]
+    fn a_selection_that_nobody_counts_for_is_a_warning() {
+        assert_eq!(
+            report("counters: {a: {events: cycles}}\nprocesses: {by: pid}"),
+            "2:1: warning: processes: this has no effect: no entry of `counters` counts per process; \
+             write `per: [process]` in one"
+        );
+        assert_eq!(
+            report("counters: {a: {events: cycles, per: proces}}\nprocesses: {by: pid}").lines().count(),
+            1
+        );
+    }
+}

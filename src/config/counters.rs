@@ -1,0 +1,455 @@
+//! The entries of `counters`: events, groups, and names that would clash.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::decode::At;
+use super::problem::{all_of, shown};
+use super::report::Report;
+use super::selection::{Selections, cgroups, not_empty, once, processes};
+use super::value::{Entries, Event, List, is_name};
+use super::yaml::NodeId;
+use super::{Counters, Per, file};
+use crate::event;
+use crate::event::syntax::{self, Group, Name, TermValue};
+
+/// The most events that all entries name together: more than any PMU can serve, and it bounds what a file may cost.
+const EVENT_LIMIT: usize = 4096;
+
+/// A group, and the text or preset that it comes from.
+struct Written {
+    node: NodeId,
+    group: Group,
+}
+
+/// What the entries say, in their order.
+pub(super) fn counters(
+    entries: &At<Entries<file::Counters>>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Vec<Counters> {
+    if entries.value.0.is_empty() && !report.blames(entries.node) {
+        let hint = "add an entry, or leave `counters` out for the built-in ones";
+        report.error(entries.node, "nothing would be counted", Some(hint.into()));
+    }
+    let mut clashes = Clashes::default();
+    let mut events = 0;
+    let mut counters = Vec::new();
+    for (name, entry) in &entries.value.0 {
+        metric_word(name.node, name, "entries", report);
+        let written = groups(name, entry, report);
+        events += written.iter().map(|written| written.group.events.len()).sum::<usize>();
+        if events > EVENT_LIMIT {
+            report.error(
+                name.node,
+                format!("more than {EVENT_LIMIT} events up to here"),
+                Some("count less".into()),
+            );
+            break;
+        }
+        let name: Arc<str> = name.value.as_str().into();
+        let per = per(entry, selections, report);
+        clashes.look(&name, &per, &written, report);
+        counters.push(Counters { name, groups: scheduled(entry, written), per });
+    }
+    counters
+}
+
+/// Reports a word that cannot be a part of a metric's name.
+fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
+    if !is_name(word) {
+        let better: String = word.chars().take(60).map(|c| if is_name_part(c) { c } else { '_' }).collect();
+        let better = better.to_ascii_lowercase();
+        let better = if is_name(&better) { better } else { format!("_{better}") };
+        let message =
+            format!("{} is no name: {whose} are named with a-z, 0-9 and _, no digit first", shown(word));
+        report.error(node, message, Some(format!("write `{better}`")));
+    }
+}
+
+fn is_name_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The groups of an entry as they are written.
+fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>) -> Vec<Written> {
+    match (&entry.events, &entry.preset) {
+        (Some(events), Some(preset)) => {
+            let message = "an entry has `events` or a `preset`, not both";
+            report.error(preset.node, message, Some("make two entries of it".into()));
+            events.iter().flat_map(|event| parse(event, report)).collect()
+        }
+        (None, None) => {
+            if !report.blames(entry.node) {
+                let hint = "write `events: [cycles, instructions]` or `preset: detailed`";
+                report.error(name.node, "the entry does not say what to count", Some(hint.into()));
+            }
+            Vec::new()
+        }
+        (Some(events), None) => {
+            not_empty(Some(events), "counts nothing", "name an event, or leave the entry out", report);
+            contradiction(entry, events, report);
+            events.iter().flat_map(|event| parse(event, report)).collect()
+        }
+        (None, Some(preset)) => {
+            if let Some(group) = &entry.group {
+                let message = "`group` has no meaning with `preset`, whose groups are perf stat's";
+                report.error(group.node, message, Some("leave it out".into()));
+            }
+            let groups = event::preset(preset.name()).unwrap_or_default();
+            groups.into_iter().map(|group| Written { node: preset.node, group }).collect()
+        }
+    }
+}
+
+/// Reports `group: true` beside braces.
+fn contradiction(entry: &file::Counters, events: &List<Event>, report: &mut Report<'_>) {
+    if let Some(group) = entry.group.as_ref().filter(|group| group.value && has_braces(events)) {
+        let message = "`group: true` makes one group of all events, and the braces make others";
+        report.error(group.node, message, Some("leave out `group`, or the braces".into()));
+    }
+}
+
+fn has_braces(events: &List<Event>) -> bool {
+    events.iter().any(|event| event.text().contains('{'))
+}
+
+/// The groups of one text, with the name that the user gave its event.
+fn parse(event: &At<Event>, report: &mut Report<'_>) -> Vec<Written> {
+    let text = event.text();
+    let mut groups = match event::parse(&text) {
+        Ok(groups) => groups,
+        Err(error) => {
+            // In a list in brackets YAML splits an event at the commas between its slashes.
+            let split = text.matches('/').count() == 1 && !text.contains(',');
+            let (why, hint) = if split {
+                ("it has one slash only", "put it in quotes: between brackets YAML ends a text at a comma")
+            } else {
+                (&*error.message, &*error.remedy)
+            };
+            report.error(text.node, format!("{} is not an event: {why}", shown(&text)), Some(hint.into()));
+            return Vec::new();
+        }
+    };
+    if let Some(name) = event.name() {
+        metric_word(name.node, &name, "events", report);
+        alias(&mut groups, name, report);
+    }
+    groups.into_iter().map(|group| Written { node: text.node, group }).collect()
+}
+
+/// Gives the one event of `groups` its name.
+fn alias(groups: &mut [Group], name: At<&str>, report: &mut Report<'_>) {
+    let total: usize = groups.iter().map(|group| group.events.len()).sum();
+    let mut events = groups.iter_mut().flat_map(|group| &mut group.events);
+    match (events.next(), total) {
+        (Some(event), 1) if event.alias.is_some() => {
+            let message = "the event has a name already: `name=` in its text";
+            report.error(name.node, message, Some("leave one of them out".into()));
+        }
+        (Some(event), 1) => event.alias = Some(name.value.into()),
+        _ => {
+            let message = format!("one name for {total} events");
+            report.error(name.node, message, Some("write each event as an item of its own".into()));
+        }
+    }
+}
+
+/// One group of all, or the groups as written.
+fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
+    let together = match (&entry.group, &entry.events) {
+        (Some(group), _) => group.value,
+        (None, Some(events)) => !has_braces(events),
+        (None, None) => false,
+    };
+    let groups = written.into_iter().map(|written| written.group);
+    if !together {
+        return groups.collect();
+    }
+    let events: Vec<_> = groups.flat_map(|group| group.events).collect();
+    if events.is_empty() { Vec::new() } else { vec![Group { events }] }
+}
+
+/// For whom an entry counts.
+fn per(entry: &At<file::Counters>, selections: &Selections, report: &mut Report<'_>) -> Vec<Per> {
+    not_empty(entry.per.as_ref(), "counts for nobody", "leave `per` out for `cpu`", report);
+    let words = match &entry.per {
+        Some(per) => once(per, report),
+        None if report.gives(entry.node, "per") => Vec::new(),
+        None => vec![file::Per::Cpu],
+    };
+    let overrides = [
+        (entry.cgroups.as_ref().map(|at| at.node), file::Per::Cgroup, "cgroup"),
+        (entry.processes.as_ref().map(|at| at.node), file::Per::Process, "process"),
+    ];
+    for (node, word, name) in overrides {
+        let unheard =
+            !words.contains(&word) && !entry.per.as_ref().is_some_and(|per| report.blames(per.node));
+        if let Some(node) = node.filter(|_| unheard && !words.is_empty()) {
+            let message = format!("this has no effect: the entry does not count per {name}");
+            report.warning(node, message, Some(format!("add `{name}` to its `per`, or leave it out")));
+        }
+    }
+    let cgroups = cgroups(entry.cgroups.as_ref(), &selections.cgroups, report);
+    let processes = processes(entry.processes.as_ref(), &selections.processes, report);
+    let per = words.into_iter().map(|word| match word {
+        file::Per::Cpu => Per::Cpu,
+        file::Per::Cgroup => Per::Cgroup(cgroups.clone()),
+        file::Per::Process => Per::Process(processes.clone()),
+    });
+    per.collect()
+}
+
+/// Finds events that would be published twice under one name.
+#[derive(Default)]
+struct Clashes {
+    /// By scope and metric, the entry that counts it first, and for whom.
+    first: BTreeMap<(&'static str, String), (Arc<str>, Per)>,
+}
+
+impl Clashes {
+    fn look(&mut self, entry: &Arc<str>, per: &[Per], written: &[Written], report: &mut Report<'_>) {
+        for per in per {
+            // One report for all events of a text or preset that clash with the same entry in the same way.
+            let mut clashes: BTreeMap<(NodeId, Arc<str>, bool), Vec<String>> = BTreeMap::new();
+            for Written { node, group } in written {
+                for event in &group.events {
+                    let label = label(event);
+                    let metric = (scope(per), label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_"));
+                    match self.first.get(&metric) {
+                        Some((first, whom)) => {
+                            let clash = (*node, Arc::clone(first), whom == per);
+                            clashes.entry(clash).or_default().push(label);
+                        }
+                        None => drop(self.first.insert(metric, (Arc::clone(entry), per.clone()))),
+                    }
+                }
+            }
+            for ((node, first, same), labels) in clashes {
+                let by = if first == *entry {
+                    "in this entry".to_owned()
+                } else {
+                    format!("by {}", shown(&first))
+                };
+                report_clash(node, scope(per), &by, same, &labels, report);
+            }
+        }
+    }
+}
+
+fn report_clash(node: NodeId, scope: &str, by: &str, same: bool, labels: &[String], report: &mut Report<'_>) {
+    const SHOWN: usize = 3;
+    let words: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let what = match words.len() {
+        ..=SHOWN => all_of(&words),
+        all => format!("{} and {} more", all_of(&words[..SHOWN]), all - SHOWN),
+    };
+    let is = if words.len() == 1 { "is" } else { "are" };
+    let name = words.first().map_or_else(String::new, |word| word.replace(|c: char| !is_name_part(c), "_"));
+    let hint = match words[..] {
+        [word] => format!("leave it out of one, or name it apart: {{event: \"{word}\", name: {name}_2}}"),
+        _ => format!("leave `{scope}` out of `per` in one of the entries, or these events"),
+    };
+    if same {
+        let message = format!("{what} {is} counted per {scope} {by} already, under the same name");
+        report.error(node, message, Some(hint));
+    } else {
+        let message =
+            format!("{what} {is} counted per {scope} {by} too: what both select comes twice under one name");
+        report.warning(node, message, Some(hint));
+    }
+}
+
+fn scope(per: &Per) -> &'static str {
+    match per {
+        Per::Cpu => "cpu",
+        Per::Cgroup(_) => "cgroup",
+        Per::Process(_) => "process",
+    }
+}
+
+/// An event as its metric tells it from others: its name, or its text with the modifiers that change what a count
+/// means. Those about sampling and scheduling do not.
+fn label(event: &syntax::Event) -> String {
+    if let Some(alias) = &event.alias {
+        return alias.to_string();
+    }
+    let name = match &event.name {
+        Name::Symbol(name) => name.to_string(),
+        Name::Raw(config) => format!("r{config:x}"),
+        Name::Numeric { kind, config } => format!("{kind}:{config:#x}"),
+        Name::Pmu { pmu, terms } => {
+            let terms: Vec<String> = terms.iter().map(term).collect();
+            format!("{pmu}/{}/", terms.join(","))
+        }
+        Name::Tracepoint { system, event } => format!("{system}:{event}"),
+        Name::Breakpoint { address, length, access } => {
+            format!("mem:{address:#x}/{}:{access}", length.unwrap_or_default())
+        }
+    };
+    let mut letters: Vec<char> = event.modifiers.chars().filter(|c| "ukhIGH".contains(*c)).collect();
+    letters.sort_unstable();
+    let colon = if letters.is_empty() { "" } else { ":" };
+    format!("{name}{colon}{}", letters.into_iter().collect::<String>())
+}
+
+fn term(term: &syntax::Term) -> String {
+    match &term.value {
+        None => term.name.to_string(),
+        Some(TermValue::Number(number)) => format!("{}={number:#x}", term.name),
+        Some(TermValue::Text(text)) => format!("{}={text}", term.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+    use crate::config::tests::{good, report};
+    use crate::event::parse;
+
+    /// The sizes of the groups of one entry.
+    fn sizes(entry: &str) -> Vec<usize> {
+        let config = good(&format!("counters: {{a: {{{entry}}}}}"));
+        config.counters[0].groups.iter().map(|group| group.events.len()).collect()
+    }
+
+    /// The report about the entry `a`, without its place.
+    fn entry(entry: &str) -> String {
+        let report = report(&format!("counters:\n  a: {{{entry}}}\n"));
+        report.split_once(": counters.a").map(|(_, text)| text.to_owned()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_entry_is_one_group_unless_braces_or_the_setting_say_otherwise() {
+        assert_eq!(sizes("events: [cycles, instructions, faults]"), [3]);
+        assert_eq!(sizes("events: 'cycles,instructions'"), [2]);
+        assert_eq!(sizes("events: [cycles, instructions], group: false"), [1, 1]);
+        assert_eq!(sizes("events: ['{cycles,instructions}:u', faults]"), [2, 1]);
+        assert_eq!(sizes("events: ['{cycles,instructions}', faults], group: false"), [2, 1]);
+        assert!(sizes("preset: detailed").len() > 2);
+    }
+
+    #[test]
+    fn braces_beside_group_true_contradict_each_other() {
+        assert_eq!(
+            entry("events: '{cycles,instructions}', group: true"),
+            ".group: `group: true` makes one group of all events, and the braces make others; \
+             leave out `group`, or the braces"
+        );
+    }
+
+    #[test]
+    fn an_event_may_have_a_name() {
+        let config = good("counters: {a: {events: {event: cycles:u, name: mine}}}");
+        assert_eq!(config.counters[0].groups[0].events[0].alias.as_deref(), Some("mine"));
+        assert!(entry("events: {event: cycles, name: My-Cycles}").ends_with("write `my_cycles`"));
+        assert!(entry("events: {event: 'cycles,faults', name: m}").contains(".name: one name for 2 events;"));
+        assert!(entry("events: {event: cycles/name=x/, name: m}").contains("has a name already"));
+    }
+
+    #[test]
+    fn an_entry_counts_events_or_a_preset_and_not_both_or_neither() {
+        assert!(entry("per: cpu").starts_with(": the entry does not say what to count"));
+        assert!(
+            entry("preset: default, events: cycles")
+                .starts_with(".preset: an entry has `events` or a `preset`")
+        );
+        assert!(
+            entry("preset: default, group: true").starts_with(".group: `group` has no meaning with `preset`")
+        );
+        assert!(entry("events: []").starts_with(".events: an empty list counts nothing"));
+        assert_eq!(entry("events: [5]").lines().count(), 1);
+        assert_eq!(entry("presett: default").lines().count(), 1);
+        assert!(report("counters: {}").starts_with("1:1: counters: nothing would be counted"));
+    }
+
+    #[test]
+    fn an_event_that_is_none_says_why() {
+        assert_eq!(
+            entry("events: ['{cycles']"),
+            ".events[0]: `{cycles` is not an event: the group is not closed; expected ',' or '}'"
+        );
+        let split = "is not an event: it has one slash only; put it in quotes: between brackets YAML ends a text at a comma";
+        assert_eq!(
+            entry("events: [cpu/event=1,umask=2/]").lines().next(),
+            Some(&*format!(".events[0]: `cpu/event=1` {split}"))
+        );
+    }
+
+    #[test]
+    fn names_of_entries_are_words() {
+        assert!(report("counters: {L1-data: {events: cycles}}").ends_with("write `l1_data`"));
+        assert!(report("counters: {9: {events: cycles}}").ends_with("write `_9`"));
+    }
+
+    #[test]
+    fn an_event_counted_twice_for_the_same_is_an_error_that_tells_how_to_name_it() {
+        let two = |a: &str, b: &str| report(&format!("counters:\n  a: {{{a}}}\n  b: {{{b}}}\n"));
+        assert_eq!(
+            two("events: [cycles, cs]", "events: cs"),
+            "3:15: counters.b.events: `cs` is counted per cpu by `a` already, under the same name; \
+             leave it out of one, or name it apart: {event: \"cs\", name: cs_2}"
+        );
+        assert!(entry("events: [cycles:uk, cycles:ku]").contains("is counted per cpu in this entry already"));
+        let preset = two("events: [cycles, instructions]", "preset: default, per: [cpu, cgroup]");
+        assert!(
+            preset.starts_with(
+                "3:15: counters.b.preset: `cycles` and `instructions` are counted per cpu by `a`"
+            )
+        );
+        for different in [
+            ("events: cycles", "events: cycles:u"),
+            ("events: cycles", "events: cycles, per: cgroup"),
+            ("events: cycles", "events: {event: cycles, name: other}"),
+            ("events: cpu/event=1/", "events: cpu/event=2/"),
+        ] {
+            assert_eq!(two(different.0, different.1), "", "{different:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_counted_for_two_selections_is_a_warning() {
+        let web = "web: {events: faults, per: process, processes: {include: {comm: nginx}}}";
+        let report = report(&format!("counters:\n  os: {{events: faults, per: process}}\n  {web}\n"));
+        assert!(
+            report.starts_with(
+                "3:17: warning: counters.web.events: `faults` is counted per process by `os` too"
+            )
+        );
+    }
+
+    #[test]
+    fn an_override_for_a_scope_that_is_not_counted_is_a_warning() {
+        assert!(entry("events: cycles, cgroups: {depth: 2}").starts_with(".cgroups: this has no effect"));
+        assert_eq!(entry("events: cycles, per: [cgruop], cgroups: {depth: 2}").lines().count(), 1);
+    }
+
+    #[test]
+    fn repeated_words_are_counted_once() {
+        assert!(
+            entry("events: cycles, per: [cpu, cpu]").starts_with(".per[1]: this stands in the list twice")
+        );
+    }
+
+    #[test]
+    fn every_preset_is_known_to_the_event_language() {
+        for preset in ["default", "detailed", "very-detailed", "all-detailed"] {
+            assert!(!sizes(&format!("preset: {preset}")).is_empty());
+        }
+    }
+
+    #[test]
+    fn labels_tell_apart_what_metrics_tell_apart() {
+        let labelled = |text: &str| label(&parse(text).unwrap()[0].events[0]);
+        for (text, expected) in [
+            ("cycles:kuppp", "cycles:ku"),
+            ("r1A8", "r1a8"),
+            ("1:2", "1:0x2"),
+            ("cpu/event=0x3c,inv,call=x/u", "cpu/event=0x3c,inv,call=x/:u"),
+            ("sched:sched_switch", "sched:sched_switch"),
+            ("mem:0x10/8:w", "mem:0x10/8:w"),
+        ] {
+            assert_eq!(labelled(text), expected);
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! From the tree of a file to the types of [`file`](super::file), with every problem on the way.
+//!
+//! serde stops at the first error. Here the value that it stopped at is reported, taken for absent, and the whole
+//! decoded again, until nothing is left to refuse. So the derived types are the only description of what may be
+//! written, and all of their errors are seen.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::value::{StrDeserializer, U32Deserializer};
+use serde::de::{
+    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer,
+    MapAccess, SeqAccess, Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::problem::{all_of, one_of, shown};
+use super::report::{PROBLEM_LIMIT, Report};
+use super::yaml::{Key, Node, NodeId, Value};
+use crate::event::nearest;
+
+/// A value and the node that it was read from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<T> {
+    /// The node.
+    pub(super) node: NodeId,
+    /// The value.
+    pub(super) value: T,
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Decodes what can be decoded of `root`, and reports the rest. `None` if nothing can, or the problems are too many.
+pub(super) fn decode<T: DeserializeOwned>(root: &Node, report: &mut Report<'_>) -> Option<T> {
+    let mut refused = BTreeSet::new();
+    loop {
+        let refusal = match T::deserialize(Place { node: root, refused: &refused }) {
+            Ok(value) => return Some(value),
+            Err(refusal) => refusal,
+        };
+        let at = refusal.at.unwrap_or(root.id);
+        if !refusal.follows_another {
+            report.error(at, refusal.message, refusal.hint);
+        }
+        let progress = at != root.id && refused.insert(at);
+        if !progress || refused.len() == PROBLEM_LIMIT {
+            return None;
+        }
+    }
+}
+
+/// Why a value was not taken.
+#[derive(Debug)]
+struct Refusal {
+    /// The value, or the key; the innermost place that the error passed on its way out.
+    at: Option<NodeId>,
+    message: String,
+    hint: Option<String>,
+    /// The field that is missing, if that is the reason.
+    missing: Option<&'static str>,
+    /// Whether it is only the consequence of an earlier refusal.
+    follows_another: bool,
+}
+
+impl Refusal {
+    fn new(message: String, hint: Option<String>) -> Self {
+        Self { at: None, message, hint, missing: None, follows_another: false }
+    }
+
+    fn at(mut self, node: NodeId) -> Self {
+        self.at.get_or_insert(node);
+        self
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl de::Error for Refusal {
+    /// What stands behind `"; "` is the hint.
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        let text = message.to_string();
+        match text.split_once("; ") {
+            Some((message, hint)) => Self::new(message.into(), Some(hint.into())),
+            None => Self::new(text, None),
+        }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {}", found_words(found)), None)
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let message = format!("expected {}, found {}", one_of(expected), shown(variant));
+        Self::new(message, nearest(variant, expected.iter().copied()).map(did_you_mean))
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        let hint = match nearest(field, expected.iter().copied()) {
+            Some(near) => did_you_mean(near),
+            None => format!("what can stand here is {}", all_of(expected)),
+        };
+        Self::new(format!("there is no setting {}", shown(field)), Some(hint))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let message = format!("{} is missing", shown(field));
+        Self { missing: Some(field), ..Self::new(message, Some(format!("write `{field}: …`"))) }
+    }
+}
+
+fn did_you_mean(word: &str) -> String {
+    format!("did you mean `{word}`?")
+}
+
+fn found_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(number) => format!("the number {number}"),
+        Unexpected::Signed(number) => format!("the number {number}"),
+        Unexpected::Float(number) => format!("the number {number:?}"),
+        Unexpected::Str(text) => format!("the text {}", shown(text)),
+        Unexpected::Unit | Unexpected::Option => "nothing".into(),
+        Unexpected::Seq => "a list".into(),
+        Unexpected::Map => "a block".into(),
+        other => other.to_string(),
+    }
+}
+
+/// A node to be decoded, and the nodes that have been refused so far.
+#[derive(Clone, Copy)]
+struct Place<'n> {
+    node: &'n Node,
+    refused: &'n BTreeSet<NodeId>,
+}
+
+/// The name under which [`At`] asks a deserializer of this module for a value together with its node.
+const AT: &str = "perf_exporter::config::At";
+
+/// The name under which a struct asks a deserializer of this module for its short form, a text, as well.
+pub(super) const TEXT_OR_BLOCK: &str = "perf_exporter::config::TextOrBlock";
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pair<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Pair<T> {
+            type Value = At<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a node and its value")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<At<T>, A::Error> {
+                let node = pair.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
+                let value = pair.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &self))?;
+                Ok(At { node: NodeId(node), value })
+            }
+        }
+
+        deserializer.deserialize_tuple_struct(AT, 2, Pair(std::marker::PhantomData))
+    }
+}
+
+/// What [`At`] sees: the number of a node, then the node.
+struct AtAccess<D> {
+    node: Option<NodeId>,
+    value: Option<D>,
+}
+
+impl<D> AtAccess<D> {
+    fn new(node: NodeId, value: D) -> Self {
+        Self { node: Some(node), value: Some(value) }
+    }
+}
+
+impl<'de, D: Deserializer<'de, Error = Refusal>> SeqAccess<'de> for AtAccess<D> {
+    type Error = Refusal;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
+        if let Some(NodeId(number)) = self.node.take() {
+            return seed.deserialize(U32Deserializer::new(number)).map(Some);
+        }
+        self.value.take().map(|value| seed.deserialize(value)).transpose()
+    }
+}
+
+impl<'n> Place<'n> {
+    fn on(self, node: &'n Node) -> Self {
+        Self { node, ..self }
+    }
+
+    /// Names this node as the place of an error that does not know its own yet.
+    fn here<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        result.map_err(|refusal| refusal.at(self.node.id))
+    }
+
+    fn found(&self) -> String {
+        match &self.node.value {
+            Value::Integer(number) => format!("the number {number}"),
+            value => found_words(unexpected(value)),
+        }
+    }
+
+    /// Neither what was expected nor anything near it.
+    fn mismatch(&self, expected: &str) -> Refusal {
+        let message = format!("expected {expected}, found {}", self.found());
+        Refusal::new(message, None).at(self.node.id)
+    }
+
+    /// A value where a text was expected, that quotes may make one.
+    fn not_a_text(&self, expected: &str) -> Refusal {
+        let text = match &self.node.value {
+            Value::Bool(value) => value.to_string(),
+            Value::Integer(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            value => match unquoted(value) {
+                Some(text) => return unquoted_refusal(&text).at(self.node.id),
+                None => return self.mismatch(expected),
+            },
+        };
+        let hint = format!("if a text was meant, put it in quotes: \"{text}\"");
+        Refusal { hint: Some(hint), ..self.mismatch(expected) }
+    }
+
+    /// The entries that have not been refused.
+    fn entries(self, entries: &'n [(Key, Node)]) -> Entries<'n> {
+        Entries { place: self, rest: entries.iter(), value: None }
+    }
+
+    /// Marks a missing field as the consequence of a key or value that has been refused here before.
+    fn judge_missing(&self, entries: &[(Key, Node)], refusal: Refusal) -> Refusal {
+        let Some(field) = refusal.missing.filter(|_| refusal.at.is_none()) else { return refusal };
+        let follows_another = entries.iter().any(|(key, value)| {
+            self.refused.contains(&key.id) || (key.text == field && self.refused.contains(&value.id))
+        });
+        Refusal { follows_another, ..refusal }
+    }
+}
+
+fn unexpected(value: &Value) -> Unexpected<'_> {
+    match value {
+        Value::Null => Unexpected::Unit,
+        Value::Bool(value) => Unexpected::Bool(*value),
+        Value::Integer(number) => Unexpected::Signed(i64::try_from(*number).unwrap_or(i64::MAX)),
+        Value::Float(number) => Unexpected::Float(*number),
+        Value::Text(text) => Unexpected::Str(text),
+        Value::List(_) => Unexpected::Seq,
+        Value::Map(_) => Unexpected::Map,
+    }
+}
+
+/// The text that was probably meant where YAML sees a map: `{a,b}`, of which it makes keys without values, and
+/// `a: b`, which with quotes or without the space would be a text.
+fn unquoted(value: &Value) -> Option<String> {
+    let Value::Map(entries) = value else { return None };
+    if let [(key, Node { value: Value::Text(text), .. })] = &entries[..] {
+        return Some(format!("{}:{text}", key.text));
+    }
+    let bare = !entries.is_empty() && entries.iter().all(|(_, value)| matches!(value.value, Value::Null));
+    let words: Vec<&str> = entries.iter().take(4).map(|(key, _)| &*key.text).collect();
+    let more = if entries.len() > words.len() { ",…" } else { "" };
+    bare.then(|| format!("{{{}{more}}}", words.join(",")))
+}
+
+fn unquoted_refusal(text: &str) -> Refusal {
+    let message = "without quotes YAML takes this for a block, not for a text".to_owned();
+    Refusal::new(message, Some(format!("write \"{}\"", shown(text).trim_matches('`'))))
+}
+
+impl<'de> Deserializer<'de> for Place<'_> {
+    type Error = Refusal;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        let result = match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
+                (Ok(number), _) => visitor.visit_u64(number),
+                (_, Ok(number)) => visitor.visit_i64(number),
+                _ => visitor.visit_i128(*number),
+            },
+            Value::Float(number) => visitor.visit_f64(*number),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(items) => visitor.visit_seq(Items { place: self, rest: items.iter() }),
+            Value::Map(entries) => visitor.visit_map(self.entries(entries)),
+        };
+        self.here(result)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match &self.node.value {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Text(text) if matches!(&*text.to_lowercase(), "on" | "off" | "yes" | "no") => {
+                let meant = matches!(&*text.to_lowercase(), "on" | "yes");
+                let hint = format!("write `{meant}`: `on`, `off`, `yes` and `no` are texts in YAML 1.2");
+                Err(Refusal { hint: Some(hint), ..self.mismatch("`true` or `false`") })
+            }
+            _ => Err(self.mismatch("`true` or `false`")),
+        }
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        let number = match self.node.value {
+            Value::Integer(number) => u64::try_from(number).ok(),
+            _ => None,
+        };
+        number
+            .map_or_else(|| Err(self.mismatch("a positive whole number")), |number| visitor.visit_u64(number))
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match &self.node.value {
+            Value::Text(text) => self.here(visitor.visit_str(text)),
+            _ => Err(self.not_a_text("a text")),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        self.deserialize_str(visitor)
+    }
+
+    /// Where a list is expected, one item may stand alone.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match &self.node.value {
+            Value::Null => Err(self.mismatch("a list")),
+            Value::List(items) => visitor.visit_seq(Items { place: self, rest: items.iter() }),
+            _ => visitor.visit_seq(Items { place: self, rest: std::slice::from_ref(self.node).iter() }),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match &self.node.value {
+            Value::Map(entries) => visitor.visit_map(self.entries(entries)),
+            _ => Err(self.mismatch("a block of `name: …`")),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let short = name == TEXT_OR_BLOCK;
+        let expected = format!("{}a block with {}", if short { "a text or " } else { "" }, all_of(fields));
+        match &self.node.value {
+            Value::Map(entries) => {
+                let known = entries.iter().any(|(key, _)| fields.contains(&&*key.text));
+                if let Some(text) = unquoted(&self.node.value).filter(|_| short && !known) {
+                    return Err(unquoted_refusal(&text).at(self.node.id));
+                }
+                let result = visitor.visit_map(self.entries(entries));
+                self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))
+            }
+            Value::Text(text) if short => self.here(visitor.visit_str(text)),
+            _ => Err(self.mismatch(&expected)),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        match &self.node.value {
+            Value::Text(text) => self.here(visitor.visit_enum(StrDeserializer::<Refusal>::new(text))),
+            _ => Err(self.mismatch(&one_of(variants))),
+        }
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        match name {
+            AT => visitor.visit_seq(AtAccess::new(self.node.id, self)),
+            _ => self.deserialize_seq(visitor),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf unit unit_struct tuple identifier ignored_any
+    }
+}
+
+/// The items of a list that have not been refused.
+struct Items<'n> {
+    place: Place<'n>,
+    rest: std::slice::Iter<'n, Node>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Refusal;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
+        let refused = self.place.refused;
+        let Some(item) = self.rest.find(|item| !refused.contains(&item.id)) else { return Ok(None) };
+        seed.deserialize(self.place.on(item)).map(Some).map_err(|refusal| refusal.at(item.id))
+    }
+}
+
+/// The entries of a map of which neither key nor value has been refused.
+struct Entries<'n> {
+    place: Place<'n>,
+    rest: std::slice::Iter<'n, (Key, Node)>,
+    value: Option<&'n Node>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Refusal;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
+        let refused = self.place.refused;
+        let taken = |(key, value): &&(Key, Node)| !refused.contains(&key.id) && !refused.contains(&value.id);
+        let Some((key, value)) = self.rest.find(taken) else { return Ok(None) };
+        self.value = Some(value);
+        seed.deserialize(KeyPlace(key)).map(Some).map_err(|refusal| refusal.at(key.id))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
+        match self.value.take() {
+            Some(value) => seed.deserialize(self.place.on(value)).map_err(|refusal| refusal.at(value.id)),
+            None => Err(de::Error::custom("a value was asked for before its key")),
+        }
+    }
+}
+
+/// A key to be decoded.
+struct KeyPlace<'n>(&'n Key);
+
+impl<'de> Deserializer<'de> for KeyPlace<'_> {
+    type Error = Refusal;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        visitor.visit_str(&self.0.text)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        visitor.visit_seq(AtAccess::new(self.0.id, self.0.text.as_str().into_deserializer()))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple map struct enum identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::report;
+    use crate::config::yaml::Source;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Shape {
+        must: Option<At<u64>>,
+        list: Option<Vec<At<u64>>>,
+        inner: Option<Inner>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        need: At<String>,
+    }
+
+    fn shape(text: &str) -> (Option<Shape>, Vec<String>) {
+        let source = Source::parse(text.as_bytes(), "f").unwrap();
+        let mut report = Report::new(&source);
+        let shape = decode(source.root(), &mut report);
+        (
+            shape,
+            report.finish().iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect(),
+        )
+    }
+
+    #[test]
+    fn what_is_refused_does_not_keep_the_rest_from_being_read() {
+        let (shape, problems) = shape("{must: 1, list: [1, x, 3, -4], innr: 5, inner: {need: a}}");
+        let shape = shape.unwrap();
+        assert_eq!(*shape.must.unwrap(), 1);
+        assert_eq!(shape.list.unwrap().iter().map(|item| item.value).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(*shape.inner.unwrap().need, "a");
+        let expected = [
+            "list[1]: expected a positive whole number, found the text `x`",
+            "list[3]: expected a positive whole number, found the number -4",
+            "innr: there is no setting `innr`",
+        ];
+        assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn a_value_remembers_its_node_whatever_was_refused_before_it() {
+        let source = Source::parse(b"list: [x, 7]", "f").unwrap();
+        let mut report = Report::new(&source);
+        let shape: Shape = decode(source.root(), &mut report).unwrap();
+        let seven = shape.list.unwrap()[0];
+        assert_eq!(
+            source.problem(seven.node, String::new(), None, crate::config::Severity::Error).path,
+            "list[1]"
+        );
+    }
+
+    #[test]
+    fn a_missing_field_is_reported_once_and_not_as_the_consequence_of_another_mistake() {
+        assert_eq!(shape("inner: {}").1, ["inner: `need` is missing"]);
+        assert_eq!(shape("inner: {need: 5}").1, ["inner.need: expected a text, found the number 5"]);
+        assert_eq!(shape("inner: {ned: a}").1, ["inner.ned: there is no setting `ned`"]);
+    }
+
+    #[test]
+    fn an_item_may_stand_alone_where_a_list_is_expected() {
+        assert_eq!(*shape("list: 5").0.unwrap().list.unwrap()[0], 5);
+        assert_eq!(shape("list: x").1, ["list: expected a positive whole number, found the text `x`"]);
+    }
+
+    #[test]
+    fn nothing_means_the_default() {
+        let (shape, problems) = shape("{must: , inner: ~}");
+        assert!(shape.is_some_and(|shape| shape.must.is_none() && shape.inner.is_none()));
+        assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_block_is_refused_as_a_whole() {
+        let (shape, problems) = shape("hello");
+        assert!(shape.is_none());
+        assert_eq!(problems, [": expected a block with `must`, `list` and `inner`, found the text `hello`"]);
+    }
+
+    #[test]
+    fn misspelt_names_and_words_find_the_nearest() {
+        assert_eq!(report("limts: {}"), "1:1: limts: there is no setting `limts`; did you mean `limits`?");
+        assert_eq!(
+            report("processes: {by: [comm, exee]}\ncounters: {a: {events: cycles, per: process}}"),
+            "1:24: processes.by[1]: expected `comm`, `pid`, `exe` or `cgroup`, found `exee`; did you mean `exe`?"
+        );
+        assert_eq!(
+            report("limits: {horses: 1}"),
+            "1:10: limits.horses: there is no setting `horses`; \
+             what can stand here is `series`, `descriptors` and `connections`"
+        );
+    }
+
+    #[test]
+    fn a_text_that_yaml_took_for_something_else_is_given_back_in_quotes() {
+        let hint =
+            |item: &str| report(&format!("counters: {{a: {{events: [{item}]}}}}")).split_off("1:24: ".len());
+        let taken = "counters.a.events[0]: without quotes YAML takes this for a block, not for a text; write";
+        assert_eq!(hint("{cycles,instructions}"), format!("{taken} \"{{cycles,instructions}}\""));
+        assert_eq!(hint("cycles: u"), format!("{taken} \"cycles:u\""));
+        let quotes = "if a text was meant, put it in quotes: \"7\"";
+        assert_eq!(
+            report("cgroups: {include: [7]}"),
+            format!("1:21: cgroups.include[0]: expected a text, found the number 7; {quotes}")
+        );
+    }
+
+    #[test]
+    fn yes_and_on_are_no_truth_values() {
+        assert!(report("cgroups: {descendants: on}").ends_with(
+            "expected `true` or `false`, found the text `on`; \
+             write `true`: `on`, `off`, `yes` and `no` are texts in YAML 1.2"
+        ));
+        assert!(report("cgroups: {descendants: no}").contains("; write `false`"));
+        assert!(
+            report("cgroups: {descendants: 1}").ends_with("expected `true` or `false`, found the number 1")
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! What may be written in a configuration file. These types are the one description of it: the JSON schema, the
+//! names that misspelt ones are compared with, and the editor's help (the comments of the fields) come from here.
+//!
+//! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::decode::At;
+use super::value::{Address, Entries, Event, List, Period};
+
+/// A configuration file. What it does not mention keeps its built-in value.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "perf-exporter")]
+pub(super) struct File {
+    /// Where to serve metrics: address and port. `0.0.0.0` is every IPv4 address of the host, `[::]` every IPv6 one.
+    #[schemars(extend("examples" = ["127.0.0.1:7373", "[::]:7373"]))]
+    pub(super) listen: Option<At<Address>>,
+    /// When the counters are read.
+    pub(super) collection: Option<At<Collection>>,
+    /// What to count, and for whom. If this is given at all, it replaces the built-in set.
+    pub(super) counters: Option<At<Entries<Counters>>>,
+    /// Which cgroups (containers, pods, services) to count for.
+    pub(super) cgroups: Option<At<Cgroups>>,
+    /// Which processes to count for, and which of them share a series.
+    pub(super) processes: Option<At<Processes>>,
+    /// What the exporter may use at most.
+    pub(super) limits: Option<Limits>,
+}
+
+/// When the counters are read.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Collection {
+    /// The longest time between two readings, whether somebody scrapes or not: 100ms to 10m. New cgroups and
+    /// processes are found at a reading, and the shares of events that take turns on the hardware are updated.
+    pub(super) interval: Option<At<Period>>,
+    /// How old a reading may be to answer a scrape, so that two scrapers share one; at most `interval`. `0s` reads
+    /// anew for each scrape.
+    pub(super) freshness: Option<At<Period>>,
+}
+
+/// One entry of `counters`: what to count, and for whom.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Counters {
+    /// The events, as `perf stat -e` names them.
+    #[schemars(extend("examples" = [
+        ["cycles", "instructions"],
+        ["{cycles,instructions}:u", "L1-dcache-load-misses", "sched:sched_switch"],
+        [{"event": "cpu/event=0x3c,umask=0x1/", "name": "ref_cycles"}],
+    ]))]
+    pub(super) events: Option<At<List<Event>>>,
+    /// One of perf stat's sets, instead of `events`.
+    pub(super) preset: Option<At<Preset>>,
+    /// `true`: all events form one group, which is on the hardware together or not at all, so that their ratios hold.
+    /// `false`: each event by itself, but for those in braces. By default `true`, unless there are braces.
+    pub(super) group: Option<At<bool>>,
+    /// For whom to count; `cpu` by default.
+    pub(super) per: Option<At<List<Per>>>,
+    /// Other cgroups than those of the file, for this entry; what is left out is as in the file.
+    pub(super) cgroups: Option<At<Cgroups>>,
+    /// Other processes than those of the file, for this entry; what is left out is as in the file.
+    pub(super) processes: Option<At<Processes>>,
+}
+
+/// perf stat's sets of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Preset {
+    /// What `perf stat` counts: time, switches, migrations, faults, cycles, instructions, branches.
+    Default,
+    /// `perf stat -d`: first and last level of the data caches as well.
+    Detailed,
+    /// `perf stat -dd`: instruction cache and TLBs as well.
+    VeryDetailed,
+    /// `perf stat -ddd`: prefetches as well.
+    AllDetailed,
+}
+
+impl Preset {
+    /// The name that [`event::preset`](crate::event::preset) knows it by.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Detailed => "detailed",
+            Self::VeryDetailed => "very-detailed",
+            Self::AllDetailed => "all-detailed",
+        }
+    }
+}
+
+/// For whom to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Per {
+    /// For each CPU: `perf_cpu_<event>_total{cpu}`.
+    Cpu,
+    /// For each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
+    Cgroup,
+    /// For the processes of `processes`: `perf_process_<event>_total`.
+    Process,
+}
+
+/// A selection of cgroups. Paths are relative to the mount point of the cgroup file system: `/system.slice/a.service`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cgroups {
+    /// Patterns of paths; one that matches is enough. `*` stops at a slash, `**` does not.
+    #[schemars(extend("examples" = [["/kubepods*/**", "/system.slice/*"]]))]
+    pub(super) include: Option<At<List<String>>>,
+    /// Patterns of paths to leave out; stronger than `include`.
+    pub(super) exclude: Option<At<List<String>>>,
+    /// How deep below the root a cgroup may lie: 1 to 64; `/system.slice` is 1.
+    #[schemars(range(min = 1, max = DEPTH_MAX))]
+    pub(super) depth: Option<At<u64>>,
+    /// Whether a cgroup's counts include those of the cgroups below it. Sums over cgroups then count twice.
+    pub(super) descendants: Option<At<bool>>,
+}
+
+/// A selection of processes, and how they become series.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Processes {
+    /// Rules; one that matches is enough.
+    #[schemars(extend("examples" = [[{"comm": "nginx*"}, {"cgroup": "/system.slice/**", "exe": "/usr/bin/*"}]]))]
+    pub(super) include: Option<At<List<ProcessRule>>>,
+    /// Rules for processes to leave out; stronger than `include`.
+    pub(super) exclude: Option<At<List<ProcessRule>>>,
+    /// The labels: processes that agree in all of them share a series.
+    pub(super) by: Option<At<List<By>>>,
+}
+
+/// A rule for processes. Everything that it gives must hold.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProcessRule {
+    /// A pattern of the command name, which the kernel cuts off after 15 bytes.
+    pub(super) comm: Option<At<String>>,
+    /// A pattern of the path of the executable. Kernel threads have none.
+    pub(super) exe: Option<At<String>>,
+    /// A pattern of the path of the cgroup.
+    pub(super) cgroup: Option<At<String>>,
+    /// The process id.
+    #[schemars(range(min = 1, max = PID_MAX))]
+    pub(super) pid: Option<At<u64>>,
+}
+
+/// A property of processes that becomes a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum By {
+    /// The command name.
+    Comm,
+    /// The process id: a series for each process that ever ran, within `limits.series`.
+    Pid,
+    /// The path of the executable.
+    Exe,
+    /// The path of the cgroup.
+    Cgroup,
+}
+
+/// What the exporter may use at most.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    /// Series per metric; what is over it is added up in one series `other`.
+    #[schemars(range(min = 1, max = SERIES_MAX))]
+    pub(super) series: Option<At<u64>>,
+    /// File descriptors for events: one per event, CPU and target. By default what the limit of open files
+    /// (`RLIMIT_NOFILE`) allows, less a reserve.
+    #[schemars(range(min = 1, max = DESCRIPTORS_MAX))]
+    pub(super) descriptors: Option<At<u64>>,
+    /// HTTP connections at a time.
+    #[schemars(range(min = 1, max = CONNECTIONS_MAX))]
+    pub(super) connections: Option<At<u64>>,
+}
+
+/// The deepest that cgroups are looked for.
+pub(super) const DEPTH_MAX: u64 = 64;
+/// The kernel's `PID_MAX_LIMIT` on 64 bits: process ids are below it.
+pub(super) const PID_MAX: u64 = (4 << 20) - 1;
+/// The most series of one metric; a scrape of more takes seconds.
+pub(super) const SERIES_MAX: u64 = 10_000_000;
+/// The kernel's ceiling for `fs.nr_open` on 64 bits is higher, its default is 2^20; more are never used in earnest.
+pub(super) const DESCRIPTORS_MAX: u64 = 1 << 24;
+/// More connections than any number of scrapers needs.
+pub(super) const CONNECTIONS_MAX: u64 = 10_000;

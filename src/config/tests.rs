@@ -1,0 +1,258 @@
+//! The configuration as a whole: golden reports, files that must agree, and hostile ones.
+
+mod validator;
+
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
+const EXAMPLES: [(&str, &str); 5] = [
+    ("default", BUILT_IN),
+    ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
+    ("per-cgroup", include_str!("../../config/examples/per-cgroup.yaml")),
+    ("per-process", include_str!("../../config/examples/per-process.yaml")),
+    ("tracepoint-counts", include_str!("../../config/examples/tracepoint-counts.yaml")),
+];
+
+/// Every problem of a file, a line each, without the file's name.
+pub(super) fn report(text: &str) -> String {
+    let problems =
+        load(text.as_bytes(), "f").map_or_else(|Problems(problems)| problems, |(_, warnings)| warnings);
+    let lines = problems.iter().map(|problem| problem.to_string().split_off("f:".len()));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The configuration of a file without problems.
+pub(super) fn good(text: &str) -> Config {
+    let (config, warnings) = load(text.as_bytes(), "f").unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(warnings, [], "{text}");
+    config
+}
+
+#[test]
+fn a_file_of_many_mistakes_is_reported_at_once() {
+    insta::assert_snapshot!(report(include_str!("tests/mistakes.yaml")));
+}
+
+#[test]
+fn the_built_in_configuration_has_no_problems_and_is_what_silence_means() {
+    let built_in = good(BUILT_IN);
+    assert_eq!(Config::default(), built_in);
+    assert_eq!(good("{}"), built_in);
+    assert_eq!(report(""), "1:1: warning: the file is empty: the built-in configuration holds");
+    insta::assert_debug_snapshot!(built_in);
+}
+
+#[test]
+fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
+    let built_in: Json = serde_yaml::from_str(BUILT_IN).unwrap();
+    let schema = schema();
+    let mut without = Vec::new();
+    for (section, property) in schema["properties"].as_object().unwrap() {
+        assert!(built_in.get(section).is_some(), "{section}");
+        let definition = property.pointer("/anyOf/0/$ref").and_then(Json::as_str);
+        let Some(definition) = definition.filter(|_| section != "counters") else { continue };
+        for key in schema.pointer(&definition[1..]).unwrap()["properties"].as_object().unwrap().keys() {
+            if built_in[section].get(key).is_none() {
+                without.push(format!("{section}.{key}"));
+            }
+        }
+    }
+    assert_eq!(without, ["limits.descriptors"]);
+}
+
+#[test]
+fn the_manual_means_the_built_in_configuration_and_names_every_setting() {
+    assert_eq!(good(MANUAL), Config::default());
+    let schema = schema();
+    let definitions = schema["$defs"].as_object().unwrap().values().chain([&schema]);
+    for key in
+        definitions.filter_map(|definition| definition["properties"].as_object()).flat_map(|p| p.keys())
+    {
+        assert!(MANUAL.contains(&format!("{key}:")), "the manual does not name {key}");
+    }
+}
+
+#[test]
+fn every_example_is_free_of_problems_and_begins_with_the_question_that_it_answers() {
+    for (name, text) in EXAMPLES {
+        good(text);
+        let question = text.lines().nth(2).unwrap();
+        assert!(question.starts_with("# ") && question.ends_with('?'), "{name}: {question}");
+        assert!(text.contains("# Metrics"), "{name} does not say what its metrics are called");
+    }
+}
+
+/// `BLESS=1 cargo test` writes the file anew.
+#[test]
+fn the_committed_schema_is_that_of_the_code() {
+    let text = format!("{:#}\n", schema());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config/schema.json");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &text).unwrap();
+    } else {
+        let committed = crate::host::read(std::path::Path::new(path)).unwrap();
+        assert!(
+            committed == text.as_bytes(),
+            "config/schema.json is not of this code: run BLESS=1 cargo test"
+        );
+    }
+}
+
+#[test]
+fn every_file_of_ours_is_valid_by_the_schema() {
+    let schema = schema();
+    for (name, text) in EXAMPLES.into_iter().chain([("manual", MANUAL)]) {
+        let document: Json = serde_yaml::from_str(text).unwrap();
+        assert_eq!(validator::fault(&schema, &document), None, "{name}");
+    }
+}
+
+#[test]
+fn the_schema_closes_every_block_and_describes_every_setting() {
+    let schema = schema();
+    for definition in schema["$defs"].as_object().unwrap().values().chain([&schema]) {
+        let Some(properties) = definition["properties"].as_object() else { continue };
+        assert_eq!(definition["additionalProperties"], json!(false), "{definition}");
+        for (key, property) in properties {
+            assert!(property["description"].is_string(), "{key}");
+        }
+    }
+    assert_eq!(schema.pointer("/$defs/Limits/properties/series/default"), Some(&json!(20_000)));
+    assert_eq!(schema.pointer("/properties/listen/default"), Some(&json!("0.0.0.0:7373")));
+}
+
+/// Whether the reader takes the form of a document, whatever it makes of the values.
+fn is_read(document: &Json) -> bool {
+    let text = document.to_string();
+    let source = Source::parse(text.as_bytes(), "f").unwrap();
+    let mut report = Report::new(&source);
+    decode::decode::<File>(source.root(), &mut report).is_some() && report.finish().is_empty()
+}
+
+/// Every place of a document, as a JSON pointer.
+fn places(document: &Json, here: &str, places: &mut Vec<String>) {
+    places.push(here.to_owned());
+    match document {
+        Json::Object(map) => {
+            map.iter().for_each(|(key, value)| self::places(value, &format!("{here}/{key}"), places));
+        }
+        Json::Array(list) => {
+            list.iter()
+                .enumerate()
+                .for_each(|(i, value)| self::places(value, &format!("{here}/{i}"), places));
+        }
+        _ => {}
+    }
+}
+
+const FULL: &str = r#"
+listen: "[::]:1"
+collection: {interval: 10s, freshness: 1s}
+counters:
+  a: {events: [cycles, {event: faults, name: f}], group: false, per: [cpu, process], processes: {by: pid}}
+  b: {preset: detailed, per: cgroup, cgroups: {include: [/a], depth: 3, descendants: true}}
+cgroups: {include: ["/**"], exclude: [/b], depth: 6, descendants: false}
+processes: {include: [{comm: x, exe: /x, cgroup: /y, pid: 7}], exclude: [], by: [comm]}
+limits: {series: 7, descriptors: 8, connections: 9}
+"#;
+
+#[test]
+fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
+    let values = [
+        json!(null),
+        json!(true),
+        json!(7),
+        json!(-7),
+        json!(1.5),
+        json!("cpu"),
+        json!("5s"),
+        json!("detailed"),
+        json!([]),
+        json!(["cpu", "comm"]),
+        json!([["cpu"]]),
+        json!({}),
+        json!({"event": "cycles"}),
+        json!({"name": "a"}),
+        json!({"comm": "a", "pid": 1}),
+        json!({"interval": "1s"}),
+    ];
+    let (schema, full): (Json, Json) = (schema(), serde_yaml::from_str(FULL).unwrap());
+    let mut all = Vec::new();
+    places(&full, "", &mut all);
+    for (place, value) in all.iter().flat_map(|place| values.iter().map(move |value| (place, value))) {
+        let mut document = full.clone();
+        *document.pointer_mut(place).unwrap() = value.clone();
+        match validator::fault(&schema, &document) {
+            None => assert!(is_read(&document), "{value} at {place:?} is valid, and is not read"),
+            // An empty file is fine for us, and for a schema it is no object.
+            Some(_) if document.is_null() => {}
+            Some(fault) => {
+                let taken = is_read(&document) && load(document.to_string().as_bytes(), "f").is_ok();
+                assert!(!taken, "{value} at {place:?} is loaded, and is not valid: {fault}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        drop(load(&text, "f"));
+    }
+
+    #[test]
+    fn no_text_of_yamls_own_signs_makes_it_panic(text in "[a-c:\\-\\[\\]{},&*!|>'\"#%@` \n\t?~0-9.é]{0,80}") {
+        drop(load(text.as_bytes(), "f"));
+    }
+
+    #[test]
+    fn no_damage_to_a_good_file_makes_it_panic_or_stay_silent_about_an_error(
+        at: prop::sample::Index, cut in 0usize..20, put in "[a-z:\\[\\]{}*\"\n -]{0,6}"
+    ) {
+        let start = at.index(FULL.len());
+        let text = format!("{}{put}{}", &FULL[..start], &FULL[(start + cut).min(FULL.len())..]);
+        if let Err(Problems(problems)) = load(text.as_bytes(), "f") {
+            prop_assert!(problems.iter().any(|problem| problem.severity == Severity::Error));
+            let lines = text.lines().count() + 1;
+            prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line)));
+        }
+    }
+}
+
+#[test]
+fn hostile_files_are_refused_with_one_problem() {
+    let mut bomb = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for (from, to) in ('a'..'i').zip('b'..='i') {
+        bomb.push_str(&format!("{to}: &{to} [{}]\n", vec![format!("*{from}"); 10].join(",")));
+    }
+    let long = format!("a: &a {}\nb: [{}]", "x".repeat(500_000), vec!["*a"; 1000].join(","));
+    for (text, message) in [
+        (bomb.as_bytes(), "20000 values"),
+        (long.as_bytes(), "20000 values"),
+        (&b"[".repeat(5000)[..], "nested more than 128 deep"),
+        (&b"{a: ".repeat(5000)[..], "nested more than 128 deep"),
+        (&b"a: &a [*a]"[..], "nested more than 128 deep"),
+        (&b" ".repeat((1 << 20) + 1)[..], "at most 1048576 are read"),
+        (&b"listen: \xff"[..], "byte 0xff is not UTF-8"),
+        (&b"listen: a\0b"[..], "U+0000"),
+        (&b"- x\n".repeat(100_000)[..], "20000 values"),
+    ] {
+        let Err(Problems(problems)) = load(text, "f") else { panic!("{message}") };
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.message.contains(message), "{problem}");
+    }
+}
+
+#[test]
+fn a_file_of_nothing_but_problems_is_cut_off() {
+    let text: String = (0..2000).map(|i| format!("k{i}: 1\n")).collect();
+    let Err(Problems(problems)) = load(text.as_bytes(), "f") else { panic!() };
+    assert_eq!(problems.len(), 50);
+    let entries: String = (0..1200).map(|i| format!("  K{i}: {{events: 'a,'}}\n")).collect();
+    let Err(Problems(problems)) = load(format!("counters:\n{entries}").as_bytes(), "f") else { panic!() };
+    assert_eq!(problems.len(), 51);
+    assert_eq!(problems[50].message, "2350 more problems are not shown");
+}

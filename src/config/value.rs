@@ -1,0 +1,352 @@
+//! Values that are written in a way of their own: addresses, durations, events, lists that may be one item.
+//!
+//! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](super::schema)
+//! hold the two together.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::decode::{At, TEXT_OR_BLOCK};
+
+/// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
+const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
+/// What [`Period::parse`] reads.
+const PERIOD_PATTERN: &str = "^[0-9]+(ms|s|m|h)$";
+
+/// Whether a text can be a part of a metric's name as it is.
+pub(super) fn is_name(text: &str) -> bool {
+    let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    !text.is_empty() && text.bytes().all(word) && !text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// `ADDRESS:PORT`, not yet parsed.
+#[derive(Debug)]
+pub(super) struct Address(pub(super) String);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AddressVisitor;
+
+        impl Visitor<'_> for AddressVisitor {
+            type Value = Address;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address and a port such as `0.0.0.0:7373`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Address, E> {
+                Ok(Address(text.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Address, E> {
+                let hint = format!("write `0.0.0.0:{port}`");
+                Err(E::custom(format_args!(
+                    "expected an address and a port, found the number {port}; {hint}"
+                )))
+            }
+        }
+
+        deserializer.deserialize_any(AddressVisitor)
+    }
+}
+
+impl JsonSchema for Address {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Address".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
+/// A duration: a whole number and `ms`, `s`, `m` or `h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Period(pub(super) Duration);
+
+impl Period {
+    /// `500ms`, `15s`, `1m`, `1h`.
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+        let milliseconds = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        let number: u64 = number.parse().ok()?;
+        Some(Self(Duration::from_millis(number.checked_mul(milliseconds)?)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PeriodVisitor;
+
+        impl Visitor<'_> for PeriodVisitor {
+            type Value = Period;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number with ms, s, m or h, such as `15s`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
+                Period::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Period, E> {
+                Err(E::custom(format_args!("the number {number} has no unit; write `{number}s` for seconds")))
+            }
+        }
+
+        deserializer.deserialize_any(PeriodVisitor)
+    }
+}
+
+impl JsonSchema for Period {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A whole number and its unit: ms, s, m or h.",
+            "type": "string",
+            "pattern": PERIOD_PATTERN,
+            "examples": ["500ms", "15s", "1m"],
+        })
+    }
+}
+
+/// A list of values, or one value alone.
+#[derive(Debug)]
+pub(super) struct List<T>(Vec<At<T>>);
+
+impl<T> Deref for List<T> {
+    type Target = [At<T>];
+
+    fn deref(&self) -> &[At<T>] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The deserializer of `decode` makes a list of what stands alone.
+        Vec::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for List<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("List_of_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let item = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "type": "array", "items": item }, item] })
+    }
+}
+
+/// Named values in the order of the file.
+#[derive(Debug)]
+pub(super) struct Entries<T>(pub(super) Vec<(At<String>, At<T>)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
+            type Value = Entries<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a block of `name: …`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(EntriesVisitor(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Entries<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Map_of_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": generator.subschema_for::<T>(),
+        })
+    }
+}
+
+/// An event.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Its text alone.
+    Text(String),
+    /// Its text and a name.
+    Block(EventBlock),
+}
+
+/// The long form of an event.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventBlock {
+    /// The event, as `perf stat -e` names it.
+    event: At<String>,
+    /// What its metrics are called: the `name` in `perf_cpu_<name>_total`.
+    #[schemars(regex(pattern = NAME_PATTERN))]
+    name: Option<At<String>>,
+}
+
+impl At<Event> {
+    /// The event's text.
+    pub(super) fn text(&self) -> At<&str> {
+        match &self.value {
+            Event::Text(text) => At { node: self.node, value: text },
+            Event::Block(block) => At { node: block.event.node, value: &block.event.value },
+        }
+    }
+
+    /// The user's name for it.
+    pub(super) fn name(&self) -> Option<At<&str>> {
+        match &self.value {
+            Event::Text(_) => None,
+            Event::Block(block) => {
+                block.name.as_ref().map(|name| At { node: name.node, value: &*name.value })
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EventVisitor;
+
+        impl<'de> Visitor<'de> for EventVisitor {
+            type Value = Event;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event such as `cycles:u`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Event, E> {
+                Ok(Event::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Event, A::Error> {
+                EventBlock::deserialize(MapAccessDeserializer::new(map)).map(Event::Block)
+            }
+        }
+
+        deserializer.deserialize_struct(TEXT_OR_BLOCK, &["event", "name"], EventVisitor)
+    }
+}
+
+impl JsonSchema for Event {
+    fn schema_name() -> Cow<'static, str> {
+        "Event".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An event as `perf stat -e` names it, alone or with a name for its metrics.",
+            "anyOf": [{ "type": "string" }, EventBlock::json_schema(generator)],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{good, report};
+
+    #[test]
+    fn durations_are_a_whole_number_and_a_unit() {
+        let parse = |text| Period::parse(text).map(|Period(duration)| duration);
+        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse("15s"), Some(Duration::from_secs(15)));
+        assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse("1h"), Some(Duration::from_secs(3600)));
+        for text in
+            ["", "s", "5", "1.5s", "-1s", "5 s", "5sec", "99999999999999999999s", "18446744073709551615h"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_without_a_unit_is_told_how_to_get_one() {
+        let expected = "1:24: collection.interval: the number 10 has no unit; write `10s` for seconds";
+        assert_eq!(report("collection: {interval: 10}"), expected);
+        assert!(
+            report("collection: {interval: 1.5s}").contains("expected a whole number with ms, s, m or h")
+        );
+        assert!(report("collection: {interval: 1.5}").contains("found the number 1.5"));
+    }
+
+    #[test]
+    fn names_are_what_a_metric_can_be_called() {
+        for name in ["a", "_", "l1_data", "_2"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "2a", "A", "a-b", "a b", "é"] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn entries_keep_the_order_of_the_file() {
+        let config = good("counters: {z: {events: cycles}, a: {events: faults}, m: {events: cs}}");
+        assert_eq!(config.counters.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), ["z", "a", "m"]);
+    }
+}

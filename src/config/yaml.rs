@@ -1,0 +1,483 @@
+//! YAML as a tree whose nodes know where they were written.
+//!
+//! The YAML library reports a place only with an error. So nodes are numbered in the order of the text, and the place
+//! of a node is found when a problem needs it: the text is read again and refused at that number.
+
+mod fault;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+
+use super::problem::{Problem, Severity, shown};
+
+/// The longest file, in bytes. A configuration is a few kilobytes.
+const TEXT_LIMIT: usize = 1 << 20;
+/// The most keys and values, those that aliases (`*name`) repeat included.
+const NODE_LIMIT: u32 = 20_000;
+/// The most text in them, likewise, in bytes.
+const EXPANDED_LIMIT: usize = 4 << 20;
+
+/// The number of a key or value, in the order of the text; a node stands before what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NodeId(pub(super) u32);
+
+/// A value.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) value: Value,
+}
+
+/// What a value is by YAML's core schema: `on` and `yes` are text.
+#[derive(Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a map; keys that are written as numbers or `true` are the text of these.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) id: NodeId,
+    pub(super) text: String,
+}
+
+/// A configuration file, read.
+#[derive(Debug)]
+pub(super) struct Source<'t> {
+    file: &'t str,
+    text: &'t str,
+    root: Node,
+}
+
+impl<'t> Source<'t> {
+    /// Reads a file that holds one YAML document, or none.
+    ///
+    /// # Errors
+    /// The one problem that keeps the rest of the file from being understood.
+    pub(super) fn parse(text: &'t [u8], file: &'t str) -> Result<Self, Problem> {
+        let problem = |(line, column), message: String, hint: Option<String>| Problem {
+            file: file.into(),
+            line,
+            column,
+            path: String::new(),
+            message,
+            hint,
+            severity: Severity::Error,
+        };
+        if text.len() > TEXT_LIMIT {
+            let message = format!("the file has {} bytes, and at most {TEXT_LIMIT} are read", text.len());
+            return Err(problem((1, 1), message, Some("is it the right file?".into())));
+        }
+        let text = fault::characters(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
+        let mut builder = Builder::default();
+        let root = NodeSeed(&mut builder).deserialize(serde_yaml::Deserializer::from_str(text));
+        match (root, builder.fault) {
+            (Ok(root), _) => Ok(Self { file, text, root }),
+            (Err(error), Some(fault)) => Err(problem(place_of(&error), fault.message, Some(fault.hint))),
+            (Err(error), None) => {
+                let second_document = || locate(text, 1, NodeId(0));
+                let (place, message, hint) = fault::explain(text, &error, second_document);
+                Err(problem(place, message, hint))
+            }
+        }
+    }
+
+    /// The whole document; `Value::Null` if there is none.
+    pub(super) fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// The value of this number, if it is one and not a key.
+    pub(super) fn node(&self, at: NodeId) -> Option<&Node> {
+        let mut node = &self.root;
+        while node.id < at {
+            node = node.step(at)?.node();
+        }
+        (node.id == at).then_some(node)
+    }
+
+    /// A problem with one key or value.
+    pub(super) fn problem(
+        &self,
+        at: NodeId,
+        message: String,
+        hint: Option<String>,
+        severity: Severity,
+    ) -> Problem {
+        let (path, place) = self.path(at);
+        let (line, column) = locate(self.text, 0, place);
+        Problem { file: self.file.into(), line, column, path, message, hint, severity }
+    }
+
+    /// `counters.core.events[1]`, and the node to show for it: for a block, a list or nothing at all the key, for
+    /// these begin on a later line or nowhere.
+    fn path(&self, to: NodeId) -> (String, NodeId) {
+        let (mut path, mut place) = (String::new(), to);
+        let mut node = &self.root;
+        while let Some(step) = node.step(to).filter(|_| node.id < to) {
+            match step {
+                Step::Item(index, _) => path.push_str(&format!("[{index}]")),
+                Step::Entry(key, value) => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(&segment(&key.text));
+                    if value.id == to && matches!(value.value, Value::Map(_) | Value::List(_) | Value::Null) {
+                        place = key.id;
+                    }
+                }
+            }
+            node = step.node();
+        }
+        (path, place)
+    }
+}
+
+/// From a node to one inside it.
+#[derive(Clone, Copy)]
+enum Step<'n> {
+    Item(usize, &'n Node),
+    Entry(&'n Key, &'n Node),
+}
+
+impl<'n> Step<'n> {
+    fn node(self) -> &'n Node {
+        match self {
+            Self::Item(_, node) | Self::Entry(_, node) => node,
+        }
+    }
+}
+
+impl Node {
+    /// The step towards a node inside this one: to the last that does not stand behind it.
+    fn step(&self, to: NodeId) -> Option<Step<'_>> {
+        match &self.value {
+            Value::List(items) => {
+                let index = items.partition_point(|item| item.id <= to).checked_sub(1)?;
+                Some(Step::Item(index, items.get(index)?))
+            }
+            Value::Map(entries) => {
+                let index = entries.partition_point(|(key, _)| key.id <= to).checked_sub(1)?;
+                entries.get(index).map(|(key, value)| Step::Entry(key, value))
+            }
+            _ => None,
+        }
+    }
+
+    /// The last node inside this one, or itself.
+    pub(super) fn last(&self) -> NodeId {
+        let inside = match &self.value {
+            Value::List(items) => items.last(),
+            Value::Map(entries) => entries.last().map(|(_, value)| value),
+            _ => None,
+        };
+        inside.map_or(self.id, Self::last)
+    }
+}
+
+/// A key as a part of a path: as it is, or in quotes if it is not a plain word.
+fn segment(key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(plain) && key.len() <= 40 { key.to_owned() } else { shown(key) }
+}
+
+/// Line and column of a node of a document of the text, both from 1.
+fn locate(text: &str, document: usize, at: NodeId) -> (usize, usize) {
+    let mut builder = Builder { stop: Some(at), ..Builder::default() };
+    let document = serde_yaml::Deserializer::from_str(text).nth(document);
+    match document.map(|document| NodeSeed(&mut builder).deserialize(document)) {
+        Some(Err(error)) => place_of(&error),
+        _ => (1, 1),
+    }
+}
+
+fn place_of(error: &serde_yaml::Error) -> (usize, usize) {
+    error.location().map_or((1, 1), |location| (location.line(), location.column()))
+}
+
+/// What reading has come to so far.
+#[derive(Default)]
+struct Builder {
+    nodes: u32,
+    bytes: usize,
+    /// Where to break off.
+    stop: Option<NodeId>,
+    /// Why it was broken off, if not for `stop` or a fault in the YAML itself.
+    fault: Option<Fault>,
+}
+
+struct Fault {
+    message: String,
+    hint: String,
+}
+
+impl Builder {
+    /// The number of the next node, which has so many bytes of text.
+    fn enter<E: de::Error>(&mut self, bytes: usize) -> Result<NodeId, E> {
+        let id = NodeId(self.nodes);
+        if self.stop == Some(id) {
+            return Err(E::custom("the place that was sought"));
+        }
+        self.nodes += 1;
+        self.bytes += bytes;
+        if self.nodes > NODE_LIMIT || self.bytes > EXPANDED_LIMIT {
+            let message =
+                format!("the file holds more than {NODE_LIMIT} values when its aliases are expanded");
+            return Err(self.refuse(message, "write less, or fewer aliases (`*name`)".into()));
+        }
+        Ok(id)
+    }
+
+    fn refuse<E: de::Error>(&mut self, message: String, hint: String) -> E {
+        let error = E::custom(&message);
+        self.fault = Some(Fault { message, hint });
+        error
+    }
+}
+
+/// Reads one value.
+struct NodeSeed<'b>(&'b mut Builder);
+
+impl<'de> DeserializeSeed<'de> for NodeSeed<'_> {
+    type Value = Node;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl NodeSeed<'_> {
+    fn scalar<E: de::Error>(self, value: Value) -> Result<Node, E> {
+        Ok(Node { id: self.0.enter(0)?, value })
+    }
+}
+
+impl<'de> Visitor<'de> for NodeSeed<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Node, E> {
+        self.scalar(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Node, E> {
+        self.scalar(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Node, E> {
+        self.scalar(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Node, E> {
+        self.scalar(Value::Integer(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Node, E> {
+        self.scalar(Value::Integer(value.into()))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Node, E> {
+        self.scalar(Value::Integer(value))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Node, E> {
+        self.scalar(Value::Float(value as f64))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Node, E> {
+        self.scalar(Value::Float(value))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Node, E> {
+        Ok(Node { id: self.0.enter(text.len())?, value: Value::Text(text.to_owned()) })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+        let id = self.0.enter(0)?;
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element_seed(NodeSeed(self.0))? {
+            items.push(item);
+        }
+        Ok(Node { id, value: Value::List(items) })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let id = self.0.enter(0)?;
+        let (mut entries, mut seen) = (Vec::new(), HashSet::new());
+        while let Some(key) = map.next_key_seed(KeySeed { builder: self.0, seen: &mut seen })? {
+            entries.push((key, map.next_value_seed(NodeSeed(self.0))?));
+        }
+        Ok(Node { id, value: Value::Map(entries) })
+    }
+
+    fn visit_enum<A: de::EnumAccess<'de>>(self, _: A) -> Result<Node, A::Error> {
+        let hint = "leave it out, or put the text in quotes if it begins with `!`";
+        Err(self.0.refuse("a YAML tag (`!name`) has no meaning here".into(), hint.into()))
+    }
+}
+
+/// Reads one key, which must be a word and not have stood in the same map before.
+struct KeySeed<'b, 'k> {
+    builder: &'b mut Builder,
+    seen: &'k mut HashSet<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
+    type Value = Key;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl KeySeed<'_, '_> {
+    fn complex<E: de::Error>(self) -> E {
+        let hint = "an unrendered template (`{{ … }}`)? otherwise put the value in quotes";
+        self.builder.refuse("a list or map stands where a key should be".into(), hint.into())
+    }
+}
+
+impl<'de> Visitor<'de> for KeySeed<'_, '_> {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Key, E> {
+        self.visit_str("null")
+    }
+
+    fn visit_bool<E: de::Error>(self, key: bool) -> Result<Key, E> {
+        self.visit_str(&key.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, key: i64) -> Result<Key, E> {
+        self.visit_str(&key.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, key: u64) -> Result<Key, E> {
+        self.visit_str(&key.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, key: f64) -> Result<Key, E> {
+        self.visit_str(&key.to_string())
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Key, E> {
+        let id = self.builder.enter(key.len())?;
+        if !self.seen.insert(key.to_owned()) {
+            let message = format!("the key {} stands twice in the same block", shown(key));
+            return Err(self.builder.refuse(message, "merge the two, or rename one".into()));
+        }
+        Ok(Key { id, text: key.to_owned() })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
+        Err(self.complex())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
+        Err(self.complex())
+    }
+
+    fn visit_enum<A: de::EnumAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
+        Err(self.complex())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::report;
+
+    fn source(text: &str) -> Source<'_> {
+        Source::parse(text.as_bytes(), "f").unwrap()
+    }
+
+    /// Place and path of every node.
+    fn places(text: &str) -> Vec<String> {
+        let source = source(text);
+        let ids = (0..=source.root().last().0).map(NodeId);
+        let problems = ids.map(|id| source.problem(id, String::new(), None, Severity::Error));
+        problems.map(|problem| format!("{}:{} {}", problem.line, problem.column, problem.path)).collect()
+    }
+
+    #[test]
+    fn every_node_knows_its_path_and_place() {
+        let text = "a: 1\nlist:\n  - x\n  - {k: [é, y]}\nnone:\n\"odd key\": 2\n";
+        let expected = [
+            "1:1 ",
+            "1:1 a",
+            "1:4 a",
+            "2:1 list",
+            "2:1 list",
+            "3:5 list[0]",
+            "4:5 list[1]",
+            "4:6 list[1].k",
+            "4:6 list[1].k",
+            "4:10 list[1].k[0]",
+            "4:13 list[1].k[1]",
+            "5:1 none",
+            "5:1 none",
+            "6:1 `odd key`",
+            "6:12 `odd key`",
+        ];
+        assert_eq!(places(text), expected);
+    }
+
+    #[test]
+    fn a_repeated_value_is_shown_where_it_was_written() {
+        assert_eq!(
+            places("a: &x [1]\nb: *x\n"),
+            ["1:1 ", "1:1 a", "1:1 a", "1:8 a[0]", "2:1 b", "2:1 b", "1:8 b[0]"]
+        );
+    }
+
+    #[test]
+    fn scalars_are_what_yaml_1_2_says() {
+        let source = source("[1, -1, 0x10, 1.5, true, on, yes, ~, '1', 18446744073709551616]");
+        let Value::List(items) = &source.root().value else { panic!() };
+        let kinds: Vec<_> = items.iter().map(|item| format!("{:?}", item.value)).collect();
+        let expected = [
+            "Integer(1)",
+            "Integer(-1)",
+            "Integer(16)",
+            "Float(1.5)",
+            "Bool(true)",
+            "Text(\"on\")",
+            "Text(\"yes\")",
+            "Null",
+            "Text(\"1\")",
+            "Float(1.8446744073709552e19)",
+        ];
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_shown_at_its_second_place() {
+        let expected = "3:3: the key `b` stands twice in the same block; merge the two, or rename one";
+        assert_eq!(report("a:\n  b: 1\n  b: 2\n"), expected);
+    }
+
+    #[test]
+    fn a_template_that_nobody_rendered_is_recognised() {
+        assert!(report("listen: {{ .Values.listen }}\n").contains("an unrendered template (`{{ … }}`)?"));
+    }
+
+    #[test]
+    fn tags_are_refused() {
+        assert!(report("a: !secret b\n").starts_with("1:4: a YAML tag (`!name`) has no meaning here"));
+    }
+}

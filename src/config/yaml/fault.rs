@@ -1,0 +1,258 @@
+//! What is wrong with a text that is not YAML, in other words than the YAML library's.
+
+use crate::config::problem::shown;
+
+/// Line and column, what is wrong, and what to do about it.
+pub(super) type Explained = ((usize, usize), String, Option<String>);
+
+/// The file as text that YAML allows.
+///
+/// # Errors
+/// The first byte that is not UTF-8, or the first control character.
+pub(super) fn characters(text: &[u8]) -> Result<&str, Explained> {
+    let not_utf8 = |error: std::str::Utf8Error| {
+        let before = String::from_utf8_lossy(&text[..error.valid_up_to()]);
+        let byte = text.get(error.valid_up_to()).copied().unwrap_or_default();
+        (
+            place_behind(&before),
+            format!("byte {byte:#04x} is not UTF-8"),
+            Some("save the file as UTF-8".into()),
+        )
+    };
+    let text = std::str::from_utf8(text).map_err(not_utf8)?;
+    let forbidden = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}');
+    match text.char_indices().find(|&(_, c)| forbidden(c)) {
+        Some((at, c)) => {
+            let message = format!("the control character U+{:04X} is not allowed in YAML", u32::from(c));
+            Err((place_behind(&text[..at]), message, Some("is it a text file?".into())))
+        }
+        None => Ok(text),
+    }
+}
+
+/// Line and column of what follows `before`.
+fn place_behind(before: &str) -> (usize, usize) {
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (1 + before.matches('\n').count(), 1 + line.chars().count())
+}
+
+/// What the library's words for a fault mean, and whether the fault is where the library gave up or, as with a
+/// bracket that is not closed, where it began.
+struct Meaning {
+    /// A part of the library's message.
+    sign: &'static str,
+    message: &'static str,
+    hint: &'static str,
+    begin: bool,
+}
+
+const TAB: &str = "tab character";
+const STRANGER: &str = "cannot start any token";
+
+/// The first that fits counts.
+const MEANINGS: &[Meaning] = &[
+    Meaning { sign: TAB, message: "a tab cannot indent YAML", hint: "use spaces", begin: false },
+    Meaning {
+        sign: "while scanning an alias",
+        message: "an unquoted `*` begins a YAML alias",
+        hint: "put the pattern in quotes: \"*\"",
+        begin: true,
+    },
+    Meaning {
+        sign: "unknown anchor",
+        message: "an unquoted `*` begins a YAML alias, and there is no anchor of this name",
+        hint: "put a pattern in quotes: \"*\"",
+        begin: false,
+    },
+    Meaning {
+        sign: "while scanning an anchor",
+        message: "an unquoted `&` begins a YAML anchor",
+        hint: "put the text in quotes",
+        begin: true,
+    },
+    Meaning {
+        sign: "while scanning a quoted scalar",
+        message: "the quotes that open here are never closed",
+        hint: "close them on the same line",
+        begin: true,
+    },
+    Meaning {
+        sign: "unknown escape character",
+        message: "YAML does not know this backslash sequence",
+        hint: "use single quotes: between them a backslash is ordinary",
+        begin: false,
+    },
+    Meaning {
+        sign: "parsing a flow sequence",
+        message: "the `[` that opens here is not closed, or a comma is missing in it",
+        hint: "close it with `]`, and put texts that hold brackets, braces or `: ` in quotes",
+        begin: true,
+    },
+    Meaning {
+        sign: "parsing a flow mapping",
+        message: "the `{` that opens here is not closed, or a comma is missing in it",
+        hint: "close it with `}`, and put texts that hold brackets, braces or `: ` in quotes",
+        begin: true,
+    },
+    Meaning {
+        sign: STRANGER,
+        message: "YAML has no unquoted text that begins so",
+        hint: "put the text in quotes",
+        begin: false,
+    },
+    Meaning {
+        sign: "did not find expected node content",
+        message: "YAML has no unquoted text that begins so",
+        hint: "put the text in quotes, such as \"[::]:7373\"",
+        begin: false,
+    },
+    Meaning {
+        sign: "mapping values are not allowed",
+        message: "a `key: value` cannot stand here",
+        hint: "check the indentation and the line before, whose key may lack its colon and space; \
+               a text that holds `: ` needs quotes",
+        begin: false,
+    },
+    Meaning {
+        sign: "sequence entries are not allowed",
+        message: "a list item (`- …`) cannot stand behind its key",
+        hint: "put each item on a line of its own",
+        begin: false,
+    },
+    Meaning {
+        sign: "did not find expected key",
+        message: "this line is at a depth that no line above has, or something is left over on it",
+        hint: "align it with the lines it belongs to; put a whole text in quotes, not a part of it",
+        begin: false,
+    },
+    Meaning {
+        sign: "did not find expected '-'",
+        message: "a list item must begin with `- ` at the depth of its list",
+        hint: "align it with the other items",
+        begin: false,
+    },
+    Meaning {
+        sign: "could not find expected ':'",
+        message: "a key must be followed by a colon and a space",
+        hint: "write `key: value`",
+        begin: true,
+    },
+    Meaning {
+        sign: "repetition limit",
+        message: "the file's aliases (`*name`) expand to too much",
+        hint: "write the values out",
+        begin: false,
+    },
+    Meaning {
+        sign: "recursion limit",
+        message: "the file is nested more than 128 deep, or an alias (`*name`) stands inside what it names",
+        hint: "no setting is deeper than 6",
+        begin: false,
+    },
+];
+
+/// The YAML library's error in words that say what to do. `second_document` finds the place of a second document.
+pub(super) fn explain(
+    text: &str,
+    error: &serde_yaml::Error,
+    second_document: impl FnOnce() -> (usize, usize),
+) -> Explained {
+    let said = error.to_string();
+    if said.contains("more than one document") {
+        let hint = "keep one of them: settings are not merged across `---`";
+        return (second_document(), "a second YAML document begins here".into(), Some(hint.into()));
+    }
+    let end = error.location().map_or((1, 1), |location| (location.line(), location.column()));
+    // Where it is not in the middle of a text, the library has no word of its own for a tab.
+    let stranger = character_at(text, end).filter(|_| said.contains(STRANGER));
+    let sign = if stranger == Some('\t') { TAB } else { &said };
+    let Some(meaning) = MEANINGS.iter().find(|meaning| sign.contains(meaning.sign)) else {
+        return (end, format!("not YAML: {}", shown(&said)), None);
+    };
+    let place = if meaning.begin { begin(&said).unwrap_or(end) } else { end };
+    let message = match stranger {
+        Some(c) if meaning.sign == STRANGER => format!("{}: `{c}`", meaning.message),
+        _ => meaning.message.to_owned(),
+    };
+    (place, message, Some(meaning.hint.into()))
+}
+
+/// The place where the thing began in which the fault is: the last `line N column N` of the library's message.
+fn begin(said: &str) -> Option<(usize, usize)> {
+    let (_, context) = said.rsplit_once(" at line ")?;
+    let (line, column) = context.split_once(" column ")?;
+    Some((line.parse().ok()?, column.parse().ok()?))
+}
+
+fn character_at(text: &str, (line, column): (usize, usize)) -> Option<char> {
+    text.lines().nth(line.checked_sub(1)?)?.chars().nth(column.checked_sub(1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::tests::report;
+
+    #[test]
+    fn yamls_traps_are_named_with_the_way_out() {
+        for (text, expected) in [
+            ("a: 1\n\tb: 2\n", "2:1: a tab cannot indent YAML; use spaces"),
+            ("a:\n\t- b\n", "2:1: a tab cannot indent YAML; use spaces"),
+            ("a: [*]\n", "1:5: an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
+            ("a: *nginx*\n", "1:4: an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
+            ("a: &\n", "1:4: an unquoted `&` begins a YAML anchor; put the text in quotes"),
+            ("a: @b\n", "1:4: YAML has no unquoted text that begins so: `@`; put the text in quotes"),
+            (
+                "listen: [::]:7373\n",
+                "1:10: YAML has no unquoted text that begins so; put the text in quotes, such as \"[::]:7373\"",
+            ),
+            (
+                "a: \"b\nc: 1\n",
+                "1:4: the quotes that open here are never closed; close them on the same line",
+            ),
+            (
+                r#"a: "\d""#,
+                "1:5: YAML does not know this backslash sequence; use single quotes: between them a backslash is ordinary",
+            ),
+            (
+                "a: - b\n",
+                "1:4: a list item (`- …`) cannot stand behind its key; put each item on a line of its own",
+            ),
+            (
+                "a: 1\n---\nb: 2\n",
+                "3:1: a second YAML document begins here; keep one of them: settings are not merged across `---`",
+            ),
+        ] {
+            assert_eq!(report(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fault_inside_brackets_is_shown_where_they_open() {
+        assert!(report("x: 1\na: [b, c\nd: 1\n").starts_with("2:4: the `[` that opens here is not closed"));
+        assert!(report("x: 1\na: {b: c\nd: 1\n").starts_with("2:4: the `{` that opens here is not closed"));
+    }
+
+    #[test]
+    fn wrong_indentation_is_shown_where_it_is_seen() {
+        assert!(
+            report("a:\n  b: 1\n c: 2\n").starts_with("3:2: this line is at a depth that no line above has")
+        );
+        assert!(report("a: b: c\n").starts_with("1:5: a `key: value` cannot stand here"));
+        assert!(report("a:\n- b\nc\n").starts_with("3:1: a key must be followed by a colon"));
+    }
+
+    #[test]
+    fn an_alias_without_an_anchor_is_taken_for_a_pattern() {
+        assert!(
+            report("a: *b\n").starts_with("1:4: an unquoted `*` begins a YAML alias, and there is no anchor")
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_shown_with_their_place() {
+        let place = |text: &[u8]| super::characters(text).unwrap_err().0;
+        assert_eq!(place(b"a: 1\n\xc3\xa9: \xff"), (2, 4));
+        assert_eq!(place("a: é\nb\u{7}".as_bytes()), (2, 2));
+        assert_eq!(super::characters("a:\t\u{85}é\r\n".as_bytes()), Ok("a:\t\u{85}é\r\n"));
+    }
+}
