@@ -4,21 +4,24 @@
 //! decoded again, until nothing is left to refuse. So the derived types are the only description of what may be
 //! written, and all of their errors are seen.
 
+mod refusal;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Deref;
 
 use serde::de::value::{StrDeserializer, U32Deserializer};
 use serde::de::{
-    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer,
-    MapAccess, SeqAccess, Unexpected, Visitor,
+    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
-use super::problem::{all_of, one_of, shown};
+use refusal::{Refusal, found_words};
+
+use super::problem::{all_of, one_of};
 use super::report::{PROBLEM_LIMIT, Report};
 use super::yaml::{Key, Node, NodeId, Value};
-use crate::event::nearest;
 
 /// A value and the node that it was read from.
 #[derive(Debug, Clone, Copy)]
@@ -53,93 +56,6 @@ pub(super) fn decode<T: DeserializeOwned>(root: &Node, report: &mut Report<'_>) 
         if !progress || refused.len() == PROBLEM_LIMIT {
             return None;
         }
-    }
-}
-
-/// Why a value was not taken.
-#[derive(Debug)]
-struct Refusal {
-    /// The value, or the key; the innermost place that the error passed on its way out.
-    at: Option<NodeId>,
-    message: String,
-    hint: Option<String>,
-    /// The field that is missing, if that is the reason.
-    missing: Option<&'static str>,
-    /// Whether it is only the consequence of an earlier refusal.
-    follows_another: bool,
-}
-
-impl Refusal {
-    fn new(message: String, hint: Option<String>) -> Self {
-        Self { at: None, message, hint, missing: None, follows_another: false }
-    }
-
-    fn at(mut self, node: NodeId) -> Self {
-        self.at.get_or_insert(node);
-        self
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-impl de::Error for Refusal {
-    /// What stands behind `"; "` is the hint.
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        let text = message.to_string();
-        match text.split_once("; ") {
-            Some((message, hint)) => Self::new(message.into(), Some(hint.into())),
-            None => Self::new(text, None),
-        }
-    }
-
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("expected {expected}, found {}", found_words(found)), None)
-    }
-
-    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::invalid_type(found, expected)
-    }
-
-    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let message = format!("expected {}, found {}", one_of(expected), shown(variant));
-        Self::new(message, nearest(variant, expected.iter().copied()).map(did_you_mean))
-    }
-
-    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        let hint = match nearest(field, expected.iter().copied()) {
-            Some(near) => did_you_mean(near),
-            None => format!("what can stand here is {}", all_of(expected)),
-        };
-        Self::new(format!("there is no setting {}", shown(field)), Some(hint))
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        let message = format!("{} is missing", shown(field));
-        Self { missing: Some(field), ..Self::new(message, Some(format!("write `{field}: …`"))) }
-    }
-}
-
-fn did_you_mean(word: &str) -> String {
-    format!("did you mean `{word}`?")
-}
-
-fn found_words(found: Unexpected<'_>) -> String {
-    match found {
-        Unexpected::Bool(value) => format!("`{value}`"),
-        Unexpected::Unsigned(number) => format!("the number {number}"),
-        Unexpected::Signed(number) => format!("the number {number}"),
-        Unexpected::Float(number) => format!("the number {number:?}"),
-        Unexpected::Str(text) => format!("the text {}", shown(text)),
-        Unexpected::Unit | Unexpected::Option => "nothing".into(),
-        Unexpected::Seq => "a list".into(),
-        Unexpected::Map => "a block".into(),
-        other => other.to_string(),
     }
 }
 
@@ -231,7 +147,7 @@ impl<'n> Place<'n> {
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
             value => match unquoted(value) {
-                Some(text) => return unquoted_refusal(&text).at(self.node.id),
+                Some(text) => return Refusal::unquoted(&text).at(self.node.id),
                 None => return self.mismatch(expected),
             },
         };
@@ -277,11 +193,6 @@ fn unquoted(value: &Value) -> Option<String> {
     let words: Vec<&str> = entries.iter().take(4).map(|(key, _)| &*key.text).collect();
     let more = if entries.len() > words.len() { ",…" } else { "" };
     bare.then(|| format!("{{{}{more}}}", words.join(",")))
-}
-
-fn unquoted_refusal(text: &str) -> Refusal {
-    let message = "without quotes YAML takes this for a block, not for a text".to_owned();
-    Refusal::new(message, Some(format!("write \"{}\"", shown(text).trim_matches('`'))))
 }
 
 impl<'de> Deserializer<'de> for Place<'_> {
@@ -371,7 +282,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
             Value::Map(entries) => {
                 let known = entries.iter().any(|(key, _)| fields.contains(&&*key.text));
                 if let Some(text) = unquoted(&self.node.value).filter(|_| short && !known) {
-                    return Err(unquoted_refusal(&text).at(self.node.id));
+                    return Err(Refusal::unquoted(&text).at(self.node.id));
                 }
                 let result = visitor.visit_map(self.entries(entries));
                 self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))

@@ -45,7 +45,8 @@ pub const BUILT_IN: &str = include_str!("../../config/examples/default.yaml");
 /// The problems beside a configuration are warnings.
 ///
 /// # Errors
-/// Every problem of the file, in the order of its lines, at most 50.
+/// Every problem of the file, in the order of its lines; if there are more than 50, the last says how many are left
+/// out.
 pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems> {
     let (built_in, selections) = built_in();
     let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;

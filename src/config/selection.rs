@@ -7,10 +7,15 @@ use super::file::{By, Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
-use crate::target::{self, CgroupSelection, Glob, GroupBy, ProcessSelection};
+use crate::target::{self, CgroupSelection, Glob, GlobError, GroupBy, ProcessSelection};
 
 /// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
+
+/// The most patterns or rules in one list: each cgroup and process that appears is held against all of them.
+const PATTERN_LIMIT: usize = 256;
+/// The longest pattern, in bytes; the kernel's paths end at 4096, and nobody writes them out.
+const PATTERN_LEN: usize = 1024;
 
 /// Whom entries count for that say nothing about it themselves.
 #[derive(Debug)]
@@ -59,7 +64,7 @@ pub(super) fn cgroups(
     );
     shadowed(include.as_ref(), exclude.as_ref(), report);
     let mut globs = |patterns: &At<List<String>>| -> Vec<Glob> {
-        patterns.iter().filter_map(|pattern| path(pattern, Path::Cgroup, report)).collect()
+        bounded(patterns, report).iter().filter_map(|pattern| path(pattern, Path::Cgroup, report)).collect()
     };
     CgroupSelection {
         include: include.as_ref().map_or_else(|| base.include.clone(), &mut globs),
@@ -97,7 +102,7 @@ pub(super) fn processes(
     not_empty(include.as_ref(), "selects no process", hint, report);
     not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`", report);
     let mut rules = |list: &At<List<ProcessRule>>| -> Vec<target::ProcessRule> {
-        list.iter().map(|rule| process_rule(rule, report)).collect()
+        bounded(list, report).iter().map(|rule| process_rule(rule, report)).collect()
     };
     ProcessSelection {
         include: include.as_ref().map_or_else(|| base.include.clone(), &mut rules),
@@ -124,6 +129,15 @@ pub(super) fn not_empty<T>(list: Option<&At<List<T>>>, so: &str, hint: &str, rep
     if let Some(list) = list.filter(|list| list.is_empty() && !report.blames(list.node)) {
         report.error(list.node, format!("an empty list {so}"), Some(hint.into()));
     }
+}
+
+/// The items of a list of patterns that are looked at.
+fn bounded<'l, T>(list: &'l At<List<T>>, report: &mut Report<'_>) -> &'l [At<T>] {
+    if list.len() > PATTERN_LIMIT {
+        let message = format!("{} patterns, and at most {PATTERN_LIMIT} are taken", list.len());
+        report.error(list.node, message, Some("use wider ones: `*`, `**`, {a,b}".into()));
+    }
+    list.get(..PATTERN_LIMIT).unwrap_or(list)
 }
 
 fn group_by(by: &At<List<By>>, report: &mut Report<'_>) -> Vec<GroupBy> {
@@ -183,7 +197,7 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
         let message = format!("{} never matches: {what} do not end with a slash", shown(text));
         (message, format!("write `{better}`, or `{better}/**` for what is below it"))
     } else {
-        return glob(pattern, report);
+        return glob(pattern, Glob::new, report);
     };
     report.error(pattern.node, message, Some(hint));
     None
@@ -205,7 +219,7 @@ fn comm(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
         let hint = if cut.contains(['*', '?']) { "shorten it".to_owned() } else { format!("write `{cut}`") };
         (message, hint)
     } else {
-        return glob(pattern, report);
+        return glob(pattern, Glob::for_names, report);
     };
     report.error(pattern.node, message, Some(hint));
     None
@@ -217,8 +231,17 @@ fn shortest_match(pattern: &str) -> usize {
     if pattern.contains(['[', '{']) { 0 } else { pattern.len() - pattern.matches('*').count() }
 }
 
-fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
-    Glob::new(pattern)
+fn glob(
+    pattern: &At<String>,
+    compile: fn(&str) -> Result<Glob, GlobError>,
+    report: &mut Report<'_>,
+) -> Option<Glob> {
+    if pattern.len() > PATTERN_LEN {
+        let message = format!("the pattern has {} bytes, and at most {PATTERN_LEN} are taken", pattern.len());
+        report.error(pattern.node, message, Some("use a shorter one".into()));
+        return None;
+    }
+    compile(pattern)
         .inspect_err(|error| {
             let hint = "close every [ and {; a bracket that is meant as such is written [[]";
             report.error(pattern.node, error.to_string(), Some(hint.into()));
@@ -271,6 +294,13 @@ mod tests {
     #[test]
     fn a_pattern_that_is_none_says_what_is_open() {
         assert!(cgroup("/a[").starts_with("\"/a[\" is not a pattern: unclosed character class"));
+    }
+
+    #[test]
+    fn patterns_are_bounded_in_number_and_length() {
+        let many = report(&format!("cgroups: {{include: [{}]}}", "/a,".repeat(300)));
+        assert!(many.contains("cgroups.include: 300 patterns, and at most 256 are taken;"), "{many}");
+        assert!(cgroup(&format!("/{}", "a".repeat(1024))).starts_with("the pattern has 1025 bytes"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Values that are written in a way of their own: addresses, durations, events, lists that may be one item.
 //!
-//! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](super::schema)
+//! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](mod@super::schema)
 //! hold the two together.
 
 use std::borrow::Cow;

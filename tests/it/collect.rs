@@ -403,14 +403,16 @@ fn a_new_plan_keeps_what_it_shares_with_the_old_one() {
 }
 
 #[test]
-fn quality_labels_tell_groups_apart() {
+fn only_groups_that_can_be_rotated_have_a_ratio_and_labels_tell_them_apart() {
     let mut world = World::new(100);
-    world.count("{page-faults},{context-switches}", Per::Cpu);
-    world.run(1, |_| true);
+    world.count("{cycles},{instructions},page-faults", Per::Cpu);
+    world.run_for(1_000_000, SECOND, SECOND / 4, |_| true);
     let families = world.collect();
     let ratio =
         families.iter().find(|family| family.metadata().name() == "perf_event_running_ratio").unwrap();
-    let labels: Vec<&str> = ratio.points().iter().map(|point| point.labels.text()).collect();
-    assert_eq!(labels[0], "counters=\"test\",cpu=\"0\",leader=\"context-switches\",scope=\"cpu\"");
-    assert_eq!(labels.len(), 4);
+    let points: Vec<_> =
+        ratio.points().iter().map(|point| (point.labels.text(), point.value.clone())).collect();
+    assert_eq!(points.len(), 4);
+    let labels = "counters=\"test\",cpu=\"0\",leader=\"cycles\",scope=\"cpu\"";
+    assert_eq!(points[0], (labels, Value::Float(0.25)));
 }
