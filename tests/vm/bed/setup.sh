@@ -94,11 +94,14 @@ install_packages() {
 # Package lists of an architecture, once per run and only when something has to be downloaded.
 declare -A listed=()
 update_lists() {
-  if [ -z "${listed[$1]-}" ]; then
-    say "package lists for $1"
-    "$here/aptq.sh" "$1" apt-get update >/dev/null
-    listed[$1]=1
+  [ -z "${listed[$1]-}" ] || return 0
+  say "package lists for $1"
+  # aptq.sh asks apt which archives it uses, and apt knows only those whose lists it has: images of containers have none.
+  if [ -z "$(apt-get indextargets 'Created-By: Packages')" ]; then
+    apt-get -q update >/dev/null
   fi
+  "$here/aptq.sh" "$1" apt-get update >/dev/null
+  listed[$1]=1
 }
 
 # download ARCH PACKAGE... → the .deb files, in $scratch/debs

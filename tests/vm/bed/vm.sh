@@ -2,7 +2,7 @@
 # vm.sh [OPTIONS] DIR [--] COMMAND ARGUMENTS...
 #
 # Boots a throw-away guest under QEMU (pure emulation, no KVM), runs one command in it, and gives back the command's
-# stdout, stderr and exit code. DIR's content becomes the guest's working directory /work, first in PATH. The guest is
+# stdout, stderr and exit code. DIR's content becomes the guest's working directory /job, first in PATH. The guest is
 # busybox as root with cgroup2, tracefs and a loopback device; see README.md for what each architecture can measure.
 #
 #   -a arm64|amd64  architecture (arm64)
@@ -136,7 +136,7 @@ make_initrd() {
   if [ -n "$libraries" ]; then
     pack_libraries
   fi
-  python3 "$here/mkcpio.py" "$scratch/run.cpio" "$scratch/files:/" "$work:/work" "${packed[@]}"
+  python3 "$here/mkcpio.py" "$scratch/run.cpio" "$scratch/files:/" "$work:/job" "${packed[@]}"
   if [ -s "$bed/modules-$arch-$kernel.cpio" ]; then
     base+=("$bed/modules-$arch-$kernel.cpio")
   fi
