@@ -202,16 +202,24 @@ fn series_of(group: &GroupState) -> impl Iterator<Item = Series> {
     })
 }
 
+/// What was met and is not counted, beside refusals.
 fn losses(facets: &Facets<'_>) -> Vec<Loss> {
-    let loss = |what: &str, reason: &str, count: u64| {
-        (count > 0).then(|| Loss { what: what.into(), reason: reason.into(), count })
+    let loss = |what: &str, reason: &str, count: usize| Loss {
+        what: what.into(),
+        reason: reason.into(),
+        count: count as u64,
     };
-    [
-        loss("refusals", "more different ones than are kept", facets.board.beyond() as u64),
-        loss("cgroups", "more or deeper than are followed", facets.watch.cgroups_left_out()),
-        loss("processes", "more than are followed", facets.watch.processes_left_out()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let (cgroups, processes) = facets.watch.left_out();
+    let mut losses = vec![loss("refusals", "more different ones than are kept", facets.board.beyond())];
+    for (what, left_out) in [("cgroups", cgroups), ("processes", processes)] {
+        losses.extend([
+            loss(what, "more than are followed", left_out.too_many),
+            loss(what, "too deep below the root", left_out.too_deep),
+            loss(what, "may not be looked at", left_out.forbidden),
+            loss(what, "cannot be read", left_out.broken),
+            loss(what, "names that cannot be told apart", left_out.ambiguous),
+        ]);
+    }
+    losses.retain(|loss| loss.count > 0);
+    losses
 }

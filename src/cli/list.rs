@@ -73,14 +73,14 @@ struct Wanted {
 impl Wanted {
     fn new(pattern: Option<&str>) -> anyhow::Result<Self> {
         let text = pattern.unwrap_or_default().to_owned();
-        let glob = text.contains(['*', '?', '[']).then(|| Glob::for_names(&text)).transpose()?;
+        let glob = text.contains(['*', '?', '[']).then(|| Glob::new(&text)).transpose()?;
         Ok(Self { text, glob })
     }
 
     fn includes(&self, event: &Listed) -> bool {
         let mut names = std::iter::once(&*event.name).chain(event.aliases.iter().copied());
         match &self.glob {
-            Some(glob) => names.any(|name| glob.matches(name)),
+            Some(glob) => names.any(|name| glob.matches_name(name)),
             None => names.any(|name| name.contains(&self.text)),
         }
     }

@@ -7,7 +7,7 @@ use super::file::{By, Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
-use crate::target::{self, CgroupSelection, Glob, GlobError, GroupBy, ProcessSelection};
+use crate::target::{self, CgroupSelection, Glob, GroupBy, ProcessSelection};
 
 /// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -197,7 +197,7 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
         let message = format!("{} never matches: {what} do not end with a slash", shown(text));
         (message, format!("write `{better}`, or `{better}/**` for what is below it"))
     } else {
-        return glob(pattern, Glob::new, report);
+        return glob(pattern, report);
     };
     report.error(pattern.node, message, Some(hint));
     None
@@ -219,7 +219,7 @@ fn comm(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
         let hint = if cut.contains(['*', '?']) { "shorten it".to_owned() } else { format!("write `{cut}`") };
         (message, hint)
     } else {
-        return glob(pattern, Glob::for_names, report);
+        return glob(pattern, report);
     };
     report.error(pattern.node, message, Some(hint));
     None
@@ -231,17 +231,13 @@ fn shortest_match(pattern: &str) -> usize {
     if pattern.contains(['[', '{']) { 0 } else { pattern.len() - pattern.matches('*').count() }
 }
 
-fn glob(
-    pattern: &At<String>,
-    compile: fn(&str) -> Result<Glob, GlobError>,
-    report: &mut Report<'_>,
-) -> Option<Glob> {
+fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     if pattern.len() > PATTERN_LEN {
         let message = format!("the pattern has {} bytes, and at most {PATTERN_LEN} are taken", pattern.len());
         report.error(pattern.node, message, Some("use a shorter one".into()));
         return None;
     }
-    compile(pattern)
+    Glob::new(pattern)
         .inspect_err(|error| {
             let hint = "close every [ and {; a bracket that is meant as such is written [[]";
             report.error(pattern.node, error.to_string(), Some(hint.into()));

@@ -94,7 +94,7 @@ impl<K: Kernel> GroupCounter<K> {
             Targets::Cpus | Targets::PmuCpus => labels(&plan, [("cpu", rest())]),
             Targets::Cgroups(_) => labels(&plan, [("cgroup", rest())]),
             Targets::Processes(selection) => {
-                labels(&plan, selection.by.iter().map(|by| (by.as_str(), rest())))
+                labels(&plan, selection.by.iter().map(|by| (by.label(), rest())))
             }
         };
         let leader =
@@ -124,9 +124,8 @@ impl<K: Kernel> GroupCounter<K> {
         }
         match self.plan.targets {
             Targets::Cpus | Targets::PmuCpus => {
-                for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
-                    self.remove(Key::Cpu(cpu), context);
-                }
+                let gone: Vec<Key> = before.iter().filter(|&cpu| !now.contains(cpu)).map(Key::Cpu).collect();
+                self.remove(&gone, context);
                 for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {
                     self.add(Subject::Cpu(cpu), context);
                 }
@@ -163,37 +162,37 @@ impl<K: Kernel> GroupCounter<K> {
         let key = subject.key();
         let series = self.series.enter(self.labels_of(&subject), context.now);
         let parent = self.parent_of(&subject);
-        if let Subject::Cgroup(cgroup) = &subject {
-            self.cgroups_by_path.insert(Arc::clone(&cgroup.path), key);
-        }
+        self.know_path(&subject);
         let tallies = vec![Tally::default(); self.plan.counters.len()].into();
         self.targets.insert(key, Target { subject, slots, series, parent, tallies });
     }
 
-    /// Stops counting a target that is gone: takes its last counts, and leaves them in its series.
-    pub(super) fn remove(&mut self, key: Key, context: &mut Context<'_, K>) {
-        if let Some(left) = self.left.remove(&key) {
-            left.slots.close(context);
+    /// Stops counting targets that are gone: takes their last counts, and leaves them in their series. Those that go
+    /// together are settled together, or what a cgroup counted last would be charged to the one above it as well.
+    pub(super) fn remove(&mut self, keys: &[Key], context: &mut Context<'_, K>) {
+        for key in keys {
+            if let Some(left) = self.left.remove(key) {
+                left.slots.close(context);
+            }
+            if let Some(target) = self.targets.get_mut(key) {
+                target.take_counts(&self.plan);
+            }
         }
-        let Some(target) = self.targets.get_mut(&key) else { return };
-        target.take_counts(&self.plan);
         self.settle();
-        let Some(target) = self.targets.remove(&key) else { return };
-        if let Subject::Cgroup(cgroup) = &target.subject
-            && self.cgroups_by_path.get(&cgroup.path) == Some(&key)
-        {
-            self.cgroups_by_path.remove(&cgroup.path);
+        for key in keys {
+            let Some(target) = self.targets.remove(key) else { continue };
+            self.forget_path(&target.subject);
+            self.series.leave(target.series, context.monotonic);
+            target.slots.close(context);
         }
-        self.series.leave(target.series, context.monotonic);
-        target.slots.close(context);
     }
 
-    /// Follows a process that changed its name or program: what it counted so far stays where it is.
-    pub(super) fn change(&mut self, process: &Arc<Process>, context: &mut Context<'_, K>) {
-        let subject = Subject::Process(Arc::clone(process));
+    /// Follows a target that is called differently now, as a process after `execve`: what it counted so far stays in
+    /// the series where it is.
+    pub(super) fn change(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
         if !self.selects(&subject) || !self.targets.contains_key(&key) {
-            self.remove(key, context);
+            self.remove(&[key], context);
             self.add(subject, context);
             return;
         }
@@ -202,10 +201,26 @@ impl<K: Kernel> GroupCounter<K> {
             target.take_counts(&self.plan);
         }
         self.settle();
-        if let Some(target) = self.targets.get_mut(&key) {
-            target.subject = subject;
-            let from = std::mem::replace(&mut target.series, to);
-            self.series.leave(from, context.monotonic);
+        let Some(target) = self.targets.get_mut(&key) else { return };
+        let from = std::mem::replace(&mut target.series, to);
+        let before = std::mem::replace(&mut target.subject, subject.clone());
+        self.series.leave(from, context.monotonic);
+        self.forget_path(&before);
+        self.know_path(&subject);
+    }
+
+    fn know_path(&mut self, subject: &Subject) {
+        if let Subject::Cgroup(cgroup) = subject {
+            self.cgroups_by_path.insert(Arc::clone(&cgroup.path), subject.key());
+        }
+    }
+
+    /// Forgets where a cgroup was, unless another has taken its place.
+    fn forget_path(&mut self, subject: &Subject) {
+        if let Subject::Cgroup(cgroup) = subject
+            && self.cgroups_by_path.get(&cgroup.path) == Some(&subject.key())
+        {
+            self.cgroups_by_path.remove(&cgroup.path);
         }
     }
 

@@ -164,16 +164,29 @@ impl<K: Kernel> Collector<K> {
         let groups = std::mem::take(&mut self.groups);
         self.groups = self.each(targets, groups, |mut counter, context| {
             counter.set_online(targets.online(), context);
-            // What is below goes before what is above, so that a parent's share is settled last.
-            changes.cgroups.removed.iter().rev().for_each(|&id| counter.remove(Key::Cgroup(id), context));
-            changes.processes.removed.iter().for_each(|&key| counter.remove(Key::Process(key), context));
-            for cgroup in &changes.cgroups.added {
-                counter.add(Subject::Cgroup(Arc::clone(cgroup)), context);
-            }
-            for process in &changes.processes.added {
-                counter.add(Subject::Process(Arc::clone(process)), context);
-            }
-            changes.changed.iter().for_each(|process| counter.change(process, context));
+            let cgroups = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
+            let processes = changes.processes.removed.iter().map(|&key| Key::Process(key));
+            counter.remove(&cgroups.chain(processes).collect::<Vec<_>>(), context);
+            changes
+                .cgroups
+                .changed
+                .iter()
+                .for_each(|cgroup| counter.change(Subject::Cgroup(Arc::clone(cgroup)), context));
+            changes
+                .processes
+                .changed
+                .iter()
+                .for_each(|process| counter.change(Subject::Process(Arc::clone(process)), context));
+            changes
+                .cgroups
+                .added
+                .iter()
+                .for_each(|cgroup| counter.add(Subject::Cgroup(Arc::clone(cgroup)), context));
+            changes
+                .processes
+                .added
+                .iter()
+                .for_each(|process| counter.add(Subject::Process(Arc::clone(process)), context));
             counter.catch_up(context);
             counter
         });
@@ -256,10 +269,11 @@ fn open_all<K: Kernel>(counter: &mut GroupCounter<K>, targets: &Watch, context: 
     match counter.plan.scope() {
         Scope::Cpu | Scope::Pmu => {}
         Scope::Cgroup => {
-            targets.cgroups().for_each(|cgroup| counter.add(Subject::Cgroup(Arc::clone(cgroup)), context))
+            targets.cgroups().into_iter().for_each(|cgroup| counter.add(Subject::Cgroup(cgroup), context))
         }
         Scope::Process => targets
             .processes()
-            .for_each(|process| counter.add(Subject::Process(Arc::clone(process)), context)),
+            .into_iter()
+            .for_each(|process| counter.add(Subject::Process(process), context)),
     }
 }

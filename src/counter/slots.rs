@@ -97,8 +97,8 @@ impl<E: Event> Slots<E> {
         context: &mut Context<'_, K>,
     ) -> Outcome {
         let dir = match context.targets.open_cgroup(cgroup) {
-            Ok(dir) => dir,
-            Err(error) if error.is_absent() => return Outcome::Gone,
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Outcome::Gone,
             Err(error) => return self.refuse_all(plan, &cgroup.path, &error, context),
         };
         let mut outcome = Outcome::Refused;

@@ -8,7 +8,8 @@ use globset::{GlobBuilder, GlobMatcher};
 #[derive(Clone)]
 pub struct Glob {
     text: String,
-    matcher: GlobMatcher,
+    path: GlobMatcher,
+    name: GlobMatcher,
 }
 
 /// What is wrong with a pattern.
@@ -25,27 +26,24 @@ impl Glob {
     /// # Errors
     /// When a bracket or brace is not closed, or the pattern is too large to be compiled.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
-        Self::compile(pattern, true)
+        let compile = |stop_at_slash| {
+            let glob =
+                GlobBuilder::new(pattern).literal_separator(stop_at_slash).backslash_escape(false).build();
+            glob.map(|glob| glob.compile_matcher())
+                .map_err(|error| GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() })
+        };
+        Ok(Self { text: pattern.to_owned(), path: compile(true)?, name: compile(false)? })
     }
 
-    /// The same for names that are not paths: a slash is an ordinary character, as in `kworker/0:1`.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn for_names(pattern: &str) -> Result<Self, GlobError> {
-        Self::compile(pattern, false)
-    }
-
-    fn compile(pattern: &str, path: bool) -> Result<Self, GlobError> {
-        match GlobBuilder::new(pattern).literal_separator(path).backslash_escape(false).build() {
-            Ok(glob) => Ok(Self { text: pattern.to_owned(), matcher: glob.compile_matcher() }),
-            Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),
-        }
-    }
-
-    /// Whether all of `text` matches.
+    /// Whether all of the path `text` matches.
     pub fn matches(&self, text: &str) -> bool {
-        self.matcher.is_match(text)
+        self.path.is_match(text)
+    }
+
+    /// Whether all of the name `text` matches. In a name a slash is a character like any other: `*` takes in the
+    /// whole of `kworker/0:1`.
+    pub fn matches_name(&self, text: &str) -> bool {
+        self.name.is_match(text)
     }
 
     /// The pattern as written.
@@ -78,6 +76,14 @@ mod tests {
         assert!(one.matches("/system.slice/a.service"));
         assert!(!one.matches("/system.slice/a.service/b"));
         assert!(Glob::new("/kubepods*/**").unwrap().matches("/kubepods.slice/x/y"));
+    }
+
+    #[test]
+    fn in_a_name_a_slash_is_a_character_like_any_other() {
+        let any = Glob::new("*").unwrap();
+        assert!(any.matches_name("kworker/0:1"));
+        assert!(!any.matches("kworker/0:1"));
+        assert!(!Glob::new("nginx*").unwrap().matches_name("kworker/0:1"));
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::process::Details;
-use super::processes::Processes;
 use super::{
-    Cgroup, CgroupId, CgroupMount, Cgroups, CgroupsAbsent, Diff, Process, ProcessKey, ProcessSelection,
+    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Diff, LeftOut, Need, Process, ProcessKey,
+    ProcessSelection, Processes,
 };
 use crate::error::FileError;
 use crate::host::{CpuSet, Roots, online_cpus};
@@ -16,27 +15,25 @@ use crate::host::{CpuSet, Roots, online_cpus};
 pub struct Needs {
     /// Cgroups.
     pub cgroups: bool,
-    /// Processes, with these details.
-    processes: Option<Details>,
+    /// Processes, and what must be known of them.
+    processes: Option<Need>,
 }
 
 impl Needs {
     /// Adds what a selection of processes needs.
     pub fn add_processes(&mut self, selection: &ProcessSelection) {
-        let (more, so_far) = (selection.details(), self.processes.unwrap_or_default());
-        self.processes = Some(Details { exe: more.exe || so_far.exe, cgroup: more.cgroup || so_far.cgroup });
+        let need = selection.need();
+        self.processes = Some(self.processes.map_or(need, |so_far| so_far.and(need)));
     }
 }
 
 /// What changed since the look before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Cgroups, parents first.
+    /// Cgroups; those added come parents first.
     pub cgroups: Diff<Arc<Cgroup>, CgroupId>,
     /// Processes.
     pub processes: Diff<Arc<Process>, ProcessKey>,
-    /// Processes that are the same with another name, program or cgroup.
-    pub changed: Vec<Arc<Process>>,
 }
 
 /// The CPUs, cgroups and processes of the host, as of the last look.
@@ -45,9 +42,9 @@ pub struct Watch {
     roots: Roots,
     needs: Needs,
     online: CpuSet,
-    mount: Result<CgroupMount, CgroupsAbsent>,
+    mount: Result<CgroupMount, CgroupAbsent>,
     cgroups: Option<Cgroups>,
-    processes: Processes,
+    processes: Option<Processes>,
     /// What went wrong at the last look, beside absent cgroups.
     problems: Vec<FileError>,
 }
@@ -60,21 +57,24 @@ impl Watch {
             online: CpuSet::default(),
             mount: CgroupMount::find(&roots),
             cgroups: None,
-            processes: Processes::new(&roots),
+            processes: None,
             problems: Vec::new(),
             roots,
         }
     }
 
-    /// Says who is to be looked for from now on. Those who are no longer needed are forgotten.
+    /// Says who is to be looked for from now on. Those who are no longer needed are forgotten; those who still are
+    /// stay known, unless the cgroup file system is another one by now.
     pub fn need(&mut self, needs: Needs) {
-        if needs.cgroups {
-            self.mount = CgroupMount::find(&self.roots);
-        } else {
+        let mount = CgroupMount::find(&self.roots);
+        if mount != self.mount {
+            (self.cgroups, self.processes, self.mount) = (None, None, mount);
+        }
+        if !needs.cgroups {
             self.cgroups = None;
         }
-        if needs.processes != self.needs.processes {
-            self.processes = Processes::new(&self.roots);
+        if needs.processes.is_none() {
+            self.processes = None;
         }
         self.needs = needs;
     }
@@ -90,15 +90,15 @@ impl Watch {
         if self.needs.cgroups
             && let Ok(mount) = &self.mount
         {
-            match self.cgroups.get_or_insert_with(|| Cgroups::new(mount)).refresh() {
+            match self.cgroups.get_or_insert_with(|| Cgroups::new(mount.dir())).refresh() {
                 Ok(diff) => changes.cgroups = diff,
                 Err(error) => self.problems.push(error),
             }
         }
-        if let Some(details) = self.needs.processes {
-            let hierarchy = self.mount.as_ref().ok().map(|mount| mount.hierarchy);
-            match self.processes.refresh(details, hierarchy) {
-                Ok(look) => (changes.processes, changes.changed) = (look.diff, look.changed),
+        if let Some(need) = self.needs.processes {
+            let new = || Processes::new(&self.roots, self.mount.as_ref().ok().cloned());
+            match self.processes.get_or_insert_with(new).refresh(need) {
+                Ok(diff) => changes.processes = diff,
                 Err(error) => self.problems.push(error),
             }
         }
@@ -111,13 +111,17 @@ impl Watch {
     }
 
     /// The cgroups, parents first.
-    pub fn cgroups(&self) -> impl Iterator<Item = &Arc<Cgroup>> {
-        self.cgroups.iter().flat_map(Cgroups::iter)
+    pub fn cgroups(&self) -> Vec<Arc<Cgroup>> {
+        let mut all: Vec<Arc<Cgroup>> = self.cgroups.iter().flat_map(Cgroups::iter).cloned().collect();
+        all.sort_by(|a, b| (a.depth, &a.path).cmp(&(b.depth, &b.path)));
+        all
     }
 
     /// The processes, by process id.
-    pub fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
-        self.processes.iter()
+    pub fn processes(&self) -> Vec<Arc<Process>> {
+        let mut all: Vec<Arc<Process>> = self.processes.iter().flat_map(Processes::iter).cloned().collect();
+        all.sort_by_key(|process| process.key);
+        all
     }
 
     /// The threads of a process, by their ids.
@@ -125,19 +129,27 @@ impl Watch {
     /// # Errors
     /// The kernel's refusal; absent if the process has ended.
     pub fn threads(&self, key: ProcessKey) -> Result<Vec<u32>, FileError> {
-        self.processes.threads(key)
+        match &self.processes {
+            Some(processes) => processes.threads(key),
+            None => Ok(Vec::new()),
+        }
     }
 
-    /// Opens the directory of a cgroup.
+    /// Opens the directory of a cgroup; `None` if it was removed.
     ///
     /// # Errors
-    /// The kernel's refusal; absent if the cgroup was removed.
-    pub fn open_cgroup(&self, cgroup: &Cgroup) -> Result<File, FileError> {
-        cgroup.open()
+    /// The kernel's refusal.
+    pub fn open_cgroup(&self, cgroup: &Cgroup) -> Result<Option<File>, FileError> {
+        let Some(cgroups) = &self.cgroups else { return Ok(None) };
+        match cgroups.open(cgroup) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The cgroup file system, or why there is none for events.
-    pub fn mount(&self) -> Result<&CgroupMount, &CgroupsAbsent> {
+    pub fn mount(&self) -> Result<&CgroupMount, &CgroupAbsent> {
         self.mount.as_ref()
     }
 
@@ -147,14 +159,10 @@ impl Watch {
         absent.into_iter().chain(self.problems.iter().map(ToString::to_string))
     }
 
-    /// How many cgroups were found and not followed, because they lie too deep or are too many.
-    pub fn cgroups_left_out(&self) -> u64 {
-        self.cgroups.as_ref().map_or(0, Cgroups::left_out)
-    }
-
-    /// How many processes were found and not followed, because they are too many.
-    pub fn processes_left_out(&self) -> u64 {
-        self.processes.left_out()
+    /// Which cgroups and processes the last look met and could not take in.
+    pub fn left_out(&self) -> (LeftOut, LeftOut) {
+        let cgroups = self.cgroups.as_ref().map(Cgroups::left_out).unwrap_or_default();
+        (cgroups, self.processes.as_ref().map(Processes::left_out).unwrap_or_default())
     }
 }
 
@@ -183,7 +191,7 @@ mod tests {
         assert_eq!(watch.refresh(), Changes::default());
         let problems: Vec<String> = watch.problems().collect();
         assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].starts_with("no cgroup file system is mounted"), "{problems:?}");
+        assert!(problems[0].starts_with("cgroups cannot be found: "), "{problems:?}");
     }
 
     #[test]
@@ -192,7 +200,9 @@ mod tests {
         let roots = Roots::under(dir.path());
         fs::create_dir_all(dir.path().join("cg/a")).unwrap();
         fs::create_dir_all(roots.proc.join("1/task/1")).unwrap();
-        fs::write(roots.proc.join("mounts"), "cgroup2 /cg cgroup2 rw 0 0\n").unwrap();
+        fs::create_dir_all(roots.proc.join("self")).unwrap();
+        fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
+        fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
         fs::write(roots.proc.join("1/stat"), "1 (init) S 0 1 1 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 5 0 0")
             .unwrap();
         fs::write(roots.proc.join("1/cgroup"), "0::/a\n").unwrap();
@@ -204,6 +214,6 @@ mod tests {
         assert_eq!(changes.processes.added[0].cgroup.as_deref(), Some("/a"));
         assert_eq!(watch.problems().count(), 0);
         watch.need(Needs::default());
-        assert_eq!((watch.cgroups().count(), watch.processes().count()), (0, 0));
+        assert_eq!((watch.cgroups().len(), watch.processes().len()), (0, 0));
     }
 }

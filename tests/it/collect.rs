@@ -35,7 +35,8 @@ impl World {
         for path in ["proc/sys/kernel", "proc/self", "sys/devices/system/cpu", "cg"] {
             fs::create_dir_all(dir.path().join(path)).unwrap();
         }
-        fs::write(roots.proc.join("mounts"), "cgroup2 /cg cgroup2 rw 0 0\n").unwrap();
+        fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
+        fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
         fs::write(roots.proc.join("sys/kernel/osrelease"), "6.12.0\n").unwrap();
         fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
         let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
@@ -277,6 +278,19 @@ fn what_a_cgroup_counted_last_is_kept_when_it_goes_and_folded_later() {
     let families = world.collect();
     assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a\""), None);
     assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"other\""), Some(11));
+}
+
+#[test]
+fn a_parent_that_goes_together_with_its_child_is_not_charged_for_it() {
+    let mut world = World::new(100);
+    let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
+    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.run(100, in_cgroup(&a));
+    world.run(60, in_cgroup(&b));
+    fs::remove_dir_all(&a).unwrap();
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(40));
+    assert_eq!(value(&families, "perf_cgroup_page_faults", "cgroup=\"/a/b\""), Some(60));
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! What it costs to follow cgroups and processes, when nothing changes: this happens before every collection.
+//! The time per element is the time per cgroup or process. Where the cgroup file system of this machine can be
+//! written, 200 real cgroups are measured beside 200 directories that look like them.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::process;
+
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
+use perf_exporter::host::Roots;
+use perf_exporter::target::{CgroupMount, Cgroups, Need, Processes};
+
+const PODS: usize = 20;
+const CONTAINERS: usize = 9;
+/// What a cgroup of version 2 with five controllers has in it.
+const CONTROL_FILES: usize = 50;
+
+/// Makes `PODS` directories with `CONTAINERS` each in them, 200 altogether.
+fn plant(dir: &Path) -> std::io::Result<()> {
+    for pod in 0..PODS {
+        for container in 0..CONTAINERS {
+            fs::create_dir_all(dir.join(format!("pod{pod}/container{container}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn fell(dir: &Path) {
+    let dirs = (0..PODS).flat_map(|pod| {
+        let containers = (0..CONTAINERS).map(move |container| format!("pod{pod}/container{container}"));
+        containers.chain([format!("pod{pod}"), String::new()])
+    });
+    for path in dirs {
+        // Those that were never made, and the outermost until it is empty.
+        drop(fs::remove_dir(dir.join(path)));
+    }
+}
+
+fn fill(dir: &Path) {
+    for entry in dir.read_dir().unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            fill(&entry.path());
+        }
+    }
+    for file in 0..CONTROL_FILES {
+        fs::write(dir.join(format!("controller.file{file}")), "").unwrap();
+    }
+}
+
+fn refresh(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, dir: &Path) {
+    let mut cgroups = Cgroups::new(dir);
+    let count = cgroups.refresh().unwrap().added.len();
+    group.throughput(Throughput::Elements(count as u64));
+    group.bench_function(format!("{name}/{count}"), |bench| bench.iter(|| black_box(cgroups.refresh())));
+}
+
+fn cgroups(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("cgroups");
+    let fixture = tempfile::tempdir().unwrap();
+    plant(fixture.path()).unwrap();
+    fill(fixture.path());
+    refresh(&mut group, "directories", fixture.path());
+
+    match CgroupMount::find(&Roots::default()) {
+        Err(absent) => println!("cgroups/real skipped: {absent}"),
+        Ok(mount) => {
+            let dir = mount.dir().join(format!("perf-exporter-bench-{}", process::id()));
+            match plant(&dir) {
+                Ok(()) => refresh(&mut group, "real", &dir),
+                Err(error) => println!("cgroups/real skipped: {}: {error}", dir.display()),
+            }
+            fell(&dir);
+        }
+    }
+    group.finish();
+}
+
+fn processes(criterion: &mut Criterion) {
+    let roots = Roots::default();
+    let mount = CgroupMount::find(&roots).ok();
+    let mut group = criterion.benchmark_group("processes");
+    for (name, need) in
+        [("comm", Need::default()), ("comm, exe and cgroup", Need { exe: true, cgroup: true })]
+    {
+        let mut processes = Processes::new(&roots, mount.clone());
+        let count = processes.refresh(need).unwrap().added.len();
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(format!("{name}/{count}"), |bench| {
+            bench.iter(|| black_box(processes.refresh(need)))
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, cgroups, processes);
+criterion_main!(benches);

@@ -1,0 +1,221 @@
+//! Processes: what runs ([`Processes`]), what is selected, and how it is grouped into series
+//! ([`ProcessSelection`]).
+
+mod stat;
+mod walk;
+
+pub use walk::Processes;
+
+use std::sync::Arc;
+
+use super::Glob;
+
+/// What tells a process from every other since boot: pids come again, but not within one clock tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessKey {
+    /// The process id, which is the thread group id.
+    #[doc(alias = "tgid")]
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (`/proc/PID/stat`, field 22).
+    pub start_time: u64,
+}
+
+/// One process, as it was when last looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Which one.
+    pub key: ProcessKey,
+    /// The command name: `task_struct.comm`, at most 15 bytes. Bytes that are not UTF-8 stand as U+FFFD; anything
+    /// else stands as it is, control characters included. A kernel worker is `kworker/0:1`, without the work it is
+    /// at, which changes all the time.
+    pub comm: Arc<str>,
+    /// The path of the executable, as the process itself sees it, without the kernel's ` (deleted)`. `None` if it
+    /// was not asked for, if there is none (kernel threads), or if we may not know: it needs `CAP_SYS_PTRACE` for
+    /// the processes of others.
+    pub exe: Option<Arc<str>>,
+    /// The cgroup, as a [`Cgroup::path`](super::Cgroup::path). `None` if it was not asked for, or lies outside of
+    /// what is mounted here.
+    pub cgroup: Option<Arc<str>>,
+    /// Whether it is a thread of the kernel (`PF_KTHREAD`).
+    pub kernel_thread: bool,
+}
+
+/// Which of the dearer facts about processes somebody needs; each costs a system call or three per process read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Need {
+    /// [`Process::exe`].
+    pub exe: bool,
+    /// [`Process::cgroup`].
+    pub cgroup: bool,
+}
+
+impl Need {
+    /// What both need.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { exe: self.exe || other.exe, cgroup: self.cgroup || other.cgroup }
+    }
+}
+
+/// Which processes to count, and how to group them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessSelection {
+    /// Rules to take a process by; one that matches is enough.
+    pub include: Vec<ProcessRule>,
+    /// Rules to leave one out by, stronger than `include`.
+    pub exclude: Vec<ProcessRule>,
+    /// What makes a series: processes that agree in all of these are counted together.
+    pub by: Vec<GroupBy>,
+}
+
+impl ProcessSelection {
+    /// Whether this process is to be counted. A rule about a fact that is not known ([`Process::exe`],
+    /// [`Process::cgroup`]) does not match.
+    pub fn matches(&self, process: &Process) -> bool {
+        let met = |rule: &ProcessRule| rule.matches(process);
+        self.include.iter().any(met) && !self.exclude.iter().any(met)
+    }
+
+    /// What has to be read for [`matches`](Self::matches) and [`labels`](Self::labels).
+    pub fn need(&self) -> Need {
+        let rules = || self.include.iter().chain(&self.exclude);
+        Need {
+            exe: rules().any(|rule| rule.exe.is_some()) || self.by.contains(&GroupBy::Exe),
+            cgroup: rules().any(|rule| rule.cgroup.is_some()) || self.by.contains(&GroupBy::Cgroup),
+        }
+    }
+
+    /// The labels of the series that this process counts in, in the order of `by`. What is not known is empty,
+    /// which to Prometheus is the same as no label.
+    pub fn labels(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
+        self.by.iter().map(|by| (by.label(), by.value(process))).collect()
+    }
+}
+
+/// One rule; everything that it gives must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProcessRule {
+    /// The command name (`/proc/PID/comm`, at most 15 bytes).
+    pub comm: Option<Glob>,
+    /// The path of the executable.
+    pub exe: Option<Glob>,
+    /// The path of the cgroup.
+    pub cgroup: Option<Glob>,
+    /// The process id.
+    pub pid: Option<u32>,
+}
+
+impl ProcessRule {
+    fn matches(&self, process: &Process) -> bool {
+        let path = |glob: &Option<Glob>, path: &Option<Arc<str>>| match (glob, path) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(glob), Some(path)) => glob.matches(path),
+        };
+        self.pid.is_none_or(|pid| pid == process.key.pid)
+            && self.comm.as_ref().is_none_or(|glob| glob.matches_name(&process.comm))
+            && path(&self.exe, &process.exe)
+            && path(&self.cgroup, &process.cgroup)
+    }
+}
+
+/// A property of processes that becomes a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GroupBy {
+    /// `comm`.
+    Comm,
+    /// `pid`.
+    Pid,
+    /// `exe`.
+    Exe,
+    /// `cgroup`.
+    Cgroup,
+}
+
+impl GroupBy {
+    /// The label's name.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Comm => "comm",
+            Self::Pid => "pid",
+            Self::Exe => "exe",
+            Self::Cgroup => "cgroup",
+        }
+    }
+
+    fn value(self, process: &Process) -> Arc<str> {
+        match self {
+            Self::Comm => Arc::clone(&process.comm),
+            Self::Pid => process.key.pid.to_string().into(),
+            Self::Exe => process.exe.clone().unwrap_or_default(),
+            Self::Cgroup => process.cgroup.clone().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, comm: &str, exe: Option<&str>, cgroup: Option<&str>) -> Process {
+        Process {
+            key: ProcessKey { pid, start_time: 1 },
+            comm: comm.into(),
+            exe: exe.map(Into::into),
+            cgroup: cgroup.map(Into::into),
+            kernel_thread: false,
+        }
+    }
+
+    fn glob(pattern: &str) -> Option<Glob> {
+        Some(Glob::new(pattern).unwrap())
+    }
+
+    fn selection(include: Vec<ProcessRule>, exclude: Vec<ProcessRule>, by: &[GroupBy]) -> ProcessSelection {
+        ProcessSelection { include, exclude, by: by.to_vec() }
+    }
+
+    #[test]
+    fn everything_that_a_rule_gives_must_hold() {
+        let rule = ProcessRule { comm: glob("nginx*"), cgroup: glob("/web/**"), ..ProcessRule::default() };
+        let web = selection(vec![rule], vec![], &[]);
+        assert!(web.matches(&process(1, "nginx", None, Some("/web/a"))));
+        assert!(!web.matches(&process(1, "nginx", None, Some("/batch"))));
+        assert!(!web.matches(&process(1, "sh", None, Some("/web/a"))));
+    }
+
+    #[test]
+    fn one_rule_is_enough_to_take_and_one_to_leave_out() {
+        let pid = |pid| ProcessRule { pid: Some(pid), ..ProcessRule::default() };
+        let comm = |text| ProcessRule { comm: glob(text), ..ProcessRule::default() };
+        let some = selection(vec![pid(7), comm("*")], vec![comm("kworker*"), pid(9)], &[]);
+        assert!(some.matches(&process(8, "sh", None, None)));
+        assert!(!some.matches(&process(9, "sh", None, None)));
+        assert!(!some.matches(&process(7, "kworker/0:1", None, None)));
+        assert!(!selection(vec![], vec![], &[]).matches(&process(7, "sh", None, None)));
+    }
+
+    #[test]
+    fn a_rule_about_what_is_not_known_does_not_match() {
+        let rule = ProcessRule { exe: glob("**"), ..ProcessRule::default() };
+        assert!(!selection(vec![rule], vec![], &[]).matches(&process(1, "sh", None, None)));
+    }
+
+    #[test]
+    fn labels_stand_in_the_order_of_by() {
+        let by = [GroupBy::Pid, GroupBy::Comm, GroupBy::Exe, GroupBy::Cgroup];
+        let labels = selection(vec![], vec![], &by).labels(&process(7, "sh", Some("/bin/sh"), None));
+        let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+        assert_eq!(labels, [("pid", "7"), ("comm", "sh"), ("exe", "/bin/sh"), ("cgroup", "")]);
+    }
+
+    #[test]
+    fn only_what_a_rule_or_a_label_uses_is_needed() {
+        let exe = ProcessRule { exe: glob("/bin/*"), ..ProcessRule::default() };
+        let by_exclusion = selection(vec![ProcessRule::default()], vec![exe], &[GroupBy::Comm]);
+        assert_eq!(by_exclusion.need(), Need { exe: true, cgroup: false });
+        let by_label = selection(vec![ProcessRule::default()], vec![], &[GroupBy::Cgroup]);
+        assert_eq!(by_label.need(), Need { exe: false, cgroup: true });
+        assert_eq!(by_exclusion.need().and(by_label.need()), Need { exe: true, cgroup: true });
+    }
+}
