@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Context;
 use super::busy::Busy;
 use super::series::{SeriesId, SeriesTable};
-use super::slots::{Outcome, Slots, Work};
+use super::slots::{Counted, Outcome, Slots, Work};
 use crate::health::{Interval, Verdict};
 use crate::host::{CpuSet, KernelVersion};
 use crate::metrics::Labels;
@@ -132,7 +132,7 @@ impl<K: Kernel> GroupCounter<K> {
             }
             Targets::Cgroups(_) => {
                 for target in self.targets.values_mut() {
-                    target.take_counts(&self.plan);
+                    target.take_counts(&self.plan, &mut self.series);
                     target.slots.retain(|cpu| now.contains(cpu), context);
                     target.slots.open(&self.plan, &target.subject, &now, context);
                 }
@@ -175,7 +175,7 @@ impl<K: Kernel> GroupCounter<K> {
                 left.slots.close(context);
             }
             if let Some(target) = self.targets.get_mut(key) {
-                target.take_counts(&self.plan);
+                target.take_counts(&self.plan, &mut self.series);
             }
         }
         self.settle();
@@ -198,7 +198,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
         let to = self.series.enter(self.labels_of(&subject), context.now);
         if let Some(target) = self.targets.get_mut(&key) {
-            target.take_counts(&self.plan);
+            target.take_counts(&self.plan, &mut self.series);
         }
         self.settle();
         let Some(target) = self.targets.get_mut(&key) else { return };
@@ -356,11 +356,18 @@ impl<K: Kernel> GroupCounter<K> {
 }
 
 impl<E: crate::sys::Event> Target<E> {
-    /// Takes the counts without a verdict on them: on the way out there is no work to hold them against.
-    fn take_counts(&mut self, plan: &Group) {
-        let tallies = &mut self.tallies;
-        self.slots.read(plan, Work::Known(None), |counted| {
-            tallies[counted.counter].fresh = tallies[counted.counter].fresh.saturating_add(counted.count);
+    /// Takes the counts into the tallies and marks them as counted in their series. There is no work to hold them
+    /// against: this is for targets on their way out, between two collections.
+    fn take_counts(&mut self, plan: &Group, series: &mut SeriesTable) {
+        let (tallies, mut series) = (&mut self.tallies, series.get_mut(self.series));
+        self.slots.read(plan, Work::Known(None), |Counted { counter, count, verdict, .. }| {
+            if !verdict.has_count() {
+                return;
+            }
+            tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
+            if let Some(series) = &mut series {
+                series.counted[counter] = true;
+            }
         });
     }
 }
