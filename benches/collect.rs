@@ -156,7 +156,7 @@ fn real(criterion: &mut Criterion) -> std::io::Result<()> {
     let mut watch = Watch::new(roots.clone());
     watch.refresh();
     let mount = watch.mount().map_err(|error| std::io::Error::other(error.to_string()))?;
-    let cgroups = RealCgroups::new(&mount.dir)?;
+    let cgroups = RealCgroups::new(mount.dir())?;
     let mut subject = Subject::new(Live, &roots, &cgroups.include());
     if subject.counted() < CGROUPS {
         let reasons: Vec<String> = subject.collector.board().lines().map(|l| l.refusal.to_string()).collect();

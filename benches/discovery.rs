@@ -2,6 +2,9 @@
 //! The time per element is the time per cgroup or process. Where the cgroup file system of this machine can be
 //! written, 200 real cgroups are measured beside 200 directories that look like them.
 
+#![allow(missing_docs, reason = "criterion's macros make public functions")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;

@@ -1,4 +1,32 @@
-//! Linux `perf` as an always-on service.
+//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events and tracepoints
+//! through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus.
+//!
+//! ```text
+//! YAML ──────────────► config ─┐
+//! what can be named ─► event  ─┼─► plan ──► counter ──► metrics::Snapshot ──► export ──► /metrics, /status, …
+//! who and where ─────► target ─┘              │
+//!                                             └─ through sys, the seam to the kernel
+//! refusals, verdicts ► health ──► /status, perf_event_state, the log
+//! ```
+//!
+//! | module | answers |
+//! |---|---|
+//! | [`error`] | what did the kernel say? |
+//! | [`host`] | where are the kernel's files, and what is this machine? |
+//! | [`clock`] | what time is it? |
+//! | [`health`] | why was it refused, and what would help? what is this count worth? |
+//! | [`metrics`] | what is a series? |
+//! | [`event`] | what does this name stand for on this machine? |
+//! | [`target`] | which cgroups and processes are there? |
+//! | [`config`] | what does the file say, and what is wrong with it? |
+//! | [`plan`] | what is to be opened, and which metric does it become? |
+//! | [`sys`] | how is the kernel called? |
+//! | [`counter`] | what is open, and what has it counted? |
+//! | [`export`] | how is it written and served? |
+//! | [`app`] | what runs on which thread? |
+//! | [`cli`] | what can be typed? |
+//!
+//! A module imports only from those above it; a test holds that, and that `unsafe` stands in [`sys`] alone.
 
 pub mod app;
 pub mod cli;

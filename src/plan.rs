@@ -148,7 +148,7 @@ impl Group {
 
 /// Resolves entries of the configuration on this host.
 pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
-    let mut builder = Builder { catalog, plan: Plan::default(), metrics: BTreeMap::new() };
+    let mut builder = Builder { catalog, plan: Plan::default(), owners: BTreeMap::new() };
     for entry in counters {
         for per in &entry.per {
             for group in &entry.groups {
@@ -161,11 +161,14 @@ pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
     plan
 }
 
+/// A metric, and the PMU that tells its series apart.
+type SeriesName = (Arc<str>, Option<Arc<str>>);
+
 struct Builder<'a> {
     catalog: &'a Catalog,
     plan: Plan,
-    /// (metric, PMU) → the entry that counts it already.
-    metrics: BTreeMap<(Arc<str>, Option<Arc<str>>), Arc<str>>,
+    /// The entry that counts a metric already.
+    owners: BTreeMap<SeriesName, Arc<str>>,
 }
 
 /// What must be the same for events to share a group: the PMU that schedules them.
@@ -265,7 +268,7 @@ impl Builder<'_> {
         let (name, pmu) = (Arc::clone(&event.name), event.pmu.clone());
         let counter =
             Counter::new(event, scope).map_err(|error| refusal(Arc::clone(&name), error.to_string()))?;
-        match self.metrics.entry((counter.metric.name().into(), pmu)) {
+        match self.owners.entry((counter.metric.name().into(), pmu)) {
             Entry::Vacant(free) => {
                 free.insert(Arc::clone(entry));
                 Ok(counter)

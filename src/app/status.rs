@@ -13,7 +13,7 @@ use crate::export::status::{
     Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series,
     Shared, Status, Usage,
 };
-use crate::health::{Board, Line, Scope, Verdict};
+use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
 use crate::target::Watch;
@@ -47,7 +47,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         configuration: configuration(facets.source),
         host: host(facets),
         counters: counters(facets.groups, facets.board),
-        refusals: facets.board.lines().map(refusal).collect(),
+        refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
         series: facets.groups.iter().flat_map(series_of).collect(),
         losses: losses(facets),
@@ -99,7 +99,7 @@ fn host(facets: &Facets<'_>) -> Host {
         ("CAP_IPC_LOCK", Capabilities::IPC_LOCK),
     ];
     let mut notes: Vec<String> = facets.watch.problems().map(|problem| problem.to_string()).collect();
-    notes.extend(facets.catalog.problems().iter().map(|problem| problem.to_string()));
+    notes.extend(facets.catalog.problems().iter().map(ToString::to_string));
     if facts.nmi_watchdog && facets.catalog.has_core_pmu() {
         notes.push("the NMI watchdog holds one hardware counter on every CPU".into());
     }
@@ -163,7 +163,7 @@ fn event_status<'a>(
         event: event.into(),
         counting: sum(&[Verdict::Counting, Verdict::Idle]),
         shared: (shared > 0)
-            .then(|| Shared { count: shared, lowest_percent: (group.lowest_ratio * 100.0) as u8 }),
+            .then_some(Shared { count: shared, lowest_percent: (group.lowest_ratio * 100.0) as u8 }),
         stalled: sum(&[Verdict::NeverRan, Verdict::Stalled, Verdict::Implausible, Verdict::Full]),
         refused: refused.map(|line| line.targets as u64).sum(),
     }
@@ -182,14 +182,14 @@ fn how(group: &GroupState) -> String {
     }
 }
 
-fn refusal(line: &Line) -> Refusal {
+fn refusal(same: &SameReason<'_>) -> Refusal {
     Refusal {
-        event: line.refusal.event.to_string(),
-        target: line.refusal.target.clone(),
-        count: line.targets as u64,
-        cause: line.refusal.cause,
-        reason: line.refusal.reason.clone(),
-        remedy: line.refusal.remedy.clone().unwrap_or_default(),
+        events: same.events().into_iter().map(str::to_owned).collect(),
+        target: same.first_target().to_owned(),
+        count: same.places() as u64,
+        cause: same.cause,
+        reason: same.reason.to_owned(),
+        remedy: same.remedy.unwrap_or_default().to_owned(),
     }
 }
 

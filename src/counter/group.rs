@@ -103,6 +103,7 @@ impl<K: Kernel> GroupCounter<K> {
             ("counters".into(), Arc::clone(&plan.entry)),
             ("leader".into(), leader),
             ("scope".into(), plan.scope().as_str().into()),
+            ("pmu".into(), plan.pmu.clone().unwrap_or_else(|| "".into())),
         ];
         Self {
             series: SeriesTable::new(plan.counters.len(), group, limit, other, context.now),

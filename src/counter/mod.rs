@@ -138,7 +138,7 @@ impl<K: Kernel> Collector<K> {
         let (kept, closed): (Vec<_>, Vec<_>) =
             groups.drain(..).partition(|counter| plan.groups.iter().any(|group| **group == *counter.plan));
         let mut kept = kept;
-        self.each(targets, closed, |counter, context| counter.close(context));
+        self.each(targets, closed, GroupCounter::close);
         for group in &plan.groups {
             let old = kept.iter().position(|counter| *counter.plan == **group);
             let counter = match old {
@@ -269,7 +269,7 @@ fn open_all<K: Kernel>(counter: &mut GroupCounter<K>, targets: &Watch, context: 
     match counter.plan.scope() {
         Scope::Cpu | Scope::Pmu => {}
         Scope::Cgroup => {
-            targets.cgroups().into_iter().for_each(|cgroup| counter.add(Subject::Cgroup(cgroup), context))
+            targets.cgroups().into_iter().for_each(|cgroup| counter.add(Subject::Cgroup(cgroup), context));
         }
         Scope::Process => targets
             .processes()

@@ -16,6 +16,8 @@ use crate::sys::Kernel;
 pub(super) struct Quality {
     ratio: Arc<Metadata>,
     state: Arc<Metadata>,
+    targets: Arc<Metadata>,
+    folded: Arc<Metadata>,
 }
 
 impl Quality {
@@ -35,6 +37,18 @@ impl Quality {
                 "",
                 Kind::Gauge,
             )?,
+            targets: Metadata::new(
+                "perf_targets",
+                "Number of CPUs, cgroups or processes that a group of counters is for, counted or left_out.",
+                "",
+                Kind::Gauge,
+            )?,
+            folded: Metadata::new(
+                "perf_series_folded",
+                "Targets and ended series that were added to the series \"other\" instead of having one of their own.",
+                "",
+                Kind::Counter,
+            )?,
         })
     }
 
@@ -52,6 +66,8 @@ impl Quality {
             groups.iter().filter(|group| can_be_rotated(group)).flat_map(ratios).collect(),
         ));
         families.push(Family::new(Arc::clone(&self.state), states(groups, board)));
+        families.push(Family::new(Arc::clone(&self.targets), groups.iter().flat_map(targets).collect()));
+        families.push(Family::new(Arc::clone(&self.folded), groups.iter().map(folded).collect()));
         families
     }
 }
@@ -61,7 +77,7 @@ fn point(series: &Series, index: usize, counter: &Counter) -> Option<Point> {
     let counted = *series.counted.get(index)? && !*series.doubted.get(index)?;
     let &total = series.totals.get(index).filter(|_| counted)?;
     let value = match &counter.event.scale {
-        Some(scale) => Value::Float(total as f64 * scale.factor),
+        Some(scale) => Value::Float(scale.quantity(total)),
         None => Value::Integer(total),
     };
     Some(Point { labels: Arc::clone(&series.labels), value, start: series.start })
@@ -78,6 +94,20 @@ fn ratios<K: Kernel>(group: &GroupCounter<K>) -> impl Iterator<Item = Point> {
         let value = Value::Float(series.interval.ratio()?);
         Some(Point { labels: Arc::clone(&series.quality_labels), value, start: Timestamp::default() })
     })
+}
+
+/// How many targets a group has, and how many it should have besides.
+fn targets<K: Kernel>(group: &GroupCounter<K>) -> [Point; 2] {
+    [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
+        let own = group.series.group_labels().iter().cloned();
+        let labels = Labels::new(own.chain([("state".into(), state.into())]));
+        Point { labels, value: Value::Integer(number as u64), start: Timestamp::default() }
+    })
+}
+
+fn folded<K: Kernel>(group: &GroupCounter<K>) -> Point {
+    let labels = Labels::new(group.series.group_labels().iter().cloned());
+    Point { labels, value: Value::Integer(group.series.folded()), start: group.series.start() }
 }
 
 /// In how many places each event is counted, shared, refused, …. Of `counting` a zero is told too, so that an event

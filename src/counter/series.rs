@@ -137,6 +137,16 @@ impl SeriesTable {
         self.by_id.values_mut()
     }
 
+    /// What tells the group of this table from others in families about all groups.
+    pub(super) fn group_labels(&self) -> &[(Arc<str>, Arc<str>)] {
+        &self.group
+    }
+
+    /// When counting began.
+    pub(super) fn start(&self) -> Timestamp {
+        self.by_id.get(&self.other).map_or_else(Timestamp::default, |other| other.start)
+    }
+
     /// How many targets and ended series went into `other` so far.
     pub(super) fn folded(&self) -> u64 {
         self.folded

@@ -120,6 +120,18 @@ pub struct Scale {
     pub unit: Arc<str>,
 }
 
+impl Scale {
+    /// What `count` comes to. A factor such as 1e-9 has no exact form in binary, and its inverse has: dividing by
+    /// that keeps 3.004524283 s from becoming 3.0045242830000003 s.
+    pub fn quantity(&self, count: u64) -> f64 {
+        let inverse = (1.0 / self.factor).round();
+        match inverse > 1.0 && (inverse * self.factor - 1.0).abs() < 1e-15 {
+            true => count as f64 / inverse,
+            false => count as f64 * self.factor,
+        }
+    }
+}
+
 /// One event on one PMU: ready to be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -141,4 +153,18 @@ pub struct Event {
     pub scale: Option<Scale>,
     /// One sentence for `# HELP` and `list`, without a full stop at its end.
     pub help: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_become_seconds_without_noise() {
+        let scale = |factor| Scale { factor, unit: "seconds".into() };
+        assert_eq!(scale(1e-9).quantity(3_004_524_283), 3.004524283);
+        assert_eq!(scale(1024.0).quantity(3), 3072.0);
+        assert_eq!(scale(2.0f64.powi(-32)).quantity(1 << 33), 2.0);
+        assert_eq!(scale(6.103515625e-5 * 1048576.0).quantity(1), 64.0);
+    }
 }

@@ -121,14 +121,14 @@ pub struct Shared {
     pub lowest_percent: u8,
 }
 
-/// Something that could not be opened.
+/// What could not be opened for one reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Refusal {
-    /// The event.
-    pub event: String,
-    /// For whom it was to count: `cpu`, `cgroup /system.slice/a.service`, …
+    /// The events, each once.
+    pub events: Vec<String>,
+    /// One of the places: `cpu 0`, `cgroup /system.slice/a.service on cpu 1`, …
     pub target: String,
-    /// How often the same happened: one line stands for all CPUs.
+    /// In how many places one of the events is refused.
     pub count: u64,
     /// What kind of obstacle it is.
     pub cause: Cause,
@@ -319,7 +319,7 @@ pub(super) mod tests {
             ],
             refusals: vec![
                 Refusal {
-                    event: "uncore_imc_0/cas_count_read/".to_owned(),
+                    events: vec!["uncore_imc_0/cas_count_read/".to_owned()],
                     target: "socket 0".to_owned(),
                     count: 1,
                     cause: Cause::Forbidden,
@@ -329,7 +329,7 @@ pub(super) mod tests {
                     remedy: "grant CAP_PERFMON, or set kernel.perf_event_paranoid to 0".to_owned(),
                 },
                 Refusal {
-                    event: "cache-references".to_owned(),
+                    events: vec!["cache-references".to_owned(), "bus-cycles".to_owned()],
                     target: "cpu".to_owned(),
                     count: 4,
                     cause: Cause::Absent,
@@ -337,7 +337,7 @@ pub(super) mod tests {
                     remedy: String::new(),
                 },
                 Refusal {
-                    event: "task-clock".to_owned(),
+                    events: vec!["task-clock".to_owned()],
                     target: "process <script>alert(\"x\")</script>&\u{7}".to_owned(),
                     count: 1,
                     cause: Cause::Exhausted,

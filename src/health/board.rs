@@ -31,6 +31,52 @@ pub struct Line {
     pub targets: usize,
 }
 
+/// Lines that say the same of different events.
+#[derive(Debug, Clone)]
+pub struct SameReason<'a> {
+    /// The class of the answer.
+    pub cause: Cause,
+    /// Why.
+    pub reason: &'a str,
+    /// What would help.
+    pub remedy: Option<&'a str>,
+    /// The lines; at least one.
+    pub lines: Vec<&'a Line>,
+}
+
+impl SameReason<'_> {
+    /// The events, each once.
+    pub fn events(&self) -> Vec<&str> {
+        let mut events: Vec<&str> = Vec::new();
+        for line in &self.lines {
+            if !events.contains(&&*line.refusal.event) {
+                events.push(&line.refusal.event);
+            }
+        }
+        events
+    }
+
+    /// One of the places.
+    pub fn first_target(&self) -> &str {
+        self.lines.first().map_or("", |line| &line.refusal.target)
+    }
+
+    /// In how many places one of the events is refused.
+    pub fn places(&self) -> usize {
+        self.lines.iter().map(|line| line.targets).sum()
+    }
+}
+
+fn by_reason<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<SameReason<'a>> {
+    let mut groups: BTreeMap<(Cause, &str, Option<&str>), Vec<&Line>> = BTreeMap::new();
+    for line in lines {
+        let Refusal { cause, reason, remedy, .. } = &line.refusal;
+        groups.entry((*cause, reason, remedy.as_deref())).or_default().push(line);
+    }
+    let group = |((cause, reason, remedy), lines)| SameReason { cause, reason, remedy, lines };
+    groups.into_iter().map(group).collect()
+}
+
 /// What [`Board::add`] gives for a refusal, to take it back with.
 #[derive(Debug)]
 #[must_use = "a refusal stays on the board until its ticket is given back"]
@@ -87,25 +133,23 @@ impl Board {
         }
     }
 
-    /// Writes the lines that are new since the last time to the log: one line of log for each reason, for a machine
-    /// without a PMU refuses every hardware event alike.
+    /// Writes what is new since the last time to the log: one line for each reason, for a machine without a PMU
+    /// refuses every hardware event alike.
     pub fn log_news(&mut self) {
-        let mut reasons: BTreeMap<(Cause, &str), Vec<&Line>> = BTreeMap::new();
-        for line in self.news.iter().filter_map(|key| self.lines.get(key)) {
-            reasons.entry((line.refusal.cause, &line.refusal.reason)).or_default().push(line);
-        }
-        for ((cause, reason), lines) in reasons {
-            let mut events: Vec<&str> = lines.iter().map(|line| &*line.refusal.event).collect();
-            events.dedup();
-            let remedy = lines.iter().find_map(|line| line.refusal.remedy.as_deref());
-            let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-            let first = lines.first().map_or("", |line| &line.refusal.target);
+        for group in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
+            let remedy = group.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+            let (cause, reason, events) = (group.cause, group.reason, group.events().join(", "));
             tracing::warn!(
-                "not counted, {cause}: {} (first on {first}): {reason}{remedy}",
-                events.join(", ")
+                "not counted, {cause}: {events} (first: {}): {reason}{remedy}",
+                group.first_target()
             );
         }
         self.news.clear();
+    }
+
+    /// The lines with the same reason together, what deserves attention first.
+    pub fn by_reason(&self) -> Vec<SameReason<'_>> {
+        by_reason(self.lines.values())
     }
 
     /// The lines, by entry, scope and event.
@@ -149,6 +193,17 @@ mod tests {
         assert_eq!(lines(&board)[0], ("cycles".into(), 1));
         board.remove(second);
         assert_eq!(lines(&board), [("instructions".into(), 1)]);
+    }
+
+    #[test]
+    fn events_that_are_refused_for_one_reason_are_told_together() {
+        let mut board = Board::default();
+        for (entry, event) in [("core", "cycles"), ("core", "instructions"), ("more", "cycles")] {
+            let _ticket = board.add(&entry.into(), Scope::Cpu, refusal(event, "cpu 0"));
+        }
+        let groups = board.by_reason();
+        assert_eq!(groups.len(), 1);
+        assert_eq!((groups[0].events(), groups[0].places()), (vec!["cycles", "instructions"], 3));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod board;
 mod classify;
 mod verdict;
 
-pub use board::{Board, Line, Ticket};
+pub use board::{Board, Line, SameReason, Ticket};
 pub use classify::{Attempt, Judgement, Scope, classify};
 pub use verdict::{Interval, Verdict, judge};
 

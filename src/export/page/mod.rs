@@ -163,10 +163,13 @@ fn refusals(html: &mut Html, refusals: &[Refusal]) {
             .raw(cause)
             .raw("\">")
             .raw(cause)
-            .raw("</span><div><code>");
-        html.text(&refusal.event).raw("</code> <span class=\"quiet\">for ").text(&refusal.target);
+            .raw("</span><div>");
+        for (index, event) in refusal.events.iter().take(LINES).enumerate() {
+            html.raw(if index == 0 { "<code>" } else { ", <code>" }).text(event).raw("</code>");
+        }
+        html.raw(" <span class=\"quiet\">for ").text(&refusal.target);
         if refusal.count > 1 {
-            html.raw(", ").text(count(refusal.count)).raw(" times");
+            html.raw(" and others, ").text(count(refusal.count)).raw(" places in all");
         }
         html.raw("</span></div><p>").text(&refusal.reason).raw("</p>");
         if !refusal.remedy.is_empty() {
