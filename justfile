@@ -26,7 +26,7 @@ interop:
 
 # Take the present outputs as the expected ones; look at the diff afterwards
 bless:
-    INSTA_UPDATE=always cargo test --locked
+    BLESS=1 INSTA_UPDATE=always cargo test --locked
 
 # Run the benchmarks; arguments go to cargo bench
 bench *ARGUMENTS:

@@ -1,8 +1,9 @@
 //! The structure that ARCHITECTURE.md draws, held against the code: who may import whom, and where `unsafe` may stand.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
 const ORDER: [&str; 15] = [
@@ -13,8 +14,8 @@ const ORDER: [&str; 15] = [
 /// Every source file below `src`, with its path relative to that.
 fn sources() -> Vec<(PathBuf, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
+        for name in host::list(dir).unwrap() {
+            let path = dir.join(name);
             if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -27,7 +28,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     walk(&root, &mut found);
     found.sort();
     let relative = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_owned();
-    found.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
+    found.iter().map(|path| (relative(path), host::read_text(path).unwrap())).collect()
 }
 
 /// The top-level module that a file belongs to.
