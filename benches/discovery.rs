@@ -3,6 +3,7 @@
 //! written, 200 real cgroups are measured beside 200 directories that look like them.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
+#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
 
 use std::fs;
@@ -93,7 +94,7 @@ fn processes(criterion: &mut Criterion) {
         let count = processes.refresh(need).unwrap().added.len();
         group.throughput(Throughput::Elements(count as u64));
         group.bench_function(format!("{name}/{count}"), |bench| {
-            bench.iter(|| black_box(processes.refresh(need)))
+            bench.iter(|| black_box(processes.refresh(need)));
         });
     }
     group.finish();

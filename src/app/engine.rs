@@ -1,6 +1,5 @@
 //! The collection thread: follows the host, reads the counters, and publishes what they say.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
-use super::status::{self, Facets};
+use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::{self, Config};
 use crate::counter::{Budget, Collector};
@@ -41,17 +40,6 @@ pub(super) enum Request {
     Reload(oneshot::Sender<Result<String, String>>),
     /// The end.
     Stop,
-}
-
-/// Where the configuration comes from, and what came of it.
-#[derive(Debug)]
-pub(super) struct ConfigSource {
-    /// The file; `None` = the built-in configuration.
-    pub(super) file: Option<PathBuf>,
-    /// When the configuration in force was loaded.
-    pub(super) loaded: Timestamp,
-    /// The last attempt since then that failed, and why.
-    pub(super) failed: Option<(Timestamp, Vec<String>)>,
 }
 
 /// Everything that the collection thread owns.

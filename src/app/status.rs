@@ -1,10 +1,9 @@
 //! What the collection thread knows, as the page and `/api/v1/status` show it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::engine::ConfigSource;
 use crate::clock::Timestamp;
 use crate::config::Config;
 use crate::counter::{Budget, GroupState};
@@ -17,6 +16,17 @@ use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
 use crate::target::Watch;
+
+/// Where the configuration comes from, and what came of it.
+#[derive(Debug)]
+pub(super) struct ConfigSource {
+    /// The file; `None` = the built-in configuration.
+    pub(super) file: Option<PathBuf>,
+    /// When the configuration in force was loaded.
+    pub(super) loaded: Timestamp,
+    /// The last attempt since then that failed, and why.
+    pub(super) failed: Option<(Timestamp, Vec<String>)>,
+}
 
 /// Everything that the status is made of.
 pub(super) struct Facets<'a> {

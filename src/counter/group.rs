@@ -7,38 +7,13 @@ use super::Context;
 use super::busy::Busy;
 use super::series::{SeriesId, SeriesTable};
 use super::slots::{Counted, Outcome, Slots, Work};
+use super::subject::{Key, Subject};
 use crate::health::{Interval, Verdict};
 use crate::host::{CpuSet, KernelVersion};
 use crate::metrics::Labels;
 use crate::plan::{Group, Targets};
 use crate::sys::Kernel;
-use crate::target::{Cgroup, CgroupId, Process, ProcessKey, parent_of};
-
-/// What a target is known by while it lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Key {
-    Cpu(u32),
-    Cgroup(CgroupId),
-    Process(ProcessKey),
-}
-
-/// A target as it was found.
-#[derive(Debug, Clone)]
-pub(super) enum Subject {
-    Cpu(u32),
-    Cgroup(Arc<Cgroup>),
-    Process(Arc<Process>),
-}
-
-impl Subject {
-    pub(super) fn key(&self) -> Key {
-        match self {
-            Self::Cpu(cpu) => Key::Cpu(*cpu),
-            Self::Cgroup(cgroup) => Key::Cgroup(cgroup.id),
-            Self::Process(process) => Key::Process(process.key),
-        }
-    }
-}
+use crate::target::parent_of;
 
 /// A target that is being counted.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ mod publish;
 mod scale;
 mod series;
 mod slots;
+mod subject;
 
 pub use budget::Budget;
 pub use measure::{Count, Measurement, Whom};
@@ -28,9 +29,10 @@ use crate::plan::{Group, Plan, Targets};
 use crate::sys::{Inherit, Kernel, Place, Start};
 use crate::target::{Changes, Watch};
 use busy::Busy;
-use group::{GroupCounter, Key, Subject};
+use group::GroupCounter;
 use open::{How, Opened, Opener};
 use publish::Quality;
+use subject::{Key, Subject};
 
 /// What opening and closing need besides the group itself.
 struct Context<'a, K> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use super::group::Subject;
 use super::open::{Bundle, Opened};
+use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};

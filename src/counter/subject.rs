@@ -1,0 +1,31 @@
+//! Who is counted.
+
+use std::sync::Arc;
+
+use crate::target::{Cgroup, CgroupId, Process, ProcessKey};
+
+/// What a target is known by while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    Cpu(u32),
+    Cgroup(CgroupId),
+    Process(ProcessKey),
+}
+
+/// A target as it was found.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Cpu(u32),
+    Cgroup(Arc<Cgroup>),
+    Process(Arc<Process>),
+}
+
+impl Subject {
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Cpu(cpu) => Key::Cpu(*cpu),
+            Self::Cgroup(cgroup) => Key::Cgroup(cgroup.id),
+            Self::Process(process) => Key::Process(process.key),
+        }
+    }
+}
