@@ -13,7 +13,7 @@ use crate::config::{self, Config};
 use crate::counter::{Budget, Collector};
 use crate::event::Catalog;
 use crate::export::status::Status;
-use crate::host::{Facts, Roots};
+use crate::host::{CpuSet, Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
 use crate::plan::plan;
 use crate::sys::{Kernel, usage};
@@ -52,6 +52,8 @@ pub(super) struct Engine<K: Kernel> {
     facts: Facts,
     catalog: Catalog,
     watch: Watch,
+    /// The CPUs that the plan in force was made for.
+    online: CpuSet,
     collector: Collector<K>,
     metrics: Arc<SelfMetrics>,
     started: Timestamp,
@@ -80,6 +82,7 @@ impl<K: Kernel> Engine<K> {
         metrics.config_loaded(clock.now());
         Ok(Self {
             watch: Watch::new(roots.clone()),
+            online: CpuSet::default(),
             source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
             started: clock.now(),
             cost: (Duration::ZERO, clock.monotonic()),
@@ -118,6 +121,12 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
+    /// Reads the facts and PMUs of the host again.
+    fn look_at_host(&mut self) {
+        self.facts = Facts::read(&self.roots);
+        self.catalog = Catalog::load(&self.roots, &self.facts);
+    }
+
     /// Puts the configuration in force.
     fn apply(&mut self) {
         for problem in self.catalog.problems() {
@@ -125,11 +134,14 @@ impl<K: Kernel> Engine<K> {
         }
         let plan = plan(&self.config.counters, &self.catalog);
         self.watch.need(plan.needs());
-        self.watch.refresh();
+        // Groups that stay must hear of this look too.
+        let changes = self.watch.refresh();
+        self.collector.follow(&changes, &self.watch);
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
         }
         self.collector.apply(&plan, self.config.limits.series, &self.watch);
+        self.online = self.watch.online().clone();
         let budget = self.collector.budget();
         tracing::info!(
             groups = plan.groups.len(),
@@ -146,8 +158,7 @@ impl<K: Kernel> Engine<K> {
         match config::load_file(self.source.file.as_deref()) {
             Ok((config, warnings)) => {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                self.facts = Facts::read(&self.roots);
-                self.catalog = Catalog::load(&self.roots, &self.facts);
+                self.look_at_host();
                 self.config = config;
                 (self.source.loaded, self.source.failed) = (now, None);
                 self.metrics.config_loaded(now);
@@ -168,6 +179,12 @@ impl<K: Kernel> Engine<K> {
         let begin = self.clock.monotonic();
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
+        if *self.watch.online() != self.online {
+            // PMUs beside the cores move to another CPU of their socket when theirs goes offline.
+            tracing::info!(cpus = %self.watch.online(), "other CPUs are online");
+            self.look_at_host();
+            self.apply();
+        }
         let mut families = self.collector.collect();
         let took = self.clock.monotonic().since(begin);
         self.metrics.collected(took);
