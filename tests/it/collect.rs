@@ -309,6 +309,20 @@ fn what_does_not_fit_into_the_descriptors_is_told_and_tried_again() {
 }
 
 #[test]
+fn a_process_is_counted_with_all_its_threads_or_not_at_all() {
+    let mut world = World::new(100);
+    world.process(10, "many", &[10, 11, 12]);
+    world.process(20, "one", &[20]);
+    world.kernel.limit_descriptors(2);
+    world.count("page-faults", everybody());
+    world.run(1, |_| true);
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"many\""), None);
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"one\""), Some(1));
+    assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (1, 1));
+}
+
+#[test]
 fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
     let mut world = World::new(100);
     world.cgroup("a");
