@@ -1,21 +1,30 @@
 //! What this process costs, and the limits it runs under.
 
-use std::io;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// CPU time used by this process so far, user and system together, to the microsecond.
 pub fn cpu_time() -> Duration {
+    let (user, system) = usage(libc::RUSAGE_SELF);
+    user + system
+}
+
+/// User and system time of all children that have ended and been waited for.
+pub fn children_time() -> (Duration, Duration) {
+    usage(libc::RUSAGE_CHILDREN)
+}
+
+fn usage(of_whom: libc::c_int) -> (Duration, Duration) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to memory of the size of a `rusage`, which the call fills.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    let result = unsafe { libc::getrusage(of_whom, usage.as_mut_ptr()) };
     if result != 0 {
-        return Duration::ZERO;
+        return (Duration::ZERO, Duration::ZERO);
     }
     // SAFETY: zeroed above, and a `rusage` of zeros is a valid one even if the call had filled nothing.
     let usage = unsafe { usage.assume_init() };
-    of(usage.ru_utime) + of(usage.ru_stime)
+    (of(usage.ru_utime), of(usage.ru_stime))
 }
 
 fn of(time: libc::timeval) -> Duration {
@@ -31,18 +40,6 @@ pub fn raise_descriptor_limit() -> u64 {
         Err(_) => limit.current,
     };
     in_force.unwrap_or(u64::MAX)
-}
-
-/// Ends the process by a signal's default action, so that a parent sees the death that the child had.
-///
-/// # Errors
-/// When the signal cannot be sent; returns only then or when the signal is blocked or ignored.
-pub fn die_by_signal(signal: i32) -> io::Result<()> {
-    // SAFETY: setting the default action installs no handler, and the number is checked by the call.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-    // SAFETY: raise takes a number and no memory.
-    let result = unsafe { libc::raise(signal) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
