@@ -20,7 +20,7 @@ impl TestCgroup {
     pub(crate) fn new(name: &str) -> Self {
         let mount = CgroupMount::find(&Roots::default()).unwrap();
         let path = format!("/perf-exporter-{name}-{}", std::process::id());
-        Self::make(mount.dir.join(&path[1..]), path)
+        Self::make(mount.dir().join(&path[1..]), path)
     }
 
     /// Makes one inside it.
