@@ -8,6 +8,7 @@ mod stat;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -15,7 +16,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::host::Roots;
+use crate::error::Errno;
+use crate::event::{Catalog, Kind};
+use crate::health::{Attempt, Refusal, Scope, classify};
+use crate::host::{Facts, Roots};
 
 /// Bad arguments or a bad configuration.
 const USAGE: u8 = 2;
@@ -88,9 +92,12 @@ pub fn main() -> ExitCode {
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing more can be said if even the message cannot be written.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            let printed = error.print();
+            return if error.use_stderr() || printed.is_err() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     let command = cli.command.unwrap_or(Command::Run(cli.run));
@@ -104,6 +111,22 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::list(&args, &roots),
         Command::Stat(args) => stat::stat(&args, &roots),
     }
+}
+
+/// The answer to be expected for an event without opening it: that of a machine without hardware counters.
+fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts: &Facts) -> Option<Refusal> {
+    if !kind.on_core_pmu() || catalog.has_core_pmu() {
+        return None;
+    }
+    let attempt = Attempt {
+        scope,
+        on_core_pmu: true,
+        core_pmu_present: false,
+        tracepoint: false,
+        user_only: false,
+        opens_alone: false,
+    };
+    Some(classify(Errno::ENOENT, &attempt, facts).refusal(event, "this host", None))
 }
 
 /// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.
@@ -146,6 +169,16 @@ fn log_filter(text: &str) -> anyhow::Result<EnvFilter> {
         );
     }
     EnvFilter::try_new(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}; try --log debug"))
+}
+
+/// The exit code of a command that wrote its result to stdout. Whoever reads it may have seen enough (`| head`).
+fn written(result: io::Result<()>) -> ExitCode {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Prints why the command failed, with its causes, and gives its exit code.
