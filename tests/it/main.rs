@@ -2,6 +2,9 @@
 
 #![cfg(test)]
 
+mod binary;
 mod collect;
 mod events;
+mod hosts;
 mod layers;
+mod program;
