@@ -27,13 +27,15 @@ const USAGE: u8 = 2;
 /// It did not work.
 const FAILED: u8 = 1;
 
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed at run time, 2 bad arguments or configuration";
+
 /// Linux perf as an always-on service: counts hardware, software and tracepoint events per CPU, cgroup and process, and
 /// serves them to Prometheus.
 ///
 /// Without a command it runs the service with its built-in configuration and serves on 0.0.0.0:7373 what this
 /// machine can measure.
 #[derive(Debug, Parser)]
-#[command(name = "perf-exporter", version)]
+#[command(name = "perf-exporter", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

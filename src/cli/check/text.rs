@@ -41,8 +41,9 @@ fn refusals(out: &mut impl Write, rows: &[RefusalRow]) -> io::Result<()> {
 
 /// Where, if that says more than the entry and the scope do.
 fn places(row: &RefusalRow) -> String {
+    let said = [String::from("this host"), format!("each {}", row.scope), format!("entry {}", row.entry)];
     match row.targets {
-        0 | 1 if row.target == "this host" => String::new(),
+        0 | 1 if said.contains(&row.target) => String::new(),
         0 | 1 => format!(" ({})", row.target),
         more => format!(" ({} and {} more)", row.target, more - 1),
     }
@@ -105,12 +106,13 @@ fn takes(same: &Together<'_, GroupRow>) -> String {
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
     let Descriptors { used, limit, cpus, per_cgroup, per_thread } = *descriptors;
-    let mut takes = format!("{} for all CPUs", count(cpus, "descriptor"));
-    for (descriptors, what) in [(per_cgroup, "cgroup"), (per_thread, "thread")] {
-        if descriptors > 0 {
-            takes += &format!(", {descriptors} for each {what}");
-        }
-    }
+    let each = [(cpus, "all CPUs"), (per_cgroup, "each cgroup"), (per_thread, "each thread")];
+    let takes: Vec<String> = each
+        .iter()
+        .filter(|(descriptors, _)| *descriptors > 0)
+        .map(|(descriptors, whom)| format!("{} for {whom}", count(*descriptors, "descriptor")))
+        .collect();
+    let takes = if takes.is_empty() { "no descriptors".to_owned() } else { takes.join(", ") };
     match used {
         Some(used) => writeln!(out, "\nIt takes {takes}; {used} of {limit} are used"),
         None => writeln!(out, "\nIt takes {takes}; {limit} are allowed. Nothing was opened"),
