@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::Config;
+use perf_exporter::config::{Config, load};
 use perf_exporter::counter::{Budget, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::{Encoder, Format};
@@ -345,7 +345,9 @@ fn a_broken_host_is_listed_as_far_as_it_can_be_read() {
         assert!(outcome.stdout.contains(name), "{name:?}: {}", outcome.stdout);
     }
     for line in host.run(&["list", "--no-open", "--output", "json"]).stdout.lines() {
-        let _: Value = serde_json::from_str(line).unwrap();
+        let row: Value = serde_json::from_str(line).unwrap();
+        let yaml = format!("counters: {{mine: {{{}}}}}", row["yaml"].as_str().unwrap());
+        assert!(load(yaml.as_bytes(), "test.yaml").is_ok(), "{yaml}");
     }
 }
 

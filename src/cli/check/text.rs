@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Descriptors, GroupRow, RefusalRow, Report};
+use crate::error::printable;
 
 /// Writes the report.
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -28,8 +29,8 @@ fn refusals(out: &mut impl Write, rows: &[RefusalRow]) -> io::Result<()> {
     }
     for reason in together(rows, |row| (row.cause, &row.reason, &row.remedy)) {
         let row = reason.first;
-        writeln!(out, "  {}: {}", row.cause, row.reason)?;
-        row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {remedy}"))?;
+        writeln!(out, "  {}: {}", row.cause, printable(&row.reason))?;
+        row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
         for place in together(reason.all, |row| (&row.entry, row.scope, &row.target, row.targets)) {
             let events: Vec<&str> = place.all.iter().map(|row| &*row.event).collect();
             let row = place.first;
