@@ -8,21 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Config, load};
-use perf_exporter::counter::{Budget, Collector};
-use perf_exporter::event::Catalog;
-use perf_exporter::export::prometheus::{Encoder, Format};
-use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::metrics::Snapshot;
-use perf_exporter::plan::plan;
-use perf_exporter::sys::fake::{Count, FakeKernel};
-use perf_exporter::target::Watch;
+use perf_exporter::export::prometheus::Format;
+use perf_exporter::host as files;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::fake::scrape;
 use crate::program::{Outcome, Service, run};
 
 /// Names that cgroups and processes may have, for anybody may choose them.
@@ -203,31 +196,10 @@ fn assert_promtool_reads(text: &str) {
     assert_ne!(output.status.code(), Some(1), "{told}");
 }
 
-/// Everything of the built-in configuration, counted by the fake kernel on a host, in a format.
-fn scrape(host: &Host, format: Format) -> String {
-    let roots = Roots::under(host.root());
-    let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
-    let facts = Facts::read(&roots);
-    let budget = Budget { limit: 10_000, used: 0 };
-    let plan = plan(&Config::default().counters, &Catalog::load(&roots, &facts));
-    let mut watch = Watch::new(roots.clone());
-    watch.need(plan.needs());
-    watch.refresh();
-    let mut collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget).unwrap();
-    collector.apply(&plan, 1000, &watch);
-    kernel.update(|event| event.count = Count { value: 7, enabled: 1_000_000, running: 1_000_000 });
-    let snapshot = Snapshot::new(clock.now(), collector.collect());
-    assert!(snapshot.conflicts().is_empty(), "{:?}", snapshot.conflicts());
-    let mut encoder = Encoder::new(Arc::new(snapshot), format);
-    let mut text = Vec::new();
-    while encoder.next_chunk(&mut text) {}
-    String::from_utf8(text).unwrap()
-}
-
 #[test]
 fn hostile_names_of_cgroups_and_processes_are_label_values_and_nothing_else() {
     let host = Host::with_hostile_names();
-    let text = scrape(&host, Format::Text);
+    let text = scrape(host.root(), &Config::default(), Format::Text);
     let samples = parse(&text);
     for (metric, label) in
         [("perf_cgroup_page_faults_total", "cgroup"), ("perf_process_page_faults_total", "comm")]
@@ -240,7 +212,7 @@ fn hostile_names_of_cgroups_and_processes_are_label_values_and_nothing_else() {
     }
     assert!(samples.iter().all(|sample| sample.name.starts_with("perf_") && sample.name != "perf_up"));
     assert_promtool_reads(&text);
-    let openmetrics = scrape(&host, Format::OpenMetrics100);
+    let openmetrics = scrape(host.root(), &Config::default(), Format::OpenMetrics100);
     assert_eq!(openmetrics.matches("# EOF").count(), 1);
     assert_eq!(openmetrics.lines().filter(|line| line.starts_with("perf_up")).count(), 0);
 }
@@ -385,7 +357,7 @@ fn the_service_runs_on_a_broken_host_and_finds_what_is_left() {
     let status: Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
     let notes = status["host"]["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note.as_str().unwrap().contains("uncore_x_0/type")), "{notes:#?}");
-    let samples = parse(&scrape(&host, Format::Text));
+    let samples = parse(&scrape(host.root(), &Config::default(), Format::Text));
     let good = samples.iter().filter(|sample| sample.labels.iter().any(|(_, value)| value == "good"));
     assert!(good.count() > 0, "the one good process among the broken is counted");
 }

@@ -5,6 +5,7 @@
 mod binary;
 mod collect;
 mod events;
+mod fake;
 mod hostile;
 mod hosts;
 mod layers;
