@@ -9,4 +9,5 @@ mod fake;
 mod hostile;
 mod hosts;
 mod layers;
+mod manual;
 mod program;
