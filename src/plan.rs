@@ -199,7 +199,7 @@ impl Builder<'_> {
         for event in &group.events {
             match self.catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(&unresolved)),
+                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(event, &unresolved)),
             }
         }
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
@@ -293,8 +293,10 @@ fn scope_of(per: &Per) -> Scope {
     }
 }
 
-/// An event that this host cannot name, as a refusal.
-fn refusal(unresolved: &Unresolved) -> Refusal {
+/// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it
+/// stands apart.
+fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
+    let written = syntax::Event { alias: None, ..event.clone() };
     let cause = match unresolved.cause {
         Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
         Missing::Forbidden => Cause::Forbidden,
@@ -305,7 +307,7 @@ fn refusal(unresolved: &Unresolved) -> Refusal {
         None => unresolved.remedy.clone(),
     };
     Refusal {
-        event: Arc::clone(&unresolved.event),
+        event: written.to_string().into(),
         target: "this host".into(),
         cause,
         errno: None,

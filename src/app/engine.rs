@@ -159,13 +159,16 @@ impl<K: Kernel> Engine<K> {
         let now = self.clock.now();
         match config::load_file(self.source.file.as_deref()) {
             Ok((config, warnings)) => {
+                let later = later(&self.config, &config);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
                 (self.source.loaded, self.source.failed) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
-                Ok("the configuration was reloaded".into())
+                let outcome = format!("the configuration was reloaded{later}");
+                tracing::info!("{outcome}");
+                Ok(outcome)
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {error}");
@@ -235,6 +238,21 @@ impl<K: Kernel> Engine<K> {
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
     }
+}
+
+/// What of a new configuration holds only after a restart: the socket and the budget stay as they are.
+fn later(old: &Config, new: &Config) -> String {
+    let changed = [
+        ("listen", old.listen != new.listen),
+        ("limits.connections", old.limits.connections != new.limits.connections),
+        ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
+    ];
+    let changed: Vec<&str> =
+        changed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    format!("; the new {} will hold after a restart", changed.join(", "))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ pub(super) fn stat(args: &StatArgs, roots: &Roots) -> ExitCode {
 fn prepare(args: &StatArgs, roots: &Roots) -> anyhow::Result<Session> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    let online = online_cpus(roots);
+    let online = online_cpus(roots)?;
     let cpus = match &args.cpus {
         Some(wanted) => {
             let here = wanted.intersection(&online);
