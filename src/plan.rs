@@ -52,6 +52,9 @@ pub struct Refused {
     pub scope: Scope,
     /// What and why.
     pub refusal: Refusal,
+    /// Whether the configuration is wrong on every host: a name that no host has, a term that no PMU takes, a metric
+    /// that is counted already.
+    pub mistake: bool,
 }
 
 /// Events that are opened together for each target, and scheduled together.
@@ -199,7 +202,10 @@ impl Builder<'_> {
         for event in &group.events {
             match self.catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(event, &unresolved)),
+                Err(unresolved) => {
+                    let mistake = unresolved.cause.is_mistake();
+                    self.refuse(entry, scope_of(per), refusal(event, &unresolved), mistake);
+                }
             }
         }
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
@@ -234,12 +240,12 @@ impl Builder<'_> {
         for event in events {
             if scope > Scope::Pmu && beside_cores(&event) {
                 let refusal = wrong_scope(&event, scope);
-                self.refuse(entry, scope, refusal);
+                self.refuse(entry, scope, refusal, false);
                 continue;
             }
             match self.claim(entry, scope, event) {
                 Ok(counter) => counters.push(counter),
-                Err(refusal) => self.refuse(entry, scope, refusal),
+                Err(refusal) => self.refuse(entry, scope, refusal, true),
             }
         }
         let pmu = match context {
@@ -280,8 +286,8 @@ impl Builder<'_> {
         }
     }
 
-    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) {
-        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal });
+    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal, mistake: bool) {
+        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal, mistake });
     }
 }
 
