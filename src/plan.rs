@@ -151,11 +151,11 @@ impl Group {
 
 /// Resolves entries of the configuration on this host.
 pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
-    let mut builder = Builder { catalog, plan: Plan::default(), owners: BTreeMap::new() };
+    let mut builder = Builder { plan: Plan::default(), owners: Some(BTreeMap::new()) };
     for entry in counters {
         for per in &entry.per {
             for group in &entry.groups {
-                builder.add(&entry.name, per, group);
+                builder.resolve(catalog, &entry.name, per, group);
             }
         }
     }
@@ -164,14 +164,21 @@ pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
     plan
 }
 
+/// Plans one group of events for a measurement that publishes no metrics, and so may count an event more than once.
+/// They are resolved already; `entry` is what refusals call the measurement.
+pub fn groups(entry: &Arc<str>, per: &Per, events: Vec<Event>) -> Plan {
+    let mut builder = Builder { plan: Plan::default(), owners: None };
+    builder.add(entry, per, events);
+    builder.plan
+}
+
 /// A metric, and the PMU that tells its series apart.
 type SeriesName = (Arc<str>, Option<Arc<str>>);
 
-struct Builder<'a> {
-    catalog: &'a Catalog,
+struct Builder {
     plan: Plan,
-    /// The entry that counts a metric already.
-    owners: BTreeMap<SeriesName, Arc<str>>,
+    /// The entry that counts a metric already; `None` if metrics may be counted twice.
+    owners: Option<BTreeMap<SeriesName, Arc<str>>>,
 }
 
 /// What must be the same for events to share a group: the PMU that schedules them.
@@ -195,19 +202,27 @@ impl Context {
     }
 }
 
-impl Builder<'_> {
-    /// Plans one group of one entry for one scope.
-    fn add(&mut self, entry: &Arc<str>, per: &Per, group: &syntax::Group) {
+impl Builder {
+    /// Plans one group of one entry for one scope, as far as this host has its events.
+    fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Per, group: &syntax::Group) {
         let mut resolved: Vec<Event> = Vec::new();
         for event in &group.events {
-            match self.catalog.resolve(event) {
+            match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
                 Err(unresolved) => {
                     let mistake = unresolved.cause.is_mistake();
-                    self.refuse(entry, scope_of(per), refusal(event, &unresolved), mistake);
+                    // Called as in the file, where the user's own name for it stands apart.
+                    let written = syntax::Event { alias: None, ..event.clone() };
+                    let refusal = Refusal { event: written.to_string().into(), ..Refusal::from(&unresolved) };
+                    self.refuse(entry, scope_of(per), refusal, mistake);
                 }
             }
         }
+        self.add(entry, per, resolved);
+    }
+
+    /// Plans events that were written as one group, for one scope.
+    fn add(&mut self, entry: &Arc<str>, per: &Per, resolved: Vec<Event>) {
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
         // Software events go with the hardware they were written beside, if there is one such PMU and it counts on
         // every CPU; else they are a group of their own, so that each is opened once per CPU.
@@ -274,7 +289,8 @@ impl Builder<'_> {
         let (name, pmu) = (Arc::clone(&event.name), event.pmu.clone());
         let counter =
             Counter::new(event, scope).map_err(|error| refusal(Arc::clone(&name), error.to_string()))?;
-        match self.owners.entry((counter.metric.name().into(), pmu)) {
+        let Some(owners) = &mut self.owners else { return Ok(counter) };
+        match owners.entry((counter.metric.name().into(), pmu)) {
             Entry::Vacant(free) => {
                 free.insert(Arc::clone(entry));
                 Ok(counter)
@@ -299,26 +315,26 @@ fn scope_of(per: &Per) -> Scope {
     }
 }
 
-/// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it
-/// stands apart.
-fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
-    let written = syntax::Event { alias: None, ..event.clone() };
-    let cause = match unresolved.cause {
-        Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
-        Missing::Forbidden => Cause::Forbidden,
-        Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
-    };
-    let remedy = match &unresolved.suggestion {
-        Some(name) => format!("did you mean {name}?"),
-        None => unresolved.remedy.clone(),
-    };
-    Refusal {
-        event: written.to_string().into(),
-        target: "this host".into(),
-        cause,
-        errno: None,
-        reason: unresolved.reason.clone(),
-        remedy: Some(remedy),
+impl From<&Unresolved> for Refusal {
+    /// An event that this host cannot name, as a refusal.
+    fn from(unresolved: &Unresolved) -> Self {
+        let cause = match unresolved.cause {
+            Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
+            Missing::Forbidden => Cause::Forbidden,
+            Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
+        };
+        let remedy = match &unresolved.suggestion {
+            Some(name) => format!("did you mean {name}?"),
+            None => unresolved.remedy.clone(),
+        };
+        Self {
+            event: Arc::clone(&unresolved.event),
+            target: "this host".into(),
+            cause,
+            errno: None,
+            reason: unresolved.reason.clone(),
+            remedy: Some(remedy),
+        }
     }
 }
 
@@ -331,6 +347,6 @@ fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
         cause: Cause::Absent,
         errno: None,
         reason: format!("{pmu} counts for a whole socket or die and cannot tell one {scope} from another"),
-        remedy: Some("count it with per: [cpu]".into()),
+        remedy: Some("count it for CPUs: per: [cpu] in the configuration, -a with stat".into()),
     }
 }

@@ -109,6 +109,13 @@ impl<E: Event> Measurement<E> {
         self.open.is_empty()
     }
 
+    /// What is open: the group, the counter of that group, and the CPU or thread, as in [`Count`].
+    pub fn counters(&self) -> impl Iterator<Item = (usize, usize, u32)> + '_ {
+        self.open.iter().flat_map(|(group, place, bundle)| {
+            bundle.counters.iter().map(|&counter| (*group, counter, *place))
+        })
+    }
+
     /// Starts everything. Not for a command: that starts at its `execve`.
     ///
     /// # Errors

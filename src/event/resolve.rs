@@ -64,6 +64,39 @@ impl Catalog {
     /// # Errors
     /// Why there is none, told apart by [`Missing`].
     pub fn resolve(&self, event: &syntax::Event) -> Result<Vec<Event>, Unresolved> {
+        self.resolve_by(event, |draft| finish(draft, event))
+    }
+
+    /// As [`resolve`](Self::resolve), for a process that may count nothing but user space (`perf_event_paranoid` 2 or
+    /// more without `CAP_PERFMON`). As perf does it, an event that says nothing of user space and kernel gets a `u`,
+    /// which shows in its name.
+    ///
+    /// # Errors
+    /// As `resolve`; and [`Missing::Forbidden`] for an event that happens in the kernel alone, which perf would show
+    /// with a count of zero.
+    pub fn resolve_in_user_space(&self, event: &syntax::Event) -> Result<Vec<Event>, Unresolved> {
+        if event.modifiers.contains(['u', 'k', 'h']) {
+            return self.resolve(event);
+        }
+        let modifiers = Arc::from(format!("{}u", event.modifiers));
+        let narrowed = syntax::Event { modifiers, ..event.clone() };
+        self.resolve_by(event, |draft| match (draft.place, draft.kind) {
+            (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Complaint::new(
+                Missing::Forbidden,
+                "it happens in the kernel, where this process may count nothing",
+                "give perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1",
+            )),
+            // The kernel takes the letter for a clock as well, and does not divide the time by it.
+            (Place::Clock, _) => Ok(named(draft, &narrowed, Modifiers::from_letters(&narrowed.modifiers))),
+            (Place::Anywhere, _) => finish(draft, &narrowed),
+        })
+    }
+
+    fn resolve_by(
+        &self,
+        event: &syntax::Event,
+        finish: impl Fn(Draft) -> Result<Event, Complaint>,
+    ) -> Result<Vec<Event>, Unresolved> {
         let drafts = match &event.name {
             Name::Symbol(word) => self.symbol(word),
             Name::Raw(config) => Ok(self.raw(*config)),
@@ -72,7 +105,6 @@ impl Catalog {
             Name::Tracepoint { system, event } => self.tracepoint(system, event),
             Name::Breakpoint { address, length, access } => breakpoint(*address, *length, access),
         };
-        let modifiers = Modifiers::from_letters(&event.modifiers);
         let finished = drafts.and_then(|drafts| {
             if drafts.is_empty() {
                 return Err(offline("the PMU"));
@@ -85,10 +117,7 @@ impl Catalog {
                     "leave out the name, or write one event",
                 ));
             }
-            drafts
-                .into_iter()
-                .map(|draft| finish(draft, event, modifiers))
-                .collect::<Result<Vec<_>, Complaint>>()
+            drafts.into_iter().map(finish).collect::<Result<Vec<_>, Complaint>>()
         });
         finished.map_err(|Complaint { cause, reason, remedy, suggestion }| Unresolved {
             event: event.to_string().into(),
@@ -402,13 +431,20 @@ fn fixed_kind(number: u32) -> Option<Kind> {
     }
 }
 
-fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<Event, Complaint> {
-    let Draft { name, called, kind, selector, pmu, cpus, scale, place, shared, help } = draft;
-    let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
+/// The event with the modifiers that were written, if they mean something for it.
+fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Complaint> {
+    let modifiers = Modifiers::from_letters(&event.modifiers);
     modifiers
-        .check(Subject { kind, place, shared })
+        .check(Subject { kind: draft.kind, place: draft.place, shared: draft.shared })
         .map_err(|no| Complaint::new(Missing::Refused, no.reason, no.remedy))?;
-    Ok(Event {
+    Ok(named(draft, event, modifiers))
+}
+
+/// The event with its names.
+fn named(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Event {
+    let Draft { name, called, kind, selector, pmu, cpus, scale, help, .. } = draft;
+    let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
+    Event {
         stem: stem::stem(event.alias.as_deref(), &called, &modifiers).into(),
         name: event.alias.clone().unwrap_or_else(|| named.into()),
         kind,
@@ -418,7 +454,7 @@ fn finish(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Result<E
         cpus,
         scale,
         help,
-    })
+    }
 }
 
 /// `pmu/word/`.

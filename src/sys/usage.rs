@@ -1,30 +1,52 @@
 //! What this process costs, and the limits it runs under.
 
+use std::io;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// CPU time, to the microsecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTime {
+    /// In user space.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// What was used since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
+    }
+}
+
 /// CPU time used by this process so far, user and system together, to the microsecond.
 pub fn cpu_time() -> Duration {
-    let (user, system) = usage(libc::RUSAGE_SELF);
-    user + system
+    let used = used_by(libc::RUSAGE_SELF);
+    used.user + used.system
 }
 
-/// User and system time of all children that have ended and been waited for.
-pub fn children_time() -> (Duration, Duration) {
-    usage(libc::RUSAGE_CHILDREN)
+/// CPU time used so far by children that have ended and were waited for, and by theirs.
+#[doc(alias = "RUSAGE_CHILDREN")]
+pub fn children_cpu_time() -> CpuTime {
+    used_by(libc::RUSAGE_CHILDREN)
 }
 
-fn usage(of_whom: libc::c_int) -> (Duration, Duration) {
+fn used_by(who: i32) -> CpuTime {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to memory of the size of a `rusage`, which the call fills.
-    let result = unsafe { libc::getrusage(of_whom, usage.as_mut_ptr()) };
+    let result = unsafe { libc::getrusage(who, usage.as_mut_ptr()) };
     if result != 0 {
-        return (Duration::ZERO, Duration::ZERO);
+        return CpuTime::default();
     }
     // SAFETY: zeroed above, and a `rusage` of zeros is a valid one even if the call had filled nothing.
     let usage = unsafe { usage.assume_init() };
-    (of(usage.ru_utime), of(usage.ru_stime))
+    CpuTime { user: of(usage.ru_utime), system: of(usage.ru_stime) }
 }
 
 fn of(time: libc::timeval) -> Duration {
@@ -42,6 +64,20 @@ pub fn raise_descriptor_limit() -> u64 {
     in_force.unwrap_or(u64::MAX)
 }
 
+/// Ends the process by a signal's default action, so that a parent sees the death that the child had. Leaves no core
+/// dump: the child's own is the one to look at.
+///
+/// # Errors
+/// When the signal cannot be sent; returns only then or when the signal is blocked or ignored.
+pub fn die_by_signal(signal: i32) -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum })?;
+    // SAFETY: setting the default action installs no handler, and the number is checked by the call.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // SAFETY: raise takes a number and no memory.
+    let result = unsafe { libc::raise(signal) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +90,14 @@ mod tests {
             sum = (0..100_000u64).fold(sum, |sum, n| std::hint::black_box(sum ^ n));
         }
         assert!(cpu_time() > before, "{sum}");
+    }
+
+    #[test]
+    fn the_time_of_a_child_is_known_once_it_was_waited_for() {
+        let before = children_cpu_time();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let used = children_cpu_time().since(before);
+        assert!(used.user + used.system > Duration::ZERO, "{used:?}");
     }
 }

@@ -272,6 +272,28 @@ fn attributes(event: &Event) -> String {
     format!("{}/{}{}", event.selector.kind, words[..used].join(","), bits(&event.modifiers))
 }
 
+/// Who may count user space only is told so by the name, and never gets a zero for what happens in the kernel.
+#[test]
+fn without_rights_on_the_kernel_a_name_says_that_user_space_is_counted() {
+    let catalog = catalog("intel-server");
+    let resolve = |text: &str| catalog.resolve_in_user_space(&parse(text).unwrap()[0].events[0]);
+    for (text, name) in [
+        ("cycles", "cycles:u"),
+        ("cycles:k", "cycles:k"),
+        ("cycles:D", "cycles:Du"),
+        ("page-faults", "page-faults:u"),
+        ("task-clock", "task-clock:u"),
+        ("cpu/event=0x3c/", "cpu/event=0x3c/u"),
+    ] {
+        let event = &resolve(text).unwrap()[0];
+        assert_eq!(&*event.name, name);
+        assert_eq!(event.modifiers.exclude_kernel, text != "cycles:k", "{text}");
+    }
+    for text in ["context-switches", "cpu-migrations", "sched:sched_switch"] {
+        assert_eq!(resolve(text).unwrap_err().cause, Missing::Forbidden, "{text}");
+    }
+}
+
 #[test]
 fn old_kernels_of_arm_take_a_generic_event_without_a_type() {
     let (roots, mut facts) = host("arm");

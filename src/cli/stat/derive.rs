@@ -1,124 +1,336 @@
-//! What a count means beside others: the right-hand column of `perf stat`.
+//! What perf shows beside a count: how it relates to time and to other counts. Pure.
 //!
-//! Formulas and words are those of `tools/perf/util/stat-shadow.c` (perf 6.1).
+//! The formulas and their words are those of perf (`tools/perf/util/stat-shadow.c`).
 
 use std::time::Duration;
 
-/// A derived value.
+use crate::event::{Event, Kind, Modifiers};
+
+/// What a formula knows an event as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// `task-clock` or `cpu-clock`, in milliseconds.
+    Clock,
+    Cycles,
+    Instructions,
+    CacheReferences,
+    CacheMisses,
+    Branches,
+    BranchMisses,
+    StalledFrontend,
+    StalledBackend,
+    Loads(Cache),
+    LoadMisses(Cache),
+    /// A plain number of happenings, worth a rate.
+    Occurrences,
+    /// Anything else: a quantity, or the count of a PMU beside the cores.
+    Other,
+}
+
+/// The caches whose misses perf relates to their loads; the numbers of `enum perf_hw_cache_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cache {
+    L1Data = 0,
+    L1Instruction = 1,
+    LastLevel = 2,
+    DataTlb = 3,
+    InstructionTlb = 4,
+}
+
+impl Cache {
+    const ALL: [Self; 5] =
+        [Self::L1Data, Self::L1Instruction, Self::LastLevel, Self::DataTlb, Self::InstructionTlb];
+
+    const fn accesses(self) -> &'static str {
+        match self {
+            Self::L1Data => "of all L1-dcache accesses",
+            Self::L1Instruction => "of all L1-icache accesses",
+            Self::LastLevel => "of all LL-cache accesses",
+            Self::DataTlb => "of all dTLB cache accesses",
+            Self::InstructionTlb => "of all iTLB cache accesses",
+        }
+    }
+}
+
+impl Role {
+    /// The role of an event. Events of one role share a formula only if they have the same [`View`].
+    pub(super) fn of(event: &Event) -> Self {
+        // The upper half tells kinds of cores apart (`PERF_PMU_TYPE_SHIFT`).
+        let config = event.selector.config[0] & u64::from(u32::MAX);
+        match event.kind {
+            _ if event.kind == Kind::Software && config <= 1 => Self::Clock,
+            _ if event.scale.is_some() => Self::Other,
+            Kind::Hardware => Self::of_hardware(config),
+            Kind::Cache => Self::of_cache(config),
+            Kind::Pmu => Self::Other,
+            Kind::Raw | Kind::Software | Kind::Tracepoint | Kind::Breakpoint => Self::Occurrences,
+        }
+    }
+
+    /// Numbers: `enum perf_hw_id` of `include/uapi/linux/perf_event.h`.
+    const fn of_hardware(config: u64) -> Self {
+        match config {
+            0 => Self::Cycles,
+            1 => Self::Instructions,
+            2 => Self::CacheReferences,
+            3 => Self::CacheMisses,
+            4 => Self::Branches,
+            5 => Self::BranchMisses,
+            7 => Self::StalledFrontend,
+            8 => Self::StalledBackend,
+            _ => Self::Occurrences,
+        }
+    }
+
+    /// `cache | operation << 8 | result << 16`; operation 0 is a load, result 1 a miss.
+    fn of_cache(config: u64) -> Self {
+        let Some(cache) = Cache::ALL.into_iter().find(|&cache| cache as u64 == config & 0xff) else {
+            return Self::Occurrences;
+        };
+        match config >> 8 {
+            0 => Self::Loads(cache),
+            0x100 => Self::LoadMisses(cache),
+            _ => Self::Occurrences,
+        }
+    }
+}
+
+/// What part of the work an event sees: a ratio of two counts means something only if both saw the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct View {
+    /// The excluded sides: user, kernel, hypervisor, idle, host, guest.
+    excluded: [bool; 6],
+    pmu: Option<std::sync::Arc<str>>,
+}
+
+impl View {
+    pub(super) fn of(event: &Event) -> Self {
+        let Modifiers {
+            exclude_user,
+            exclude_kernel,
+            exclude_hv,
+            exclude_idle,
+            exclude_host,
+            exclude_guest,
+            ..
+        } = event.modifiers;
+        let excluded = [exclude_user, exclude_kernel, exclude_hv, exclude_idle, exclude_host, exclude_guest];
+        Self { excluded, pmu: event.pmu.clone() }
+    }
+}
+
+/// A number that was derived from a count.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Metric {
-    /// The value.
-    pub(super) value: f64,
-    /// Its unit in perf's words: `insn per cycle`, `of all branches`, `GHz`, `K/sec`.
-    pub(super) unit: &'static str,
-    /// Whether the value is a percentage, which is printed with two digits and a percent sign.
-    pub(super) percentage: bool,
+    /// The number.
+    pub value: f64,
+    /// What it is, in perf's words.
+    pub unit: String,
+    /// How perf writes it.
+    pub style: Style,
 }
 
-/// Misses, and the accesses that they are a part of.
-const RATIOS: [(&str, &str, &str); 10] = [
-    ("branch-misses", "branches", "of all branches"),
-    ("branch-misses", "branch-instructions", "of all branches"),
-    ("cache-misses", "cache-references", "of all cache refs"),
-    ("L1-dcache-load-misses", "L1-dcache-loads", "of all L1-dcache accesses"),
-    ("L1-icache-load-misses", "L1-icache-loads", "of all L1-icache accesses"),
-    ("LLC-load-misses", "LLC-loads", "of all LL-cache accesses"),
-    ("dTLB-load-misses", "dTLB-loads", "of all dTLB cache accesses"),
-    ("iTLB-load-misses", "iTLB-loads", "of all iTLB cache accesses"),
-    ("stalled-cycles-frontend", "cycles", "frontend cycles idle"),
-    ("stalled-cycles-backend", "cycles", "backend cycles idle"),
-];
+/// How a derived number is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// With three decimals.
+    Fine,
+    /// With two decimals.
+    Ratio,
+    /// With two decimals and a percent sign.
+    Percent,
+}
 
-/// What `count` of `event` (without modifiers) means. `other` gives the counts of other events at the same place.
-pub(super) fn derive(
-    event: &str,
-    count: u64,
-    other: impl Fn(&str) -> Option<u64>,
+impl Metric {
+    fn new(style: Style, value: f64, unit: &str) -> Self {
+        Self { value, unit: unit.to_owned(), style }
+    }
+}
+
+/// What can be said of a count of `value` in `elapsed`; `of` gives counts of the same whom, from the same view, and is
+/// asked for roles whose count is above zero only.
+pub(super) fn metrics(
+    role: Role,
+    value: f64,
     elapsed: Duration,
-) -> Option<Metric> {
-    let plain = |value, unit| Some(Metric { value, unit, percentage: false });
-    let cycles = || other("cycles").or_else(|| other("cpu-cycles"));
-    let clock = other("task-clock").or_else(|| other("cpu-clock"));
-    match event {
-        "task-clock" | "cpu-clock" => {
-            let utilized = count as f64 / elapsed.as_nanos().max(1) as f64;
-            return plain(utilized, "CPUs utilized");
-        }
-        "instructions" => {
-            return cycles()
-                .filter(|&cycles| cycles > 0)
-                .and_then(|cycles| plain(count as f64 / cycles as f64, "insn per cycle"));
-        }
-        "cycles" | "cpu-cycles" => {
-            return clock
-                .filter(|&clock| clock > 0)
-                .and_then(|clock| plain(count as f64 / clock as f64, "GHz"));
-        }
-        _ => {}
-    }
-    let of = |&(misses, accesses, words): &(&str, &str, &'static str)| {
-        let all = if accesses == "cycles" { cycles() } else { other(accesses) };
-        let all = all.filter(|&all| misses == event && all > 0)?;
-        Some(Metric { value: count as f64 / all as f64 * 100.0, unit: words, percentage: true })
+    of: impl Fn(Role) -> Option<f64>,
+) -> Vec<Metric> {
+    let base = |role| of(role).filter(|&count| count > 0.0);
+    let share = |whole, unit| {
+        let percent = |whole| Metric::new(Style::Percent, 100.0 * value / whole, unit);
+        base(whole).map(percent).into_iter().collect()
     };
-    RATIOS.iter().find_map(of).or_else(|| {
-        let seconds = clock.filter(|&clock| clock > 0)? as f64 / 1e9;
-        let (value, unit) = per_second(count as f64 / seconds);
-        plain(value, unit)
-    })
+    match role {
+        Role::Clock if elapsed.is_zero() => Vec::new(),
+        Role::Clock => {
+            vec![Metric::new(Style::Fine, value / (elapsed.as_secs_f64() * 1e3), "CPUs utilized")]
+        }
+        // Cycles in a millisecond are thousands of cycles in a second.
+        Role::Cycles => base(Role::Clock)
+            .map(|clock| Metric::new(Style::Fine, value / clock / 1e6, "GHz"))
+            .into_iter()
+            .collect(),
+        Role::Instructions => instructions(value, base),
+        Role::CacheMisses => share(Role::CacheReferences, "of all cache refs"),
+        Role::BranchMisses => share(Role::Branches, "of all branches"),
+        Role::LoadMisses(cache) => share(Role::Loads(cache), cache.accesses()),
+        Role::StalledFrontend => share(Role::Cycles, "frontend cycles idle"),
+        Role::StalledBackend => share(Role::Cycles, "backend cycles idle"),
+        Role::CacheReferences | Role::Branches | Role::Loads(_) | Role::Occurrences => {
+            base(Role::Clock).map(|clock| rate(value / clock * 1e3)).into_iter().collect()
+        }
+        Role::Other => Vec::new(),
+    }
 }
 
-/// A rate with the prefix that keeps it readable. perf begins with `K` at a thousand and goes up to `G`.
-fn per_second(rate: f64) -> (f64, &'static str) {
-    match rate {
-        rate if rate >= 1e9 => (rate / 1e9, "G/sec"),
-        rate if rate >= 1e6 => (rate / 1e6, "M/sec"),
-        rate if rate >= 1e3 => (rate / 1e3, "K/sec"),
-        rate => (rate, "/sec"),
+fn instructions(value: f64, base: impl Fn(Role) -> Option<f64>) -> Vec<Metric> {
+    let per_cycle =
+        base(Role::Cycles).map(|cycles| Metric::new(Style::Ratio, value / cycles, "insn per cycle"));
+    let stalled = match (base(Role::StalledFrontend), base(Role::StalledBackend)) {
+        (Some(frontend), Some(backend)) => Some(frontend.max(backend)),
+        (frontend, backend) => frontend.or(backend),
+    };
+    let per_instruction = stalled
+        .filter(|_| value > 0.0)
+        .map(|stalled| Metric::new(Style::Ratio, stalled / value, "stalled cycles per insn"));
+    per_cycle.into_iter().chain(per_instruction).collect()
+}
+
+/// A rate per second of CPU time, in the prefix that keeps it readable.
+fn rate(per_second: f64) -> Metric {
+    let mut value = per_second;
+    let mut prefix = "";
+    for larger in ["K", "M", "G"] {
+        if value <= 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        prefix = larger;
     }
+    Metric::new(Style::Fine, value, &format!("{prefix}/sec"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Selector, parse};
+    use crate::host::{Facts, Roots};
 
-    const COUNTS: [(&str, u64); 6] = [
-        ("task-clock", 500_000_000),
-        ("cycles", 1_000_000_000),
-        ("branches", 200_000),
-        ("cache-references", 0),
-        ("L1-dcache-loads", 400),
-        ("LLC-loads", 50),
-    ];
+    const SECOND: Duration = Duration::from_secs(1);
 
-    fn derived(event: &str, count: u64) -> Option<(f64, &'static str)> {
-        let other = |name: &str| COUNTS.iter().find(|(known, _)| *known == name).map(|&(_, count)| count);
-        derive(event, count, other, Duration::from_secs(1)).map(|metric| (metric.value, metric.unit))
+    /// Half a second of CPU time, in which a machine of 2 GHz did this.
+    fn count(role: Role) -> Option<f64> {
+        Some(match role {
+            Role::Clock => 500.0,
+            Role::Cycles => 1e9,
+            Role::Instructions => 2.5e9,
+            Role::CacheReferences => 4e6,
+            Role::Branches => 5e8,
+            Role::StalledFrontend => 1e8,
+            Role::StalledBackend => 5e8,
+            Role::Loads(_) => 8e8,
+            _ => return None,
+        })
+    }
+
+    fn told(role: Role, value: f64, of: impl Fn(Role) -> Option<f64>) -> Vec<String> {
+        let written = |metric: &Metric| format!("{:.3} {}", metric.value, metric.unit);
+        metrics(role, value, SECOND, of).iter().map(written).collect()
     }
 
     #[test]
-    fn each_event_has_perfs_formula() {
-        for (event, count, expected) in [
-            ("task-clock", 500_000_000, (0.5, "CPUs utilized")),
-            ("cycles", 1_000_000_000, (2.0, "GHz")),
-            ("instructions", 1_500_000_000, (1.5, "insn per cycle")),
-            ("branch-misses", 1_000, (0.5, "of all branches")),
-            ("L1-dcache-load-misses", 100, (25.0, "of all L1-dcache accesses")),
-            ("LLC-load-misses", 25, (50.0, "of all LL-cache accesses")),
-            ("stalled-cycles-backend", 100_000_000, (10.0, "backend cycles idle")),
-            ("page-faults", 5_000, (10.0, "K/sec")),
-            ("context-switches", 50, (100.0, "/sec")),
-            ("branches", 200_000_000, (400.0, "M/sec")),
+    fn a_count_is_related_to_what_perf_relates_it_to() {
+        let l1 = Cache::L1Data;
+        for (role, value, expected) in [
+            (Role::Clock, 500.0, "0.500 CPUs utilized"),
+            (Role::Cycles, 1e9, "2.000 GHz"),
+            (Role::BranchMisses, 5e6, "1.000 of all branches"),
+            (Role::CacheMisses, 1e6, "25.000 of all cache refs"),
+            (Role::LoadMisses(l1), 4e7, "5.000 of all L1-dcache accesses"),
+            (Role::LoadMisses(Cache::LastLevel), 4e7, "5.000 of all LL-cache accesses"),
+            (Role::LoadMisses(Cache::InstructionTlb), 4e7, "5.000 of all iTLB cache accesses"),
+            (Role::StalledFrontend, 1e8, "10.000 frontend cycles idle"),
+            (Role::StalledBackend, 5e8, "50.000 backend cycles idle"),
+            (Role::Branches, 5e8, "1.000 G/sec"),
+            (Role::Loads(l1), 8e5, "1.600 M/sec"),
+            (Role::Occurrences, 600.0, "1.200 K/sec"),
+            (Role::Occurrences, 500.0, "1000.000 /sec"),
+            (Role::Occurrences, 0.0, "0.000 /sec"),
         ] {
-            assert_eq!(derived(event, count), Some(expected), "{event}");
+            assert_eq!(told(role, value, count), [expected], "{role:?}");
         }
+        assert!(told(Role::Other, 1.0, count).is_empty());
     }
 
     #[test]
-    fn without_what_it_is_a_part_of_a_count_is_a_rate_and_without_a_clock_nothing() {
-        assert_eq!(derived("cache-misses", 5), Some((10.0, "/sec")));
-        let nothing = derive("page-faults", 5, |_| None, Duration::from_secs(1));
-        assert_eq!(nothing, None);
-        assert_eq!(derive("instructions", 5, |_| Some(0), Duration::from_secs(1)), None);
+    fn instructions_have_two_relations_where_stalls_are_counted() {
+        let both = ["2.500 insn per cycle", "0.200 stalled cycles per insn"];
+        assert_eq!(told(Role::Instructions, 2.5e9, count), both);
+        let no_stalls = |role| match role {
+            Role::StalledBackend | Role::StalledFrontend => None,
+            role => count(role),
+        };
+        assert_eq!(told(Role::Instructions, 2.5e9, no_stalls), both[..1]);
+        assert_eq!(told(Role::Instructions, 0.0, count), ["0.000 insn per cycle"]);
+    }
+
+    #[test]
+    fn nothing_is_related_to_what_was_not_counted_or_is_zero() {
+        for role in [
+            Role::Cycles,
+            Role::Instructions,
+            Role::BranchMisses,
+            Role::CacheMisses,
+            Role::LoadMisses(Cache::DataTlb),
+            Role::StalledFrontend,
+            Role::Occurrences,
+        ] {
+            assert!(told(role, 7.0, |_| None).is_empty(), "{role:?}");
+            assert!(told(role, 7.0, |_| Some(0.0)).is_empty(), "{role:?}");
+        }
+        assert!(metrics(Role::Clock, 7.0, Duration::ZERO, count).is_empty());
+    }
+
+    fn event(text: &str) -> Event {
+        let catalog = crate::event::Catalog::load(
+            &Roots::under(std::path::Path::new("/nonexistent")),
+            &Facts::default(),
+        );
+        let groups = parse(text).unwrap();
+        catalog.resolve(&groups[0].events[0]).unwrap().remove(0)
+    }
+
+    #[test]
+    fn events_are_known_by_their_numbers_whatever_they_are_called() {
+        for (text, role) in [
+            ("task-clock", Role::Clock),
+            ("cpu-clock", Role::Clock),
+            ("cpu-cycles", Role::Cycles),
+            ("instructions:u", Role::Instructions),
+            ("branch-instructions", Role::Branches),
+            ("bus-cycles", Role::Occurrences),
+            ("L1-icache-load-misses", Role::LoadMisses(Cache::L1Instruction)),
+            ("LLC-loads", Role::Loads(Cache::LastLevel)),
+            ("LLC-stores", Role::Occurrences),
+            ("dTLB-store-misses", Role::Occurrences),
+            ("node-loads", Role::Occurrences),
+            ("faults", Role::Occurrences),
+            ("r1a8", Role::Occurrences),
+        ] {
+            assert_eq!(Role::of(&event(text)), role, "{text}");
+        }
+        let mut atom = event("instructions");
+        atom.selector = Selector { config: [10 << 32 | 1, 0, 0, 0], ..atom.selector };
+        assert_eq!(Role::of(&atom), Role::Instructions);
+    }
+
+    #[test]
+    fn views_differ_by_what_is_counted_and_not_by_how_it_is_scheduled() {
+        let view = |text| View::of(&event(text));
+        assert_ne!(view("cycles:u"), view("instructions"));
+        assert_eq!(view("cycles:u"), view("instructions:uD"));
+        let mut atom = event("cycles");
+        atom.pmu = Some("cpu_atom".into());
+        assert_ne!(View::of(&atom), view("instructions"));
     }
 }

@@ -1,295 +1,254 @@
-//! `perf-exporter stat`: what `perf stat` does, on the engine of the service.
+//! `perf-exporter stat`: what `perf stat` does, with the engine of the service.
+//!
+//! ```text
+//! args ─► select (events) ─┐
+//!      └► subject (whom) ──┴► session ◄─ wait (time, child, signals)
+//!                                └─ Reading ─► table (derive) ─► Row ─► text, machine
+//! ```
 
+mod args;
 mod derive;
-mod print;
+mod machine;
+mod notes;
+mod select;
 mod session;
+mod subject;
 mod table;
+mod text;
+mod wait;
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use anyhow::Context;
+use rustix::process::{Resource, getrlimit};
 
 use super::{FAILED, USAGE, fail};
-use crate::config::{Counters, Per};
-use crate::counter::Whom;
-use crate::event::{Catalog, parse, preset, syntax};
+use crate::clock::Clock;
+use crate::event::Catalog;
 use crate::health::Refusal;
-use crate::host::{CpuSet, Facts, Roots, list, online_cpus};
-use crate::plan::{Group, Plan, plan};
-use crate::target::{CgroupMount, CgroupSelection, ProcessSelection};
-use print::Style;
-use session::{Ended, NotExecuted, Session};
-use table::{Aggregate, Asked};
+use crate::host::{Facts, Roots};
+use crate::sys::Kernel;
+use crate::sys::live::Live;
+use crate::sys::usage::{self, CpuTime};
+pub(super) use args::StatArgs;
+use args::{Format, Times};
+use notes::Note;
+use select::Selection;
+use session::{Ending, Outcome, Session};
+use subject::Subject;
+use table::{Frame, Reading, Row, Spread, Totals};
+use wait::Signals;
 
-/// The sets of `-d`, `-dd` and `-ddd`, and of none.
-const DETAIL: [&str; 4] = ["default", "detailed", "very-detailed", "all-detailed"];
+/// As shells have it: the command is there and cannot be executed.
+const CANNOT_EXECUTE: u8 = 126;
 
-#[derive(Debug, Clone, Args)]
-pub(super) struct StatArgs {
-    /// Events to count, as in the configuration; without them those of perf stat.
-    #[arg(short = 'e', long = "event", value_name = "EVENTS")]
-    events: Vec<String>,
-    /// Count more: caches (-d), TLBs (-dd), prefetches (-ddd).
-    #[arg(short = 'd', long = "detailed", action = clap::ArgAction::Count)]
-    detailed: u8,
-    /// Count everything on all CPUs: the default without a command and without -p, -t.
-    #[arg(short = 'a', long = "all-cpus")]
-    all_cpus: bool,
-    /// Count these processes, with what they start from now on.
-    #[arg(short = 'p', long = "pid", value_name = "PID", value_delimiter = ',', conflicts_with_all = ["all_cpus", "cgroups", "cpus"])]
-    pids: Vec<u32>,
-    /// Count these threads, with what they start from now on.
-    #[arg(short = 't', long = "tid", value_name = "TID", value_delimiter = ',', conflicts_with_all = ["all_cpus", "cgroups", "cpus"])]
-    tids: Vec<u32>,
-    /// Count these cgroups, each by itself: paths below the cgroup file system, or absolute ones.
-    #[arg(short = 'G', long = "cgroup", value_name = "CGROUP", value_delimiter = ',')]
-    cgroups: Vec<String>,
-    /// Count on these CPUs only, such as 0-3,8.
-    #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
-    cpus: Option<CpuSet>,
-    /// Do not add up CPUs.
-    #[arg(short = 'A', long = "no-aggr")]
-    no_aggregation: bool,
-    /// Print what was counted every so many milliseconds (at least 10).
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
-    interval: Option<u64>,
-    /// Stop after so many intervals.
-    #[arg(long, value_name = "N", requires = "interval")]
-    interval_count: Option<u64>,
-    /// Stop after so many milliseconds (at least 10).
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
-    timeout: Option<u64>,
-    /// Run the command so many times, and print means and deviations.
-    #[arg(short = 'r', long = "repeat", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "interval")]
-    repeat: u32,
-    /// Write fields separated by this, as perf stat -x does.
-    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with_all = ["json", "output"])]
-    separator: Option<String>,
-    /// Write JSON, one object a line, as perf stat -j does.
-    #[arg(short = 'j', long = "json-output", conflicts_with = "output")]
-    json: bool,
-    /// Write to this file instead of standard error.
-    #[arg(short = 'o', long = "output-file", value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// How to write: a table, CSV (as -x,) or JSON (as -j), the last two to standard output.
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    output: Option<Format>,
-    /// The command to count, and its arguments.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<String>,
+/// As shells have it: there is no such command.
+const NOT_FOUND: u8 = 127;
+
+/// Why there is no result.
+#[derive(Debug)]
+enum Failure {
+    /// The arguments are wrong.
+    Usage(anyhow::Error),
+    /// It did not work.
+    Failed(anyhow::Error),
+    /// No event could be opened.
+    Nothing(Vec<Refusal>),
+    /// The command cannot be run.
+    Command { program: String, error: io::Error },
+    /// The result cannot be written.
+    Output(io::Error),
 }
 
-/// How the result is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// perf's table.
-    Text,
-    /// perf's `-x,`.
-    Csv,
-    /// perf's `-j`.
-    Json,
-}
-
-/// Counts, prints, and gives the command's exit code.
+/// Counts, prints, and ends as the command ended.
 pub(super) fn stat(args: &StatArgs, roots: &Roots) -> ExitCode {
-    let session = match prepare(args, roots) {
-        Ok(session) => session,
-        Err(error) => return fail(USAGE, &error),
-    };
-    match session.run() {
-        Ok(Ended::Command(code)) => ExitCode::from(code),
-        Ok(Ended::ByItself) => ExitCode::SUCCESS,
-        Ok(Ended::NothingCounted) => ExitCode::from(FAILED),
-        Err(error) => {
-            let code = error.downcast_ref::<NotExecuted>().map_or(FAILED, NotExecuted::exit_code);
-            fail(code, &error)
+    match run(args, roots, &Live) {
+        Ok(ending) => end(ending),
+        Err(Failure::Usage(error)) => fail(USAGE, &error),
+        Err(Failure::Failed(error)) => fail(FAILED, &error),
+        Err(Failure::Nothing(refusals)) => fail(FAILED, &nothing(&refusals)),
+        Err(Failure::Command { program, error }) => {
+            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
+            fail(code, &anyhow::Error::new(error).context(format!("{program} cannot be run")))
+        }
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
+        Err(Failure::Output(error)) => {
+            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
         }
     }
 }
 
-/// Everything that can be wrong with the arguments is found here, before anything is opened or started.
-fn prepare(args: &StatArgs, roots: &Roots) -> anyhow::Result<Session> {
+/// Ends as what was measured ended: with its exit code, or by its signal.
+fn end(ending: Ending) -> ExitCode {
+    let status = match ending {
+        Ending::Done => return ExitCode::SUCCESS,
+        Ending::Command(status) => status,
+        Ending::Signal(number) => ExitStatus::from_raw(number.as_raw()),
+    };
+    let Some(number) = status.signal() else {
+        return ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED));
+    };
+    if let Err(error) = usage::die_by_signal(number) {
+        tracing::debug!("cannot end by signal {number}: {error}");
+    }
+    // What a shell makes of a death by a signal.
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(FAILED))
+}
+
+/// That nothing could be counted, and why.
+fn nothing(refusals: &[Refusal]) -> anyhow::Error {
+    let mut why = String::new();
+    for note in notes::refused(refusals) {
+        why += &format!("\n  {}\n    {}", note.events.join(", "), note.reason);
+        why.extend(note.remedy.map(|remedy| format!("\n    {remedy}")));
+    }
+    if why.is_empty() {
+        return anyhow::anyhow!("nothing was counted: what was to be counted has ended");
+    }
+    anyhow::anyhow!("nothing can be counted here:{why}")
+}
+
+fn run<K: Kernel>(args: &StatArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    let online = online_cpus(roots)?;
-    let cpus = match &args.cpus {
-        Some(wanted) => {
-            let here = wanted.intersection(&online);
-            if here != *wanted {
-                bail!("-C {wanted}: not all of these CPUs are online; {online} are");
-            }
-            here
-        }
-        None => online,
+    let subject = Subject::find(&args.target().map_err(Failure::Usage)?, roots, &facts)?;
+    let user_only = counts_user_space_only(&subject, &facts);
+    let selection = Selection::new(&catalog, user_only, &subject.per(), &args.events())
+        .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
+    let cpus = if args.per_cpu() { subject.cpus() } else { Vec::new() };
+    let (cgroups, times) = (subject.cgroups(), args.times());
+    let frame = Frame { lines: &selection.lines, cgroups: &cgroups, cpus: &cpus, repeated: times.repeat > 1 };
+    let session = Session {
+        kernel,
+        roots,
+        facts: &facts,
+        core_pmu: catalog.has_core_pmu(),
+        clock: &Clock::system(),
+        selection: &selection,
+        subject: &subject,
+        per_cpu: args.per_cpu(),
+        command: args.command(),
+        times,
+        descriptors: getrlimit(Resource::Nofile),
     };
-    let wholes = args.all_cpus || args.cpus.is_some();
-    let tasks = !args.pids.is_empty() || !args.tids.is_empty();
-    let of_tasks = tasks || (!wholes && args.cgroups.is_empty() && !args.command.is_empty());
-    let per = match (of_tasks, args.cgroups.is_empty()) {
-        (true, _) => Per::Process(ProcessSelection { include: vec![], exclude: vec![], by: vec![] }),
-        (false, false) => {
-            Per::Cgroup(CgroupSelection { include: vec![], exclude: vec![], depth: None, descendants: true })
-        }
-        (false, true) => Per::Cpu,
-    };
-    let user_only =
-        of_tasks && !facts.capabilities.perfmon() && facts.paranoid.is_some_and(|level| level >= 2);
-    let groups = wanted(args)?;
-    let (asked, plan) = resolve(&groups, &catalog, &per, user_only);
-    let title = match (&args.command[..], tasks) {
-        ([], true) => title_of_tasks(args),
-        ([], false) => "'system wide'".to_owned(),
-        (command, _) => format!("'{}'", command.join(" ")),
-    };
-    let refusals = plan.refusals.iter().map(|refused| refused.refusal.clone()).collect::<Vec<Refusal>>();
-    Ok(Session {
-        whom: whom(args, roots, &cpus, of_tasks)?,
-        command: args.command.clone(),
-        alone: of_tasks && !tasks,
-        asked,
-        groups: plan.groups,
-        refusals,
-        core_pmu_present: catalog.has_core_pmu(),
-        facts,
-        roots: roots.clone(),
-        pids: args.pids.iter().chain(&args.tids).copied().collect(),
-        title,
-        aggregate: if args.no_aggregation { Aggregate::PerCpu } else { Aggregate::Everything },
-        interval: args.interval.map(Duration::from_millis),
-        interval_count: args.interval_count,
-        timeout: args.timeout.map(Duration::from_millis),
-        repeat: args.repeat,
-        style: style(args),
-        out: out(args)?,
-    })
+    let mut printer = Printer::open(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot wait for signals")
+        .map_err(Failure::Failed)?;
+    let command: Vec<_> = args.command().iter().map(|word| word.to_string_lossy()).collect();
+    let whom = subject.describe(&command.join(" "));
+    runtime.block_on(measure(&session, &frame, &mut printer, &whom))
 }
 
-fn title_of_tasks(args: &StatArgs) -> String {
-    let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    match &args.pids[..] {
-        [] => format!("thread id '{}'", list(&args.tids)),
-        pids => format!("process id '{}'", list(pids)),
-    }
+/// Whether the kernel would refuse to count itself (`perf_event_paranoid` 2, no `CAP_PERFMON`). Of CPUs and cgroups it
+/// refuses everything then, and says so itself.
+fn counts_user_space_only(subject: &Subject, facts: &Facts) -> bool {
+    let own_work = matches!(subject, Subject::Processes(_) | Subject::Threads(_) | Subject::Command);
+    own_work && facts.paranoid.is_some_and(|level| level >= 2) && !facts.capabilities.perfmon()
 }
 
-/// The groups of `-e`, or a set of perf's.
-fn wanted(args: &StatArgs) -> anyhow::Result<Vec<syntax::Group>> {
-    if !args.events.is_empty() && args.detailed > 0 {
-        bail!("-e and -d cannot be combined: -e names all events that are to be counted");
-    }
-    if args.events.is_empty() {
-        let name = DETAIL[usize::from(args.detailed).min(DETAIL.len() - 1)];
-        return preset(name).with_context(|| format!("the set {name} is missing: a bug"));
-    }
-    let mut groups = Vec::new();
-    for text in &args.events {
-        groups.extend(parse(text).map_err(|error| anyhow::anyhow!("-e {error:#}"))?);
-    }
-    Ok(groups)
-}
-
-/// What the groups are on this host, and the rows that they are to give, in the order in which they were asked for.
-fn resolve(groups: &[syntax::Group], catalog: &Catalog, per: &Per, user_only: bool) -> (Vec<Asked>, Plan) {
-    let mut asked: Vec<Asked> = Vec::new();
-    let mut groups = groups.to_vec();
-    for event in groups.iter_mut().flat_map(|group| &mut group.events) {
-        if user_only && event.modifiers.is_empty() {
-            // What perf does for users without privileges: it counts less, and the name says so.
-            let in_user_space = syntax::Event { modifiers: "u".into(), ..event.clone() };
-            if catalog.resolve(&in_user_space).is_ok() {
-                *event = in_user_space;
-            }
-        }
-        let found = match catalog.resolve(event) {
-            Ok(instances) => {
-                instances.into_iter().map(|e| Asked { name: Arc::clone(&e.name), event: Some(e) }).collect()
-            }
-            Err(unresolved) => vec![Asked { name: unresolved.event, event: None }],
+/// Measures as often as was asked for, and prints.
+async fn measure<K: Kernel>(
+    session: &Session<'_, K>,
+    frame: &Frame<'_>,
+    printer: &mut Printer,
+    whom: &str,
+) -> Result<Ending, Failure> {
+    let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
+    let Times { interval, repeat, .. } = session.times;
+    let mut totals = Totals::default();
+    let mut run = 0;
+    let last = loop {
+        let print = |reading: &Reading, at| {
+            let rows = Totals::of(frame.lines, reading).rows(frame);
+            printer.interval(&rows, at, !frame.cpus.is_empty())
         };
-        for row in found {
-            if !asked.iter().any(|known| known.name == row.name) {
-                asked.push(row);
+        let outcome = session.measure(&mut signals, print).await?;
+        if let Some(reading) = &outcome.reading {
+            totals.add(frame.lines, reading);
+        }
+        run += 1;
+        if run == repeat || outcome.stopped {
+            break outcome;
+        }
+    };
+    let Outcome { reading, at, refusals, cpu, ending, .. } = last;
+    let rows = totals.rows(frame);
+    let mut notes = notes::refused(&refusals);
+    if interval.is_none() {
+        notes::add_uncounted(&mut notes, &rows, session.facts);
+        let cpu = cpu.filter(|_| repeat == 1);
+        printer.result(whom, &rows, &totals.elapsed, cpu).map_err(Failure::Output)?;
+    } else if reading.is_some() {
+        printer.interval(&rows, at, !frame.cpus.is_empty()).map_err(Failure::Output)?;
+    }
+    printer.notes(&notes).map_err(Failure::Output)?;
+    Ok(ending)
+}
+
+/// Where and how the result is written.
+struct Printer {
+    out: Box<dyn Write>,
+    format: Format,
+    /// Whether the columns of intervals are named already.
+    named: bool,
+}
+
+impl Printer {
+    fn open(args: &StatArgs) -> Result<Self, Failure> {
+        let out: Box<dyn Write> = match args.output_file() {
+            None => Box::new(BufWriter::new(io::stderr())),
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("-o {}", path.display()));
+                Box::new(BufWriter::new(file.map_err(Failure::Failed)?))
             }
+        };
+        Ok(Self { out, format: args.format(), named: false })
+    }
+
+    fn interval(&mut self, rows: &[Row], at: Duration, per_cpu: bool) -> io::Result<()> {
+        if self.format == Format::Text && !self.named {
+            text::interval_heading(&mut self.out, per_cpu)?;
+        }
+        self.named = true;
+        self.rows(rows, Some(at))?;
+        self.out.flush()
+    }
+
+    fn result(&mut self, whom: &str, rows: &[Row], elapsed: &Spread, cpu: Option<CpuTime>) -> io::Result<()> {
+        if self.format == Format::Text {
+            text::heading(&mut self.out, whom, elapsed.count())?;
+        }
+        self.rows(rows, None)?;
+        if self.format == Format::Text {
+            text::footer(&mut self.out, elapsed, cpu)?;
+        }
+        self.out.flush()
+    }
+
+    fn rows(&mut self, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
+        match &self.format {
+            Format::Text => text::rows(&mut self.out, rows, at),
+            Format::Csv(separator) => machine::csv(&mut self.out, rows, at, separator),
+            Format::Json => machine::json(&mut self.out, rows, at),
         }
     }
-    let entry = Counters { name: "stat".into(), groups, per: vec![per.clone()] };
-    let mut plan = plan(&[entry], catalog);
-    if user_only {
-        plan.groups.iter_mut().for_each(clocks_in_user_space);
-    }
-    (asked, plan)
-}
 
-/// A clock counts the same with and without the kernel's side excluded, and unprivileged users must exclude it.
-fn clocks_in_user_space(group: &mut Arc<Group>) {
-    let group = Arc::make_mut(group);
-    for counter in &mut group.counters {
-        let is_clock = counter.event.scale.as_ref().is_some_and(|scale| &*scale.unit == "seconds");
-        counter.event.modifiers.exclude_kernel |= is_clock;
-    }
-}
-
-/// Whom to count, each with the name that its rows get.
-fn whom(
-    args: &StatArgs,
-    roots: &Roots,
-    cpus: &CpuSet,
-    of_tasks: bool,
-) -> anyhow::Result<Vec<(Option<String>, Whom)>> {
-    if !args.cgroups.is_empty() {
-        let mount = CgroupMount::find(roots)?;
-        return args.cgroups.iter().map(|path| cgroup(path, mount.dir(), cpus)).collect();
-    }
-    if !of_tasks {
-        return Ok(vec![(None, Whom::Cpus(cpus.clone()))]);
-    }
-    let mut threads = args.tids.clone();
-    for pid in &args.pids {
-        let tasks = list(&roots.proc.join(pid.to_string()).join("task"));
-        let tasks =
-            tasks.with_context(|| format!("-p {pid}: there is no such process, or it may not be seen"))?;
-        threads.extend(tasks.iter().filter_map(|tid| tid.parse::<u32>().ok()));
-    }
-    for tid in &args.tids {
-        if !roots.proc.join(tid.to_string()).exists() {
-            bail!("-t {tid}: there is no such thread");
+    /// Ends the output. The notes are for people: the formats for programs have no place for them.
+    fn notes(&mut self, notes: &[Note]) -> io::Result<()> {
+        if self.format == Format::Text {
+            text::notes(&mut self.out, notes)?;
+            writeln!(self.out)?;
         }
+        self.out.flush()
     }
-    Ok(if threads.is_empty() { Vec::new() } else { vec![(None, Whom::Threads(threads))] })
-}
-
-fn cgroup(path: &str, mount: &Path, cpus: &CpuSet) -> anyhow::Result<(Option<String>, Whom)> {
-    let below =
-        Path::new(path).strip_prefix(mount).unwrap_or_else(|_| Path::new(path.trim_start_matches('/')));
-    let path = format!("/{}", below.display());
-    let dir = mount.join(below);
-    let dir = File::open(&dir).with_context(|| format!("-G {path}: cannot open {}", dir.display()))?;
-    Ok((Some(path.clone()), Whom::Cgroup { dir, path, cpus: cpus.clone() }))
-}
-
-fn style(args: &StatArgs) -> Style {
-    match (&args.separator, args.json, args.output) {
-        (Some(separator), ..) => Style::Csv(separator.clone()),
-        (None, true, _) | (None, false, Some(Format::Json)) => Style::Json,
-        (None, false, Some(Format::Csv)) => Style::Csv(",".into()),
-        (None, false, Some(Format::Text) | None) => Style::Text,
-    }
-}
-
-/// perf writes to standard error, so that the command's own output stays clean; `--output` asks for the other.
-fn out(args: &StatArgs) -> anyhow::Result<Box<dyn Write>> {
-    Ok(match (&args.file, args.output) {
-        (Some(path), _) => {
-            let file = File::create(path).with_context(|| format!("-o {}", path.display()))?;
-            Box::new(BufWriter::new(file))
-        }
-        (None, Some(Format::Csv | Format::Json)) => Box::new(BufWriter::new(io::stdout())),
-        (None, _) => Box::new(BufWriter::new(io::stderr())),
-    })
 }

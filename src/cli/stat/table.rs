@@ -1,264 +1,255 @@
-//! What a measurement came to, as plain data: one row per event and place, in the order in which they were asked for.
+//! What is shown: counts added up over CPUs or threads, averaged over runs, with what is derived from them. Pure.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::derive::{Metric, derive};
-use crate::counter::Count;
-use crate::event::Event;
+use super::derive::{Metric, Role, metrics};
+use super::select::Line;
 use crate::health::Interval;
 
-/// An event that was asked for.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    /// As it is printed.
-    pub(super) name: Arc<str>,
-    /// As it was resolved; `None` if this machine cannot name it.
-    pub(super) event: Option<Event>,
+/// Which counts are added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// Which of the cgroups; 0 if none were asked for.
+    pub cgroup: usize,
+    /// Which line.
+    pub line: usize,
+    /// The CPU, if each is shown by itself.
+    pub cpu: Option<u32>,
 }
 
-/// What one event counted at one place, or over all.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// What was counted under one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
-    /// The count, scaled up where it shared the PMU.
-    pub(super) scaled: u64,
-    /// The times of all places together.
-    pub(super) interval: Interval,
-    /// Whether it could be opened anywhere.
-    pub(super) opened: bool,
+    /// The count, scaled up for the time that the event was not on the PMU.
+    pub scaled: u64,
+    /// That time, added up over CPUs or threads.
+    pub interval: Interval,
 }
 
-/// The state of a row.
+impl Sum {
+    /// Adds what was counted elsewhere in the same time.
+    pub(super) fn add(&mut self, scaled: u64, interval: Interval) {
+        self.scaled = self.scaled.saturating_add(scaled);
+        self.interval.enabled += interval.enabled;
+        self.interval.running += interval.running;
+    }
+}
+
+/// One run of a command, one interval, or a whole measurement.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reading {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What was open, and what it counted.
+    pub sums: BTreeMap<Key, Sum>,
+}
+
+/// A mean, and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Spread {
+    count: u32,
+    mean: f64,
+    /// The sum of squared differences from the mean (Welford's method).
+    squares: f64,
+}
+
+impl Spread {
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        let difference = value - self.mean;
+        self.mean += difference / f64::from(self.count);
+        self.squares += difference * (value - self.mean);
+    }
+
+    /// How many values there were.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Their mean; 0 if there were none.
+    pub(super) fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// The standard deviation of the mean; 0 for a single value.
+    pub(super) fn error(&self) -> f64 {
+        let count = f64::from(self.count);
+        if self.count < 2 { 0.0 } else { (self.squares / (count - 1.0) / count).sqrt() }
+    }
+
+    /// The standard deviation of the mean, in percent of it.
+    pub(super) fn relative_error(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { 100.0 * self.error() / self.mean }
+    }
+}
+
+/// Readings of the same lines, put together.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Totals {
+    /// The time that each took, in seconds.
+    pub elapsed: Spread,
+    cells: BTreeMap<Key, Cell>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Cell {
+    /// In the line's unit; of the readings in which the event was on the PMU.
+    value: Spread,
+    interval: Interval,
+    readings: u64,
+}
+
+/// What a line says in place of a number, or the number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {
-    /// The count in the unit of the row.
-    Counted(f64),
-    /// It was open, and what it was to count never ran, or it never came to the PMU.
-    NotCounted,
     /// It could not be opened.
     NotSupported,
+    /// It was open and never on the PMU, or nothing of what was to be counted ran.
+    NotCounted,
+    /// In the unit of the line.
+    Counted(f64),
 }
 
-/// One line of the result.
+/// One row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// The CPU, where CPUs are not added up.
-    pub(super) cpu: Option<u32>,
-    /// The cgroup, where several are counted.
-    pub(super) cgroup: Option<String>,
-    /// The event as it is printed.
-    pub(super) event: Arc<str>,
-    /// What it came to.
-    pub(super) value: Value,
-    /// The unit of the value: `msec` for the clocks, a word of the PMU's, or nothing.
-    pub(super) unit: String,
-    /// How long it was on the PMU, over all places, in nanoseconds.
-    pub(super) running: u64,
-    /// The part of the time in which it could count that it did, in percent.
-    pub(super) percent: f64,
-    /// Standard deviation of the mean over several runs, in percent of the mean.
-    pub(super) deviation: Option<f64>,
-    /// What the count means beside others.
-    pub(super) metric: Option<Metric>,
+    /// The cgroup, if cgroups were asked for.
+    pub cgroup: Option<Arc<str>>,
+    /// The CPU, if each is shown by itself.
+    pub cpu: Option<u32>,
+    /// The event.
+    pub event: Arc<str>,
+    /// The unit; empty for a plain number.
+    pub unit: Arc<str>,
+    /// Whether the value has decimals.
+    pub is_quantity: bool,
+    /// The count.
+    pub value: Value,
+    /// How unsure the mean of several runs is, in percent; `None` for one run.
+    pub error: Option<f64>,
+    /// When it could have counted and when it did; the mean of the runs.
+    pub interval: Interval,
+    /// What follows from it.
+    pub metrics: Vec<Metric>,
 }
 
-/// Which counts are kept apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aggregate {
-    /// None: all places are added up.
-    Everything,
-    /// Those of different CPUs (`-A`).
-    PerCpu,
-}
-
-/// The sums of each event, for each CPU or for all together.
-pub(super) type Sums = HashMap<(Option<u32>, Arc<str>), Sum>;
-
-/// Adds up counts. `name_of` gives the printed name of a counter.
-pub(super) fn add_up(
-    counts: &[Count],
-    aggregate: Aggregate,
-    name_of: impl Fn(&Count) -> Option<Arc<str>>,
-) -> Sums {
-    let mut sums = Sums::new();
-    for count in counts {
-        let Some(name) = name_of(count) else { continue };
-        let cpu = (aggregate == Aggregate::PerCpu).then_some(count.place);
-        let sum = sums.entry((cpu, name)).or_default();
-        sum.opened = true;
-        sum.scaled = sum.scaled.saturating_add(count.scaled);
-        sum.interval.enabled += count.interval.enabled;
-        sum.interval.running += count.interval.running;
+impl Row {
+    /// The part of the time in which it counted, in percent; 100 where there was no such time, as perf has it.
+    pub(super) fn running_percent(&self) -> f64 {
+        self.interval.ratio().map_or(100.0, |ratio| 100.0 * ratio)
     }
-    sums
 }
 
-/// One row for each event that was asked for, and with `-A` for each CPU of it.
-pub(super) fn rows(asked: &[Asked], sums: &Sums, cgroup: Option<&str>, elapsed: Duration) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for event in asked {
-        let mut cpus: Vec<Option<u32>> =
-            sums.keys().filter(|(_, name)| *name == event.name).map(|&(cpu, _)| cpu).collect();
-        cpus.sort_unstable();
-        if cpus.is_empty() {
-            cpus.push(None);
-        }
-        for cpu in cpus {
-            let sum = sums.get(&(cpu, Arc::clone(&event.name))).copied().unwrap_or_default();
-            let all_of_cpu = |name: &str| -> Option<u64> {
-                let found = sums.iter().find(|((at, known), _)| *at == cpu && bare(known) == name);
-                found.filter(|(_, sum)| sum.interval.running > 0).map(|(_, sum)| sum.scaled)
-            };
-            rows.push(row(event, cpu, cgroup, sum, all_of_cpu, elapsed));
+/// What the rows are about.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    /// The lines, in their order.
+    pub lines: &'a [Line],
+    /// The cgroups; empty if the measurement is of something else.
+    pub cgroups: &'a [Arc<str>],
+    /// The CPUs, if each is shown by itself; else empty.
+    pub cpus: &'a [u32],
+    /// Whether there are several runs.
+    pub repeated: bool,
+}
+
+impl Totals {
+    /// The totals of one reading.
+    pub(super) fn of(lines: &[Line], reading: &Reading) -> Self {
+        let mut totals = Self::default();
+        totals.add(lines, reading);
+        totals
+    }
+
+    /// Takes one more reading in.
+    pub(super) fn add(&mut self, lines: &[Line], reading: &Reading) {
+        self.elapsed.add(reading.elapsed.as_secs_f64());
+        for (key, sum) in &reading.sums {
+            let Some(line) = lines.get(key.line) else { continue };
+            let cell = self.cells.entry(*key).or_default();
+            cell.readings += 1;
+            cell.interval.enabled += sum.interval.enabled;
+            cell.interval.running += sum.interval.running;
+            if sum.interval.running > 0 {
+                cell.value.add(line.quantity(sum.scaled));
+            }
         }
     }
-    rows
-}
 
-fn row(
-    asked: &Asked,
-    cpu: Option<u32>,
-    cgroup: Option<&str>,
-    sum: Sum,
-    other: impl Fn(&str) -> Option<u64>,
-    elapsed: Duration,
-) -> Row {
-    let (factor, unit) = match asked.event.as_ref().and_then(|event| event.scale.as_ref()) {
-        // perf prints the clocks in milliseconds, and everything else in the PMU's unit.
-        Some(scale) if &*scale.unit == "seconds" => (scale.factor * 1e3, "msec".to_owned()),
-        Some(scale) => (scale.factor, scale.unit.to_string()),
-        None => (1.0, String::new()),
-    };
-    let value = match sum {
-        Sum { opened: false, .. } => Value::NotSupported,
-        Sum { interval: Interval { running: 0, .. }, .. } => Value::NotCounted,
-        _ => Value::Counted(sum.scaled as f64 * factor),
-    };
-    let metric = match value {
-        Value::Counted(_) => derive(bare(&asked.name), sum.scaled, other, elapsed),
-        _ => None,
-    };
-    Row {
-        cpu,
-        cgroup: cgroup.map(str::to_owned),
-        event: Arc::clone(&asked.name),
-        value,
-        unit,
-        running: sum.interval.running,
-        percent: sum.interval.ratio().unwrap_or(1.0) * 100.0,
-        deviation: None,
-        metric,
-    }
-}
-
-/// A name without its modifiers: `cycles` for `cycles:u`, and for `cpu_core/cycles/`.
-pub(super) fn bare(name: &str) -> &str {
-    match name.split_once('/') {
-        Some((_, rest)) => rest.split('/').next().unwrap_or(rest),
-        None => name.split(':').next().unwrap_or(name),
-    }
-}
-
-/// The mean of several runs, each a list of the same rows.
-pub(super) fn mean(runs: &[Vec<Row>]) -> Vec<Row> {
-    let Some(first) = runs.first() else { return Vec::new() };
-    let of_row = |(index, row): (usize, &Row)| {
-        let runs: Vec<&Row> = runs.iter().filter_map(|rows| rows.get(index)).collect();
-        let values: Vec<f64> = runs
-            .iter()
-            .filter_map(|row| match row.value {
-                Value::Counted(value) => Some(value),
-                _ => None,
-            })
-            .collect();
-        if values.is_empty() {
-            return row.clone();
+    /// The rows: cgroup by cgroup, in it line by line, in it CPU by CPU.
+    pub(super) fn rows(&self, frame: &Frame<'_>) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for cgroup in 0..frame.cgroups.len().max(1) {
+            for line in 0..frame.lines.len() {
+                let any = Key { cgroup, line, cpu: None };
+                let last = Key { cpu: Some(u32::MAX), ..any };
+                let before = rows.len();
+                rows.extend(
+                    self.cells.range(any..=last).filter_map(|(key, cell)| self.row(frame, *key, cell)),
+                );
+                if rows.len() == before {
+                    let absent = |cpu| Key { cpu, ..any };
+                    let keys: Vec<Key> = match frame.cpus {
+                        [] => vec![any],
+                        cpus => cpus.iter().map(|&cpu| absent(Some(cpu))).collect(),
+                    };
+                    rows.extend(keys.into_iter().filter_map(|key| absent_row(frame, key)));
+                }
+            }
         }
-        let (mean, deviation) = mean_and_deviation(&values);
-        let metrics: Vec<f64> = runs.iter().filter_map(|row| Some(row.metric.as_ref()?.value)).collect();
-        let metric =
-            row.metric.clone().map(|metric| Metric { value: mean_and_deviation(&metrics).0, ..metric });
-        Row {
-            value: Value::Counted(mean),
-            running: runs.iter().map(|row| row.running).sum::<u64>() / runs.len() as u64,
-            percent: runs.iter().map(|row| row.percent).sum::<f64>() / runs.len() as f64,
-            deviation: Some(if mean == 0.0 { 0.0 } else { deviation / mean * 100.0 }),
-            metric,
-            ..row.clone()
+        rows
+    }
+
+    fn row(&self, frame: &Frame<'_>, key: Key, cell: &Cell) -> Option<Row> {
+        let line = frame.lines.get(key.line)?;
+        let row = absent_row(frame, key)?;
+        let readings = cell.readings.max(1);
+        let interval =
+            Interval { enabled: cell.interval.enabled / readings, running: cell.interval.running / readings };
+        if cell.value.count() == 0 {
+            return Some(Row { value: Value::NotCounted, interval, ..row });
         }
-    };
-    first.iter().enumerate().map(of_row).collect()
+        let value = cell.value.mean();
+        let elapsed = Duration::try_from_secs_f64(self.elapsed.mean()).unwrap_or_default();
+        let metrics = metrics(line.role, value, elapsed, |role| self.other(frame, key, role));
+        Some(Row {
+            value: Value::Counted(value),
+            error: frame.repeated.then(|| cell.value.relative_error()),
+            interval,
+            metrics,
+            ..row
+        })
+    }
+
+    /// The count with this role that can be related to the one under `key`: of the same cgroup and CPU, from the same
+    /// view (time has none), and rather from the same group than from another.
+    fn other(&self, frame: &Frame<'_>, key: Key, role: Role) -> Option<f64> {
+        let own = frame.lines.get(key.line)?;
+        let related = |line: &Line| line.role == role && (role == Role::Clock || line.view == own.view);
+        let candidates = || frame.lines.iter().enumerate().filter(|(_, line)| related(line));
+        let same_group = candidates().filter(|(_, line)| line.group == own.group);
+        let counted = |(line, _)| {
+            let value = self.cells.get(&Key { line, ..key })?.value;
+            (value.count() > 0).then(|| value.mean())
+        };
+        same_group.chain(candidates()).find_map(counted)
+    }
 }
 
-/// The mean and the standard deviation of the mean.
-pub(super) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    if values.is_empty() {
-        return (0.0, 0.0);
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    if values.len() < 2 {
-        return (mean, 0.0);
-    }
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    (mean, (variance / n).sqrt())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn count(counter: usize, place: u32, scaled: u64, enabled: u64, running: u64) -> Count {
-        Count { group: 0, counter, place, raw: scaled, scaled, interval: Interval { enabled, running } }
-    }
-
-    fn asked(names: &[&str]) -> Vec<Asked> {
-        names.iter().map(|&name| Asked { name: name.into(), event: None }).collect()
-    }
-
-    fn table(counts: &[Count], aggregate: Aggregate, names: &[&'static str]) -> Vec<Row> {
-        let sums = add_up(counts, aggregate, |count| names.get(count.counter).map(|&name| name.into()));
-        rows(&asked(names), &sums, None, Duration::from_secs(1))
-    }
-
-    #[test]
-    fn places_are_added_up_unless_they_are_to_be_kept_apart() {
-        let counts = [count(0, 0, 3, 10, 10), count(0, 1, 4, 10, 5)];
-        let all = table(&counts, Aggregate::Everything, &["page-faults"]);
-        assert_eq!((all.len(), all[0].value, all[0].percent), (1, Value::Counted(7.0), 75.0));
-        let each = table(&counts, Aggregate::PerCpu, &["page-faults"]);
-        let each: Vec<_> = each.iter().map(|row| (row.cpu, row.value)).collect();
-        assert_eq!(each, [(Some(0), Value::Counted(3.0)), (Some(1), Value::Counted(4.0))]);
-    }
-
-    #[test]
-    fn what_never_ran_is_not_counted_and_what_never_opened_is_not_supported() {
-        let rows = table(&[count(0, 0, 0, 10, 0)], Aggregate::Everything, &["cycles", "instructions"]);
-        assert_eq!((rows[0].value, rows[1].value), (Value::NotCounted, Value::NotSupported));
-    }
-
-    #[test]
-    fn a_ratio_stays_on_its_cpu() {
-        let counts =
-            [count(0, 0, 100, 1, 1), count(1, 0, 200, 1, 1), count(0, 1, 100, 1, 1), count(1, 1, 50, 1, 1)];
-        let rows = table(&counts, Aggregate::PerCpu, &["cycles", "instructions"]);
-        let ipc: Vec<f64> = rows[2..].iter().map(|row| row.metric.as_ref().unwrap().value).collect();
-        assert_eq!(ipc, [2.0, 0.5]);
-    }
-
-    #[test]
-    fn several_runs_have_a_mean_and_a_deviation_of_it() {
-        let run = |scaled| table(&[count(0, 0, scaled, 1, 1)], Aggregate::Everything, &["page-faults"]);
-        let rows = mean(&[run(90), run(110)]);
-        assert_eq!((rows[0].value, rows[0].deviation), (Value::Counted(100.0), Some(10.0)));
-    }
-
-    #[test]
-    fn modifiers_and_pmus_do_not_hide_what_an_event_is() {
-        assert_eq!(
-            (bare("cycles:u"), bare("cpu_core/cycles/"), bare("cycles")),
-            ("cycles", "cycles", "cycles")
-        );
-    }
+/// The row of what is not open.
+fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
+    let line = frame.lines.get(key.line)?;
+    Some(Row {
+        cgroup: frame.cgroups.get(key.cgroup).cloned(),
+        cpu: key.cpu,
+        event: Arc::clone(&line.name),
+        unit: Arc::clone(&line.unit),
+        is_quantity: line.is_quantity(),
+        value: Value::NotSupported,
+        error: frame.repeated.then_some(0.0),
+        interval: Interval::default(),
+        metrics: Vec::new(),
+    })
 }

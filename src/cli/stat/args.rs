@@ -1,0 +1,234 @@
+//! What can be typed behind `perf-exporter stat`: perf's own options, and what they come to.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::event::{parse, preset, syntax};
+use crate::host::CpuSet;
+
+/// perf's shortest interval and time-out, in milliseconds.
+const SHORTEST: u64 = 10;
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. A command beside one of them only \
+says for how long. The result goes to standard error, as perf's does: standard output belongs to the command.
+
+Exit code: that of the command; 1 if nothing could be counted, 2 for bad arguments, 126 and 127 for a command that \
+cannot be run.")]
+pub(in crate::cli) struct StatArgs {
+    /// What to count, in perf's language: cycles,{instructions:u,branches},sched:sched_switch. May be given again.
+    #[arg(short = 'e', long = "event", value_name = "EVENTS", value_parser = events)]
+    events: Vec<Events>,
+    /// Count more: -d first-level and last-level caches, -dd TLBs and instructions, -ddd prefetches too.
+    #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
+    detailed: u8,
+    /// Count the whole machine.
+    #[arg(short = 'a', long)]
+    all_cpus: bool,
+    /// Count these processes, with all their threads and what they start, until they end.
+    #[arg(short = 'p', long, value_name = "PID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup", "tid"])]
+    pid: Vec<u32>,
+    /// Count these threads and what they start, until they end.
+    #[arg(short = 't', long, value_name = "TID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup"])]
+    tid: Vec<u32>,
+    /// Count each of these cgroups by itself: paths below the hierarchy's root, or in the file system.
+    #[arg(
+        short = 'G',
+        long,
+        visible_alias = "for-each-cgroup",
+        value_name = "CGROUP,…",
+        value_delimiter = ','
+    )]
+    cgroup: Vec<String>,
+    /// Count on these CPUs only: 0-3,8.
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    cpu: Option<CpuSet>,
+    /// Show each CPU by itself.
+    #[arg(short = 'A', long)]
+    no_aggr: bool,
+    /// Print what was counted in every interval of so many milliseconds.
+    #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
+    interval_print: Option<u64>,
+    /// Stop after so many intervals.
+    #[arg(long, value_name = "N", requires = "interval_print", value_parser = clap::value_parser!(u64).range(1..))]
+    interval_count: Option<u64>,
+    /// Stop after so many milliseconds; a command is sent SIGTERM then.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
+    timeout: Option<u64>,
+    /// Run the command so many times, and show the mean and how far it may be off.
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 1, hide_default_value = true, requires = "command", conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Write perf's CSV with this separator: -x, or -x ';'; \t is a tab.
+    #[arg(short = 'x', long, value_name = "SEP", conflicts_with_all = ["json_output", "output"], value_parser = separator)]
+    field_separator: Option<String>,
+    /// Write perf's JSON, one object on a line.
+    #[arg(short = 'j', long, conflicts_with = "output")]
+    json_output: bool,
+    /// Write the result to this file instead of standard error.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output_file: Option<PathBuf>,
+    /// How to write the result: csv is -x, and json is -j.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    output: Option<Output>,
+    /// The command to run and count, with its arguments.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// A table for people.
+    Text,
+    /// perf's CSV.
+    Csv,
+    /// perf's JSON.
+    Json,
+}
+
+/// How the result is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A table for people.
+    Text,
+    /// Fields with this between them.
+    Csv(String),
+    /// One object on a line.
+    Json,
+}
+
+/// Whom to count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Everything, on all CPUs or on these.
+    Machine(Option<CpuSet>),
+    /// Each of these cgroups, on all CPUs or on these.
+    Cgroups(Vec<String>, Option<CpuSet>),
+    /// These processes.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
+    /// The command.
+    Command,
+}
+
+/// How long to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Times {
+    /// Between two readings.
+    pub interval: Option<Duration>,
+    /// How many readings.
+    pub interval_count: Option<u64>,
+    /// The whole.
+    pub timeout: Option<Duration>,
+    /// How often the command is run.
+    pub repeat: u32,
+}
+
+impl StatArgs {
+    /// The events to count: what was asked for or perf's default, and the details.
+    pub(super) fn events(&self) -> Vec<syntax::Group> {
+        let named = |name| preset(name).unwrap_or_default();
+        let default = named("default");
+        let detailed = match self.detailed {
+            0 => Vec::new(),
+            1 => named("detailed"),
+            2 => named("very-detailed"),
+            _ => named("all-detailed"),
+        };
+        // Each preset begins with the default.
+        let details = detailed.into_iter().skip(default.len());
+        let events = match &self.events[..] {
+            [] => default,
+            asked => asked.iter().flat_map(|Events(groups)| groups.clone()).collect(),
+        };
+        events.into_iter().chain(details).collect()
+    }
+
+    /// Whom to count.
+    ///
+    /// # Errors
+    /// When `-A` is given for somebody who is not counted by CPU.
+    pub(super) fn target(&self) -> anyhow::Result<Target> {
+        let target = if !self.pid.is_empty() {
+            Target::Processes(self.pid.clone())
+        } else if !self.tid.is_empty() {
+            Target::Threads(self.tid.clone())
+        } else if !self.cgroup.is_empty() {
+            Target::Cgroups(self.cgroup.clone(), self.cpu.clone())
+        } else if self.all_cpus || self.cpu.is_some() || self.command.is_empty() {
+            Target::Machine(self.cpu.clone())
+        } else {
+            Target::Command
+        };
+        match target {
+            Target::Processes(_) | Target::Threads(_) | Target::Command if self.no_aggr => {
+                anyhow::bail!(
+                    "-A shows CPUs, and processes are counted on whichever CPU they run: add -a, or leave -A out"
+                )
+            }
+            target => Ok(target),
+        }
+    }
+
+    /// Whether each CPU is shown by itself.
+    pub(super) fn per_cpu(&self) -> bool {
+        self.no_aggr
+    }
+
+    /// How long to count.
+    pub(super) fn times(&self) -> Times {
+        Times {
+            interval: self.interval_print.map(Duration::from_millis),
+            interval_count: self.interval_count,
+            timeout: self.timeout.map(Duration::from_millis),
+            repeat: self.repeat,
+        }
+    }
+
+    /// How to write the result.
+    pub(super) fn format(&self) -> Format {
+        match (&self.field_separator, self.output) {
+            (Some(separator), _) => Format::Csv(separator.clone()),
+            (None, Some(Output::Csv)) => Format::Csv(",".into()),
+            (None, Some(Output::Json)) => Format::Json,
+            (None, _) if self.json_output => Format::Json,
+            (None, _) => Format::Text,
+        }
+    }
+
+    /// Where to write it; `None` = standard error.
+    pub(super) fn output_file(&self) -> Option<&PathBuf> {
+        self.output_file.as_ref()
+    }
+
+    /// The command and its arguments; empty if there is none.
+    pub(super) fn command(&self) -> &[OsString] {
+        &self.command
+    }
+}
+
+/// The groups of one `-e`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Events(Vec<syntax::Group>);
+
+fn events(text: &str) -> Result<Events, String> {
+    // With a picture of the place.
+    parse(text).map(Events).map_err(|error| format!("{error:#}"))
+}
+
+fn id(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse::<u32>().ok().filter(|&id| id > 0 && i32::try_from(id).is_ok());
+    number.ok_or_else(|| "expected numbers with commas between, such as 812,4711".into())
+}
+
+fn separator(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("expected something to stand between the fields, such as , or ; or \\t".into()),
+        "\\t" => Ok("\t".into()),
+        other => Ok(other.to_owned()),
+    }
+}

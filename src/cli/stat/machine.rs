@@ -1,0 +1,125 @@
+//! The formats for programs, as perf writes them with `-x` and `-j` (`perf-stat(1)`, "CSV FORMAT", "JSON FORMAT"). Pure.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::derive::{Metric, Style};
+use super::table::{Row, Value};
+
+/// Writes the rows with `separator` between the fields: the time of an interval and the CPU if there are any, value,
+/// unit, event, the cgroup if there is any, the spread over several runs if there are any, run time in nanoseconds, the
+/// percentage of the time in which it was counted, derived value, its unit. Names are written as they are: a
+/// separator that no event's name holds is the caller's choice.
+pub(super) fn csv(
+    out: &mut dyn Write,
+    rows: &[Row],
+    at: Option<Duration>,
+    separator: &str,
+) -> io::Result<()> {
+    for row in rows {
+        let time = at.map(|at| format!("{:6}.{:09}", at.as_secs(), at.subsec_nanos()));
+        let head: Vec<String> = time.into_iter().chain(row.cpu.map(|cpu| format!("CPU{cpu}"))).collect();
+        let mut fields = head.clone();
+        fields.push(match row.value {
+            Value::NotSupported => NOT_SUPPORTED.into(),
+            Value::NotCounted => NOT_COUNTED.into(),
+            Value::Counted(value) if row.is_quantity => format!("{value:.2}"),
+            Value::Counted(value) => format!("{value:.0}"),
+        });
+        fields.extend([row.unit.to_string(), row.event.to_string()]);
+        fields.extend(row.cgroup.as_ref().map(ToString::to_string));
+        fields.extend(row.error.map(|error| format!("{error:.2}%")));
+        fields.extend([row.interval.running.to_string(), format!("{:.2}", row.running_percent())]);
+        let between = fields.len() - head.len();
+        let mut metrics = row.metrics.iter();
+        fields.extend(metrics.next().map_or_else(|| [String::new(), String::new()], metric));
+        writeln!(out, "{}", fields.join(separator))?;
+        // What else is derived has a line of its own, with all other fields empty.
+        for more in metrics {
+            let empty = std::iter::repeat_n(String::new(), between);
+            let fields: Vec<String> = head.iter().cloned().chain(empty).chain(metric(more)).collect();
+            writeln!(out, "{}", fields.join(separator))?;
+        }
+    }
+    Ok(())
+}
+
+const NOT_SUPPORTED: &str = "<not supported>";
+const NOT_COUNTED: &str = "<not counted>";
+
+fn metric(metric: &Metric) -> [String; 2] {
+    let value = match metric.style {
+        Style::Fine => format!("{:.3}", metric.value),
+        Style::Ratio | Style::Percent => format!("{:.2}", metric.value),
+    };
+    [value, metric.unit.clone()]
+}
+
+/// One line, with perf's keys.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Object<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<String>,
+    #[serde(flatten)]
+    count: Option<Count<'a>>,
+    metric_value: f64,
+    metric_unit: &'a str,
+}
+
+/// The part of a line that those for further derived values do not have.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Count<'a> {
+    /// A text, for it may be `<not counted>`.
+    counter_value: String,
+    unit: &'a str,
+    event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variance: Option<f64>,
+    event_runtime: u64,
+    pcnt_running: f64,
+}
+
+/// Writes the rows, each as one JSON object on a line.
+pub(super) fn json(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
+    for row in rows {
+        let mut count = Some(Count {
+            counter_value: match row.value {
+                Value::NotSupported => NOT_SUPPORTED.into(),
+                Value::NotCounted => NOT_COUNTED.into(),
+                Value::Counted(value) => format!("{value:.6}"),
+            },
+            unit: &row.unit,
+            event: &row.event,
+            cgroup: row.cgroup.as_deref(),
+            variance: row.error.map(to_hundredths),
+            event_runtime: row.interval.running,
+            pcnt_running: to_hundredths(row.running_percent()),
+        });
+        let metrics = row.metrics.iter().map(|metric| (metric.value, &*metric.unit));
+        let none = row.metrics.is_empty().then_some((0.0, ""));
+        for (metric_value, metric_unit) in metrics.chain(none) {
+            let object = Object {
+                interval: at.map(|at| at.as_secs_f64()),
+                cpu: row.cpu.map(|cpu| cpu.to_string()),
+                count: count.take(),
+                metric_value: (metric_value * 1e6).round() / 1e6,
+                metric_unit,
+            };
+            serde_json::to_writer(&mut *out, &object)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+fn to_hundredths(percent: f64) -> f64 {
+    (percent * 100.0).round() / 100.0
+}

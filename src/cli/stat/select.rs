@@ -1,0 +1,231 @@
+//! From events as written to groups that can be opened here, and to the lines in which their counts are shown.
+
+use std::sync::Arc;
+
+use super::derive::{Role, View};
+use crate::config::Per;
+use crate::event::{Catalog, Event, Kind, Missing, Scale, Unresolved, syntax};
+use crate::health::Refusal;
+use crate::plan::{self, Group};
+
+/// What refusals call the measurement.
+const ENTRY: &str = "stat";
+
+/// The clocks count nanoseconds; perf shows milliseconds.
+const NANOSECONDS_IN_A_MILLISECOND: f64 = 1e6;
+
+/// One event as it is shown: on the core PMUs of a hybrid machine a line for each, of the instances of a PMU beside the
+/// cores one line for all, as perf does.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    /// As perf prints it, modifiers included.
+    pub name: Arc<str>,
+    /// The unit in which it is shown; empty for a plain number.
+    pub unit: Arc<str>,
+    scale: Option<Scale>,
+    pub role: Role,
+    pub view: View,
+    /// Which of the groups that were written it belongs to.
+    pub group: usize,
+}
+
+impl Line {
+    fn of(event: &Event, name: Arc<str>, group: usize) -> Self {
+        let role = Role::of(event);
+        let unit = match (role, &event.scale) {
+            (Role::Clock, _) => "msec".into(),
+            (_, Some(scale)) => Arc::clone(&scale.unit),
+            (_, None) => "".into(),
+        };
+        Self { name, unit, scale: event.scale.clone(), role, view: View::of(event), group }
+    }
+
+    /// An event that this host does not have.
+    fn absent(name: Arc<str>, group: usize) -> Self {
+        Self { name, unit: "".into(), scale: None, role: Role::Other, view: View::default(), group }
+    }
+
+    /// What `count` comes to in the line's unit.
+    pub(super) fn quantity(&self, count: u64) -> f64 {
+        match (self.role, &self.scale) {
+            (Role::Clock, _) => count as f64 / NANOSECONDS_IN_A_MILLISECOND,
+            (_, Some(scale)) => scale.quantity(count),
+            (_, None) => count as f64,
+        }
+    }
+
+    /// Whether it is shown with decimals.
+    pub(super) fn is_quantity(&self) -> bool {
+        self.scale.is_some()
+    }
+}
+
+/// Everything that is to be counted and shown.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    /// In the order written.
+    pub lines: Vec<Line>,
+    /// What is opened for whoever is counted.
+    pub groups: Vec<Arc<Group>>,
+    /// The line of each counter of each group.
+    line_of: Vec<Vec<usize>>,
+    /// Why events are not in `groups`.
+    pub refusals: Vec<Refusal>,
+}
+
+impl Selection {
+    /// Finds what `written` stands for on this host. `user_only` is for somebody who may not count the kernel.
+    ///
+    /// # Errors
+    /// An event that no host has: a typing error. What only this host lacks is among the refusals.
+    pub(super) fn new(
+        catalog: &Catalog,
+        user_only: bool,
+        per: &Per,
+        written: &[syntax::Group],
+    ) -> Result<Self, Unresolved> {
+        let mut selection = Self::default();
+        for (index, group) in written.iter().enumerate() {
+            let mut members = Vec::new();
+            for event in &group.events {
+                let resolved = match user_only {
+                    true => catalog.resolve_in_user_space(event),
+                    false => catalog.resolve(event),
+                };
+                match resolved {
+                    Ok(instances) => members.extend(selection.show(event, instances, index)),
+                    Err(unresolved) if is_mistake(unresolved.cause) => return Err(unresolved),
+                    Err(unresolved) => {
+                        selection.lines.push(Line::absent(Arc::clone(&unresolved.event), index));
+                        selection.refusals.push(Refusal::from(&unresolved));
+                    }
+                }
+            }
+            selection.plan(per, members);
+        }
+        Ok(selection)
+    }
+
+    /// The line of a counter of a group.
+    pub(super) fn line_of(&self, group: usize, counter: usize) -> Option<usize> {
+        self.line_of.get(group)?.get(counter).copied()
+    }
+
+    /// Adds the lines of one written event; gives each instance with its line.
+    fn show(&mut self, written: &syntax::Event, instances: Vec<Event>, group: usize) -> Vec<(usize, Event)> {
+        let beside_cores = instances.iter().all(|event| event.kind == Kind::Pmu);
+        if instances.len() > 1
+            && beside_cores
+            && let Some(first) = instances.first()
+        {
+            let name = written.alias.clone().unwrap_or_else(|| written.to_string().into());
+            self.lines.push(Line::of(first, name, group));
+            let line = self.lines.len() - 1;
+            return instances.into_iter().map(|event| (line, event)).collect();
+        }
+        let own_line = |event: Event| {
+            self.lines.push(Line::of(&event, Arc::clone(&event.name), group));
+            (self.lines.len() - 1, event)
+        };
+        instances.into_iter().map(own_line).collect()
+    }
+
+    /// Plans the events of one written group.
+    fn plan(&mut self, per: &Per, members: Vec<(usize, Event)>) {
+        let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
+        let planned = plan::groups(&ENTRY.into(), per, events.clone());
+        self.refusals.extend(planned.refusals.into_iter().map(|refused| refused.refusal));
+        // An event may have been written twice; equal ones keep their order.
+        let mut unplaced: Vec<(usize, Event)> = lines.into_iter().zip(events).collect();
+        for group in planned.groups {
+            let mut place = |event: &Event| {
+                let at = unplaced.iter().position(|(_, other)| other == event)?;
+                Some(unplaced.remove(at).0)
+            };
+            let lines = group.counters.iter().filter_map(|counter| place(&counter.event)).collect();
+            self.line_of.push(lines);
+            self.groups.push(group);
+        }
+    }
+}
+
+/// Whether the text is wrong whatever the host.
+fn is_mistake(cause: Missing) -> bool {
+    match cause {
+        Missing::UnknownName | Missing::BadTerm | Missing::Refused => true,
+        Missing::AbsentOnHost | Missing::Forbidden | Missing::Broken => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::parse;
+    use crate::host::{Facts, Roots};
+
+    fn selection(host: &str, per: &Per, text: &str) -> Result<Selection, Unresolved> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
+        let roots = Roots::under(&root);
+        let catalog = Catalog::load(&roots, &Facts::read(&roots));
+        Selection::new(&catalog, false, per, &parse(text).unwrap())
+    }
+
+    fn names(selection: &Selection) -> Vec<&str> {
+        selection.lines.iter().map(|line| &*line.name).collect()
+    }
+
+    /// For each group that is opened, the lines of its counters.
+    fn opened(selection: &Selection) -> Vec<Vec<&str>> {
+        let line =
+            |group: usize, counter: usize| &*selection.lines[selection.line_of(group, counter).unwrap()].name;
+        let counters = |(index, group): (usize, &Arc<Group>)| {
+            (0..group.counters.len()).map(|counter| line(index, counter)).collect()
+        };
+        selection.groups.iter().enumerate().map(counters).collect()
+    }
+
+    #[test]
+    fn instances_of_an_uncore_pmu_share_a_line_and_kinds_of_cores_do_not() {
+        let server =
+            selection("intel-server", &Per::Cpu, "uncore_imc/cas_count_read/,power/energy-pkg/").unwrap();
+        assert_eq!(names(&server), ["uncore_imc/cas_count_read/", "power/energy-pkg/"]);
+        assert!(server.groups.len() > 2, "{}", server.groups.len());
+        assert_eq!(server.lines[1].unit.as_ref(), "joules");
+        let hybrid = selection("intel-hybrid", &Per::Cpu, "{cycles,instructions}").unwrap();
+        let expected =
+            ["cpu_core/cycles/", "cpu_atom/cycles/", "cpu_core/instructions/", "cpu_atom/instructions/"];
+        assert_eq!(names(&hybrid), expected);
+        assert_eq!(opened(&hybrid).len(), 2);
+        for group in opened(&hybrid) {
+            assert_eq!(group.len(), 2, "{group:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_written_twice_has_two_lines_and_is_counted_twice() {
+        let twice = selection("amd", &Per::Cpu, "{cycles,instructions},{cycles,cycles}").unwrap();
+        assert_eq!(names(&twice), ["cycles", "instructions", "cycles", "cycles"]);
+        assert_eq!(opened(&twice), [["cycles", "instructions"], ["cycles", "cycles"]]);
+        assert_eq!(twice.line_of(1, 1), Some(3));
+        assert!(twice.refusals.is_empty(), "{:?}", twice.refusals);
+    }
+
+    #[test]
+    fn what_this_host_lacks_has_a_line_and_what_no_host_has_is_an_error() {
+        let vm = selection("vm", &Per::Cpu, "power/energy-pkg/,task-clock").unwrap();
+        assert_eq!(names(&vm), ["power/energy-pkg/", "task-clock"]);
+        assert_eq!(opened(&vm), [["task-clock"]]);
+        assert_eq!(vm.refusals.len(), 1);
+        let error = selection("vm", &Per::Cpu, "task-clock,cylces").unwrap_err();
+        assert_eq!(error.suggestion.as_deref(), Some("cycles"));
+    }
+
+    #[test]
+    fn clocks_are_shown_in_milliseconds() {
+        let clocks = selection("vm", &Per::Cpu, "task-clock,page-faults").unwrap();
+        assert_eq!(clocks.lines[0].quantity(1_500_000), 1.5);
+        assert_eq!((&*clocks.lines[0].unit, clocks.lines[0].is_quantity()), ("msec", true));
+        assert_eq!(clocks.lines[1].quantity(1_500_000), 1_500_000.0);
+        assert_eq!((&*clocks.lines[1].unit, clocks.lines[1].is_quantity()), ("", false));
+    }
+}

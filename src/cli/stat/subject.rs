@@ -1,0 +1,244 @@
+//! Who is counted, found on this machine.
+
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::Failure;
+use super::args::Target;
+use crate::config::Per;
+use crate::counter::Whom;
+use crate::host::{self, CpuSet, Facts, Roots};
+use crate::target::{CgroupMount, CgroupSelection, ProcessSelection};
+
+/// Who is counted.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// Everything on these CPUs; whether they were chosen.
+    Machine { cpus: CpuSet, chosen: bool },
+    /// Cgroups on these CPUs.
+    Cgroups { dirs: Vec<CgroupDir>, cpus: CpuSet },
+    /// Processes.
+    Processes(Vec<u32>),
+    /// Threads.
+    Threads(Vec<u32>),
+    /// A command.
+    Command,
+}
+
+/// A cgroup to count.
+#[derive(Debug)]
+pub(super) struct CgroupDir {
+    /// Below the root of the hierarchy.
+    path: Arc<str>,
+    dir: PathBuf,
+}
+
+impl Subject {
+    /// Looks for `target` on this machine.
+    ///
+    /// # Errors
+    /// When any of those who were named is not there.
+    pub(super) fn find(target: &Target, roots: &Roots, facts: &Facts) -> Result<Self, Failure> {
+        Ok(match target {
+            Target::Machine(cpus) => {
+                Self::Machine { cpus: online(cpus.as_ref(), facts)?, chosen: cpus.is_some() }
+            }
+            Target::Cgroups(names, cpus) => Self::Cgroups {
+                dirs: cgroups(names, roots).map_err(Failure::Failed)?,
+                cpus: online(cpus.as_ref(), facts)?,
+            },
+            Target::Processes(pids) => Self::Processes(present(pids, "process", roots)?),
+            Target::Threads(tids) => Self::Threads(present(tids, "thread", roots)?),
+            Target::Command => Self::Command,
+        })
+    }
+
+    /// For whom groups are to be planned. Who exactly it is, the plan need not know.
+    pub(super) fn per(&self) -> Per {
+        match self {
+            Self::Machine { .. } => Per::Cpu,
+            Self::Cgroups { .. } => Per::Cgroup(CgroupSelection {
+                include: Vec::new(),
+                exclude: Vec::new(),
+                depth: None,
+                descendants: true,
+            }),
+            Self::Processes(_) | Self::Threads(_) | Self::Command => {
+                Per::Process(ProcessSelection { include: Vec::new(), exclude: Vec::new(), by: Vec::new() })
+            }
+        }
+    }
+
+    /// Whom to open the groups for: one after the other if several are shown by themselves. `child` is a command that
+    /// waits to be started.
+    ///
+    /// # Errors
+    /// When somebody has gone since [`find`](Self::find).
+    pub(super) fn whom(&self, roots: &Roots, child: Option<u32>) -> anyhow::Result<Vec<Whom>> {
+        Ok(match self {
+            Self::Machine { cpus, .. } => vec![Whom::Cpus(cpus.clone())],
+            Self::Cgroups { dirs, cpus } => {
+                let open = |CgroupDir { path, dir }: &CgroupDir| {
+                    let dir = File::open(dir).with_context(|| format!("cgroup {path}: {}", dir.display()))?;
+                    Ok(Whom::Cgroup { dir, path: path.to_string(), cpus: cpus.clone() })
+                };
+                dirs.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?
+            }
+            Self::Processes(pids) => {
+                let mut threads = Vec::new();
+                for pid in pids {
+                    let names = host::list(&roots.proc.join(pid.to_string()).join("task"))
+                        .with_context(|| format!("the threads of process {pid}"))?;
+                    threads.extend(names.iter().filter_map(|name| name.parse::<u32>().ok()));
+                }
+                vec![Whom::Threads(threads)]
+            }
+            Self::Threads(tids) => vec![Whom::Threads(tids.clone())],
+            Self::Command => child.map(Whom::Command).into_iter().collect(),
+        })
+    }
+
+    /// The paths below `/proc` of those with whom the measurement ends.
+    pub(super) fn ends_with(&self, roots: &Roots) -> Vec<PathBuf> {
+        match self {
+            Self::Processes(ids) | Self::Threads(ids) => {
+                ids.iter().map(|id| roots.proc.join(id.to_string())).collect()
+            }
+            Self::Machine { .. } | Self::Cgroups { .. } | Self::Command => Vec::new(),
+        }
+    }
+
+    /// The cgroups that are shown by themselves.
+    pub(super) fn cgroups(&self) -> Vec<Arc<str>> {
+        match self {
+            Self::Cgroups { dirs, .. } => dirs.iter().map(|cgroup| Arc::clone(&cgroup.path)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The CPUs that can be shown by themselves.
+    pub(super) fn cpus(&self) -> Vec<u32> {
+        match self {
+            Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.iter().collect(),
+            Self::Processes(_) | Self::Threads(_) | Self::Command => Vec::new(),
+        }
+    }
+
+    /// What perf calls it: `'system wide'`.
+    pub(super) fn describe(&self, command: &str) -> String {
+        let list = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        match self {
+            Self::Machine { cpus, chosen: true } => format!("'CPU(s) {cpus}'"),
+            Self::Machine { .. } | Self::Cgroups { .. } => "'system wide'".into(),
+            Self::Processes(pids) => format!("process id '{}'", list(pids)),
+            Self::Threads(tids) => format!("thread id '{}'", list(tids)),
+            Self::Command => format!("'{command}'"),
+        }
+    }
+}
+
+/// The CPUs that were asked for, or all that are online.
+fn online(asked: Option<&CpuSet>, facts: &Facts) -> Result<CpuSet, Failure> {
+    let Some(cpus) = asked else {
+        let why =
+            "the CPUs that are online cannot be read from /sys/devices/system/cpu/online; name them with -C";
+        return if facts.online.is_empty() {
+            Err(Failure::Failed(anyhow::anyhow!(why)))
+        } else {
+            Ok(facts.online.clone())
+        };
+    };
+    let offline: CpuSet = cpus.iter().filter(|&cpu| !facts.online.contains(cpu)).collect();
+    if cpus.is_empty() || !offline.is_empty() && !facts.online.is_empty() {
+        let what =
+            if cpus.is_empty() { "names no CPU".into() } else { format!("CPU {offline} is not online") };
+        return Err(Failure::Usage(anyhow::anyhow!("-C: {what}; online are {}", facts.online)));
+    }
+    Ok(cpus.clone())
+}
+
+fn present(ids: &[u32], what: &str, roots: &Roots) -> Result<Vec<u32>, Failure> {
+    match ids.iter().find(|id| !roots.proc.join(id.to_string()).exists()) {
+        Some(id) => {
+            Err(Failure::Failed(anyhow::anyhow!("there is no {what} {id}; ps -eL shows those there are")))
+        }
+        None => Ok(ids.to_vec()),
+    }
+}
+
+fn cgroups(names: &[String], roots: &Roots) -> anyhow::Result<Vec<CgroupDir>> {
+    let mount = CgroupMount::find(roots)?;
+    names.iter().map(|name| cgroup(name, mount.dir())).collect()
+}
+
+/// A cgroup by its path below the root of the hierarchy, or by its path in the file system.
+fn cgroup(name: &str, mount: &Path) -> anyhow::Result<CgroupDir> {
+    let path = Path::new(name);
+    let below = path.strip_prefix(mount).unwrap_or(path);
+    let parts: PathBuf = below.components().filter(|part| *part != Component::RootDir).collect();
+    let dir = mount.join(&parts);
+    let inside = parts.components().all(|part| matches!(part, Component::Normal(_)));
+    if name.is_empty() || !inside || !dir.is_dir() {
+        anyhow::bail!(
+            "there is no cgroup {name:?} in {}; systemd-cgls shows those there are",
+            mount.display()
+        );
+    }
+    Ok(CgroupDir { path: format!("/{}", parts.display()).into(), dir })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_found_by_its_path_in_the_hierarchy_and_in_the_file_system() {
+        let mount = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(mount.path().join("a.slice/b")).unwrap();
+        let absolute = mount.path().join("a.slice/b");
+        for name in ["a.slice/b", "/a.slice/b", "/a.slice//b/", absolute.to_str().unwrap()] {
+            let found = cgroup(name, mount.path()).unwrap();
+            assert_eq!((&*found.path, &found.dir), ("/a.slice/b", &absolute), "{name}");
+        }
+        let root = cgroup("/", mount.path()).unwrap();
+        assert_eq!((&*root.path, &*root.dir), ("/", mount.path()));
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there_or_lies_outside_is_an_error() {
+        let mount = tempfile::tempdir().unwrap();
+        for name in ["nowhere", "", "..", "/../x", mount.path().parent().unwrap().to_str().unwrap()] {
+            let error = cgroup(name, mount.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+    }
+
+    fn facts(online: &str) -> Facts {
+        Facts { online: online.parse().unwrap(), ..Facts::default() }
+    }
+
+    #[test]
+    fn cpus_that_are_offline_are_named_and_so_are_those_online() {
+        let asked = |list: &str| list.parse::<CpuSet>().unwrap();
+        assert_eq!(online(None, &facts("0-3")).unwrap(), asked("0-3"));
+        assert_eq!(online(Some(&asked("1,3")), &facts("0-3")).unwrap(), asked("1,3"));
+        let Err(Failure::Usage(error)) = online(Some(&asked("2-5")), &facts("0-3")) else {
+            panic!("no usage")
+        };
+        assert_eq!(error.to_string(), "-C: CPU 4-5 is not online; online are 0-3");
+        assert!(matches!(online(None, &facts("")), Err(Failure::Failed(_))));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(proc.path().join("proc/7")).unwrap();
+        let roots = Roots::under(proc.path());
+        assert_eq!(present(&[7], "process", &roots).unwrap(), [7]);
+        let Err(Failure::Failed(error)) = present(&[7, 8], "process", &roots) else { panic!("it is there") };
+        assert!(error.to_string().starts_with("there is no process 8"), "{error}");
+    }
+}

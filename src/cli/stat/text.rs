@@ -1,0 +1,152 @@
+//! The table for people, as perf prints it (`tools/perf/util/stat-display.c`), with separators between thousands
+//! whatever the locale, and with the reasons for what was not counted below it. Pure.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::derive::{Metric, Style};
+use super::notes::Note;
+use super::table::{Row, Spread, Value};
+use crate::sys::usage::CpuTime;
+
+/// Columns of the count.
+const COUNT: usize = 18;
+/// Columns of the CPU, with the space behind it.
+const CPU: usize = 11;
+/// Columns of the name, if no name is longer.
+const NAME: usize = 32;
+/// Columns of the unit, if no unit is longer: `msec`.
+const UNIT: usize = 4;
+/// Columns of what is derived: 8 for the number, the rest for its unit.
+const METRIC: usize = 35;
+
+/// Writes what was counted of whom.
+pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u32) -> io::Result<()> {
+    let runs = if runs > 1 { format!(" ({runs} runs)") } else { String::new() };
+    writeln!(out, "\n Performance counter stats for {whom}{runs}:\n")
+}
+
+/// Writes the names of the columns of intervals.
+pub(super) fn interval_heading(out: &mut dyn Write, per_cpu: bool) -> io::Result<()> {
+    let cpu = if per_cpu { "CPU        " } else { "" };
+    writeln!(out, "#           time {cpu}            counts unit events")
+}
+
+/// Writes the rows; `at` is the time of an interval's end.
+pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
+    let widest = |of: fn(&Row) -> usize, least| rows.iter().map(of).max().unwrap_or(0).max(least);
+    let columns = Columns {
+        unit: widest(|row| row.unit.chars().count(), UNIT),
+        name: widest(|row| row.event.chars().count(), NAME),
+        cgroup: widest(|row| row.cgroup.as_ref().map_or(0, |cgroup| cgroup.chars().count()), 0),
+    };
+    rows.iter().try_for_each(|row| columns.write(out, row, at))
+}
+
+struct Columns {
+    unit: usize,
+    name: usize,
+    cgroup: usize,
+}
+
+impl Columns {
+    fn write(&self, out: &mut dyn Write, row: &Row, at: Option<Duration>) -> io::Result<()> {
+        let mut head = prefix(row, at);
+        let count = match row.value {
+            Value::NotSupported => "<not supported>".to_owned(),
+            Value::NotCounted => "<not counted>".to_owned(),
+            Value::Counted(value) => count(value, row.is_quantity),
+        };
+        head += &format!(
+            "{count:>COUNT$} {:<unit$} {:<name$}",
+            row.unit,
+            row.event,
+            unit = self.unit,
+            name = self.name
+        );
+        if let Some(cgroup) = &row.cgroup {
+            head += &format!(" {cgroup:<width$}", width = self.cgroup);
+        }
+        let behind = head.chars().count();
+        let mut metrics = row.metrics.iter();
+        let line =
+            format!("{head}{:METRIC$}{}", metrics.next().map(metric).unwrap_or_default(), quality(row));
+        writeln!(out, "{}", line.trim_end())?;
+        metrics.try_for_each(|more| writeln!(out, "{:behind$}{}", "", metric(more).trim_end()))
+    }
+}
+
+/// What stands before the count.
+fn prefix(row: &Row, at: Option<Duration>) -> String {
+    let time = at.map(|at| format!("{:6}.{:09} ", at.as_secs(), at.subsec_nanos())).unwrap_or_default();
+    let cpu = row.cpu.map(|cpu| format!("{:CPU$}", format!("CPU{cpu}"))).unwrap_or_default();
+    time + &cpu
+}
+
+fn metric(metric: &Metric) -> String {
+    let value = metric.value;
+    let number = match metric.style {
+        Style::Fine => format!("{value:8.3}"),
+        Style::Ratio => format!("{value:7.2} "),
+        Style::Percent => format!("{value:7.2}%"),
+    };
+    format!(" # {number} {}", metric.unit)
+}
+
+/// How good the number is: its spread over runs, and the part of the time in which it was counted.
+fn quality(row: &Row) -> String {
+    let spread = row.error.filter(|&error| error != 0.0).map(noise).unwrap_or_default();
+    let shared = row.interval.running != row.interval.enabled;
+    let running = if shared { format!("  ({:.2}%)", row.running_percent()) } else { String::new() };
+    spread + &running
+}
+
+fn noise(percent: f64) -> String {
+    format!("  ( +-{percent:6.2}% )")
+}
+
+/// A number with a comma between thousands.
+fn count(value: f64, is_quantity: bool) -> String {
+    let plain = if is_quantity { format!("{value:.2}") } else { format!("{value:.0}") };
+    let (whole, decimals) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + decimals
+}
+
+/// Writes how long it took, and the CPU time of a command that ran once.
+pub(super) fn footer(out: &mut dyn Write, elapsed: &Spread, cpu: Option<CpuTime>) -> io::Result<()> {
+    let mean = elapsed.mean();
+    if elapsed.count() > 1 {
+        let error = elapsed.error();
+        // No more digits than the error leaves a meaning to, and two.
+        let digits = if error > 0.0 { (-error.log10()).ceil().clamp(0.0, 7.0) as usize + 2 } else { 9 };
+        let spread = format!("{mean:17.digits$} +- {error:.digits$} seconds time elapsed");
+        writeln!(out, "\n {spread}{}", noise(elapsed.relative_error()))?;
+    } else {
+        writeln!(out, "\n {mean:17.9} seconds time elapsed")?;
+    }
+    if let Some(CpuTime { user, system }) = cpu {
+        writeln!(out, "\n {:17.9} seconds user", user.as_secs_f64())?;
+        writeln!(out, " {:17.9} seconds sys", system.as_secs_f64())?;
+    }
+    Ok(())
+}
+
+/// Writes why events were not counted, and what would help.
+pub(super) fn notes(out: &mut dyn Write, notes: &[Note]) -> io::Result<()> {
+    if notes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nNot counted here:")?;
+    for note in notes {
+        writeln!(out, "  {}\n    {}", note.events.join(", "), note.reason)?;
+        note.remedy.iter().try_for_each(|remedy| writeln!(out, "    {remedy}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What happens while counters run: time passes, a command or the processes that are counted end, a signal comes.
+
+use std::future::pending;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal as Number, kill_process};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+/// How often to look whether the processes that are counted are still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The signals that end a measurement, and the one that tells of a child. Caught as long as this lives.
+#[derive(Debug)]
+pub(super) struct Signals {
+    stop: Stop,
+    child: Signal,
+}
+
+/// The signals that ask to stop.
+#[derive(Debug)]
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Begins to catch them. Must be called within a runtime, before a child is started.
+    ///
+    /// # Errors
+    /// When the kernel refuses a handler.
+    pub(super) fn catch() -> io::Result<Self> {
+        let stop = Stop {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        };
+        Ok(Self { stop, child: signal(SignalKind::child())? })
+    }
+}
+
+impl Stop {
+    /// The next of them.
+    async fn next(&mut self) -> Number {
+        tokio::select! {
+            _ = self.interrupt.recv() => Number::INT,
+            _ = self.terminate.recv() => Number::TERM,
+            _ = self.hangup.recv() => Number::HUP,
+        }
+    }
+}
+
+/// Something for the measurement to act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// An interval is over.
+    Interval,
+    /// The command ended, or everybody who is counted.
+    Ended,
+    /// The time is up.
+    TimeUp,
+    /// Somebody asks to stop.
+    Stopped(Number),
+}
+
+/// A measurement's wait for its end.
+#[derive(Debug)]
+pub(super) struct Wait<'s> {
+    signals: &'s mut Signals,
+    child: Option<Child>,
+    /// How the child ended.
+    pub status: Option<ExitStatus>,
+    /// `/proc/PID` of those who are counted, if the measurement ends with them.
+    counted: Vec<PathBuf>,
+    intervals: Option<Interval>,
+    deadline: Option<Instant>,
+    look: Interval,
+    /// Whether a signal came already, and the child was left to end by it.
+    asked: bool,
+}
+
+impl<'s> Wait<'s> {
+    /// Begins to wait for `child`, for all of `counted` (paths below `/proc`) to be gone, for the end of intervals, or
+    /// for the `timeout`.
+    pub(super) fn new(
+        signals: &'s mut Signals,
+        child: Option<Child>,
+        counted: Vec<PathBuf>,
+        interval: Option<Duration>,
+        timeout: Option<Duration>,
+    ) -> Self {
+        let now = Instant::now();
+        let every = |period| {
+            let mut interval = interval_at(now + period, period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            interval
+        };
+        Self {
+            signals,
+            child,
+            status: None,
+            counted,
+            intervals: interval.map(every),
+            deadline: timeout.map(|timeout| now + timeout),
+            look: every(LOOK),
+            asked: false,
+        }
+    }
+
+    /// Waits for the next thing.
+    ///
+    /// As perf and `time` do, a first signal leaves a command its time to end: Ctrl-C has reached it too, and the others
+    /// are passed on to it. A second one is for us.
+    pub(super) async fn next(&mut self) -> Happened {
+        loop {
+            let Signals { stop, child } = &mut *self.signals;
+            tokio::select! {
+                _ = child.recv(), if self.child.is_some() => {
+                    if self.has_ended() {
+                        return Happened::Ended;
+                    }
+                }
+                number = stop.next() => {
+                    if self.child.is_none() || self.asked {
+                        return Happened::Stopped(number);
+                    }
+                    self.asked = true;
+                    if number != Number::INT {
+                        self.send(number);
+                    }
+                }
+                () = passed(self.deadline) => {
+                    self.deadline = None;
+                    return Happened::TimeUp;
+                }
+                () = tick(&mut self.intervals) => return Happened::Interval,
+                _ = self.look.tick(), if !self.counted.is_empty() => {
+                    if !self.counted.iter().any(|path| path.exists()) {
+                        return Happened::Ended;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether somebody has asked to stop, and the child was left to end by it.
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Waits for the child's end, however long it takes; a signal kills it.
+    pub(super) async fn for_child(&mut self) {
+        (self.intervals, self.deadline) = (None, None);
+        self.counted.clear();
+        let asked = std::mem::replace(&mut self.asked, true);
+        while self.child.is_some() && !self.has_ended() {
+            match self.next().await {
+                Happened::Stopped(_) => self.send(Number::KILL),
+                Happened::Interval | Happened::Ended | Happened::TimeUp => {}
+            }
+        }
+        self.asked = asked;
+    }
+
+    /// Sends the child a signal, if it has not been waited for: so the number is still its own.
+    pub(super) fn send(&self, number: Number) {
+        let Some(child) = self.child.as_ref().filter(|_| self.status.is_none()) else { return };
+        if let Err(errno) = kill_process(Pid::from_child(child), number) {
+            tracing::warn!("the command cannot be sent signal {}: {errno}", number.as_raw());
+        }
+    }
+
+    /// Takes notice of the child's end.
+    fn has_ended(&mut self) -> bool {
+        let Some(child) = &mut self.child else { return false };
+        match child.try_wait() {
+            Ok(None) => return false,
+            Ok(Some(status)) => self.status = Some(status),
+            // Somebody else has waited for it, which nobody here does: there is no status to wait for any more.
+            Err(error) => tracing::warn!("the end of the command was missed: {error}"),
+        }
+        self.child = None;
+        true
+    }
+}
+
+async fn tick(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => pending().await,
+    }
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
