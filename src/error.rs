@@ -142,7 +142,7 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
+        let path = printable(&self.path.to_string_lossy());
         match &self.kind {
             FileErrorKind::Errno(errno) => write!(f, "{path}: {errno}"),
             FileErrorKind::TooLarge { limit } => write!(f, "{path}: larger than {limit} bytes"),
@@ -152,6 +152,22 @@ impl fmt::Display for FileError {
 }
 
 impl std::error::Error for FileError {}
+
+/// A text that somebody else chose, such as the name of a cgroup, fit for one line of a terminal or a log: control
+/// characters, and those that turn the direction of what follows, become `\n`, `\u{1b}`, …
+pub fn printable(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || turns(c) {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
 
 #[cfg(test)]
 mod tests {
@@ -169,5 +185,13 @@ mod tests {
         let error = FileError::io("/proc/1/x", &io::Error::from_raw_os_error(libc::EACCES));
         assert_eq!(error.to_string(), "/proc/1/x: EACCES: Permission denied");
         assert!(!error.is_absent());
+    }
+
+    #[test]
+    fn what_others_named_cannot_write_to_a_terminal() {
+        assert_eq!(printable("a\nb\u{1b}[2J\u{202e}c"), "a\\nb\\u{1b}[2J\\u{202e}c");
+        assert_eq!(printable("/système/é.slice"), "/système/é.slice");
+        let error = FileError::malformed("/cg/a\nb", "x");
+        assert_eq!(error.to_string(), "/cg/a\\nb: x");
     }
 }

@@ -206,7 +206,7 @@ impl Builder {
         for event in &group.events {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => self.refuse(entry, scope_of(per), Refusal::from(&unresolved)),
+                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(event, &unresolved)),
             }
         }
         self.add(entry, per, resolved);
@@ -306,26 +306,26 @@ fn scope_of(per: &Per) -> Scope {
     }
 }
 
-impl From<&Unresolved> for Refusal {
-    /// An event that this host cannot name, as a refusal.
-    fn from(unresolved: &Unresolved) -> Self {
-        let cause = match unresolved.cause {
-            Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
-            Missing::Forbidden => Cause::Forbidden,
-            Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
-        };
-        let remedy = match &unresolved.suggestion {
-            Some(name) => format!("did you mean {name}?"),
-            None => unresolved.remedy.clone(),
-        };
-        Self {
-            event: Arc::clone(&unresolved.event),
-            target: "this host".into(),
-            cause,
-            errno: None,
-            reason: unresolved.reason.clone(),
-            remedy: Some(remedy),
-        }
+/// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it
+/// stands apart.
+pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
+    let written = syntax::Event { alias: None, ..event.clone() };
+    let cause = match unresolved.cause {
+        Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
+        Missing::Forbidden => Cause::Forbidden,
+        Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
+    };
+    let remedy = match &unresolved.suggestion {
+        Some(name) => format!("did you mean {name}?"),
+        None => unresolved.remedy.clone(),
+    };
+    Refusal {
+        event: written.to_string().into(),
+        target: "this host".into(),
+        cause,
+        errno: None,
+        reason: unresolved.reason.clone(),
+        remedy: Some(remedy),
     }
 }
 
@@ -338,6 +338,6 @@ fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
         cause: Cause::Absent,
         errno: None,
         reason: format!("{pmu} counts for a whole socket or die and cannot tell one {scope} from another"),
-        remedy: Some("count it for CPUs: per: [cpu] in the configuration, -a with stat".into()),
+        remedy: Some("count it with per: [cpu]".into()),
     }
 }

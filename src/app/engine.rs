@@ -25,7 +25,7 @@ pub(super) struct Published {
     /// `None` before the first collection.
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) status: Arc<Status>,
-    /// When the collection ended.
+    /// When the collection began: no count in it is older.
     pub(super) at: Monotonic,
     /// How old it may be to answer a scrape.
     pub(super) freshness: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Published {
 /// What the collection thread can be asked for.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A collection, unless one has ended since this moment.
+    /// A collection, unless one has begun since this moment.
     Collect(Monotonic),
     /// The configuration again; the answer says what happened.
     Reload(oneshot::Sender<Result<String, String>>),
@@ -57,7 +57,7 @@ pub(super) struct Engine<K: Kernel> {
     collector: Collector<K>,
     metrics: Arc<SelfMetrics>,
     started: Timestamp,
-    /// CPU time used, and when, at the collection before.
+    /// CPU time used, and when, at the end of the collection before.
     cost: (Duration, Monotonic),
 }
 
@@ -98,7 +98,8 @@ impl<K: Kernel> Engine<K> {
 
     /// What there is to say before the first collection.
     pub(super) fn unpublished(&self) -> Published {
-        self.published(None, Duration::ZERO, status::usage(Duration::ZERO, self.collector.budget()))
+        let usage = status::usage(Duration::ZERO, self.collector.budget());
+        self.published(None, self.clock.monotonic(), Duration::ZERO, usage)
     }
 
     /// Collects until it is told to stop, at least once in every interval.
@@ -106,7 +107,8 @@ impl<K: Kernel> Engine<K> {
         self.apply();
         let mut last = self.collect(publisher);
         loop {
-            let due = self.config.collection.interval.saturating_sub(self.clock.monotonic().since(last));
+            let (_, ended) = self.cost;
+            let due = self.config.collection.interval.saturating_sub(self.clock.monotonic().since(ended));
             match requests.recv_timeout(due) {
                 Ok(Request::Collect(since)) if last >= since => {}
                 Ok(Request::Collect(_)) | Err(RecvTimeoutError::Timeout) => last = self.collect(publisher),
@@ -157,13 +159,16 @@ impl<K: Kernel> Engine<K> {
         let now = self.clock.now();
         match config::load_file(self.source.file.as_deref()) {
             Ok((config, warnings)) => {
+                let later = later(&self.config, &config);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
                 (self.source.loaded, self.source.failed) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
-                Ok("the configuration was reloaded".into())
+                let outcome = format!("the configuration was reloaded{later}");
+                tracing::info!("{outcome}");
+                Ok(outcome)
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {error}");
@@ -174,7 +179,8 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// Follows the host, reads everything once, and publishes it.
+    /// Follows the host, reads everything once, and publishes it. Gives the moment when it began: a scrape that comes
+    /// while this goes on, and wants nothing older than itself, has to wait for the next one.
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
         let changes = self.watch.refresh();
@@ -198,21 +204,20 @@ impl<K: Kernel> Engine<K> {
                 "series left out: a bug"
             );
         }
-        let published = self.published(Some(snapshot), took, usage);
-        let at = published.at;
-        self.cost = (usage.cpu, at);
+        let published = self.published(Some(snapshot), begin, took, usage);
+        self.cost = (usage.cpu, self.clock.monotonic());
         publisher.send_replace(Arc::new(published));
-        at
+        begin
     }
 
     fn published(
         &self,
         snapshot: Option<Arc<Snapshot>>,
+        at: Monotonic,
         took: Duration,
         usage: crate::metrics::Usage,
     ) -> Published {
-        let at = self.clock.monotonic();
-        let since = at.since(self.cost.1).as_secs_f64();
+        let since = self.clock.monotonic().since(self.cost.1).as_secs_f64();
         let spent = usage.cpu.saturating_sub(self.cost.0).as_secs_f64();
         let facets = Facets {
             now: self.clock.now(),
@@ -232,5 +237,55 @@ impl<K: Kernel> Engine<K> {
         };
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
+    }
+}
+
+/// What of a new configuration holds only after a restart: the socket and the budget stay as they are.
+fn later(old: &Config, new: &Config) -> String {
+    let changed = [
+        ("listen", old.listen != new.listen),
+        ("limits.connections", old.limits.connections != new.limits.connections),
+        ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
+    ];
+    let changed: Vec<&str> =
+        changed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    format!("; the new {} will hold after a restart", changed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Errno;
+    use crate::metrics::Build;
+    use crate::sys::fake::FakeKernel;
+
+    /// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.
+    #[test]
+    fn a_collection_is_as_old_as_its_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("sys/devices/system/cpu")).unwrap();
+        std::fs::write(dir.path().join("sys/devices/system/cpu/online"), "0\n").unwrap();
+        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
+        let roots = Roots::under(dir.path());
+        let options = Options { config: None, listen: None, roots: roots.clone(), clock: clock.clone() };
+        let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
+        let mut engine =
+            Engine::new(kernel.clone(), &options, Config::default(), Arc::new(metrics.unwrap())).unwrap();
+        let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
+        engine.apply();
+        let slow = clock.clone();
+        kernel.refuse(Errno::EINVAL, move |_, _, _| {
+            slow.advance(Duration::from_secs(3));
+            false
+        });
+        // A second CPU comes, so that this collection has something to open.
+        std::fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
+        let before = clock.monotonic();
+        assert_eq!(engine.collect(&publisher), before);
+        assert!(clock.monotonic() > before, "nothing was opened");
+        assert_eq!(published.borrow().at, before);
     }
 }

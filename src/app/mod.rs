@@ -3,11 +3,12 @@
 mod engine;
 mod status;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ use engine::{Engine, Published, Request};
 
 /// How long a request waits for the collection thread before it says that there is nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a collection under way is waited for at the end. A file of `/proc` may hold up its reader for as long as
+/// the process that it describes is stuck in the kernel.
+const LAST_COLLECTION: Duration = Duration::from_secs(2);
 
 /// How the service is started.
 #[derive(Debug, Clone)]
@@ -89,16 +94,22 @@ where
         Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
-    let collector = thread::Builder::new()
+    let (running, ended) = channel::<Infallible>();
+    thread::Builder::new()
         .name("collector".into())
-        .spawn(move || engine.run(&received, &publisher))
+        .spawn(move || {
+            engine.run(&received, &publisher);
+            drop(running);
+        })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
     let service = Service { requests: requests.clone(), published, clock: options.clock.clone() };
     let outcome = block_on(server, service, traffic, options.clock, &requests);
     // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
     drop(requests.send(Request::Stop));
-    drop(collector.join());
+    if ended.recv_timeout(LAST_COLLECTION) == Err(RecvTimeoutError::Timeout) {
+        tracing::warn!("stopped during a collection that does not end");
+    }
     outcome
 }
 

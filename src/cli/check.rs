@@ -1,5 +1,7 @@
 //! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
 
+mod text;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,14 +9,14 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::{FAILED, Output, USAGE, fail};
+use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::clock::Clock;
-use crate::config::{self, Config};
+use crate::config::{self, Config, LoadError};
 use crate::counter::{Budget, Collector, GroupState};
 use crate::event::Catalog;
 use crate::health::{Line, Refusal, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Group, plan};
+use crate::plan::{Counter, Group, Plan, plan};
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Watch;
@@ -39,13 +41,17 @@ pub(super) struct CheckArgs {
 }
 
 /// What the check found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     file: String,
+    /// Why the file cannot be used; then nothing else was looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
     warnings: Vec<String>,
     groups: Vec<GroupRow>,
     refusals: Vec<RefusalRow>,
-    descriptors: Descriptors,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    descriptors: Option<Descriptors>,
     /// What could not be looked at.
     notes: Vec<String>,
 }
@@ -55,6 +61,12 @@ struct Descriptors {
     /// Open for a moment just now; `None` if nothing was to be opened.
     used: Option<usize>,
     limit: usize,
+    /// What all CPUs take.
+    cpus: usize,
+    /// What each cgroup takes that is counted by every entry for cgroups.
+    per_cgroup: usize,
+    /// What each thread takes that is counted by every entry for processes.
+    per_thread: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +82,8 @@ struct GroupRow {
     targets: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<usize>,
+    /// On how many CPUs it is opened, each cgroup on all of them.
+    cpus: usize,
     /// What each further CPU, cgroup or thread takes.
     descriptors_per_target: usize,
 }
@@ -90,143 +104,155 @@ struct RefusalRow {
 /// Checks, and prints what was found.
 pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     if args.schema {
-        return written(
-            serde_json::to_writer_pretty(io::stdout(), &config::schema()).map_err(io::Error::from),
-        );
+        return written(json(&config::schema()));
     }
+    let file =
+        args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
     let (config, warnings) = match config::load_file(args.config.as_deref()) {
         Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect()),
-        Err(problems) => return fail(USAGE, &problems.into()),
+        Err(error) => return refused(args, file, error),
     };
-    let report = match report(args, roots, &config, warnings) {
-        Ok(report) => report,
+    let report = match report(args, roots, &config) {
+        Ok(report) => Report { file, warnings, ..report },
         Err(error) => return fail(FAILED, &error),
     };
-    let failed = args.strict && (!report.refusals.is_empty() || !report.warnings.is_empty());
+    let (refused, warned) = (report.refusals.len(), report.warnings.len());
     let result = match args.output {
-        Output::Json => serde_json::to_writer_pretty(io::stdout(), &report).map_err(io::Error::from),
-        Output::Text => text(&mut io::stdout().lock(), &report),
+        Output::Json => json(&report),
+        Output::Text => text::write(&mut io::stdout().lock(), &report),
     };
-    match result {
-        Ok(()) if failed => ExitCode::from(FAILED),
+    let code = written(result);
+    if args.strict && refused + warned > 0 {
+        return fail(FAILED, &anyhow::anyhow!("--strict: {refused} refused, {warned} warnings"));
+    }
+    code
+}
+
+/// A file that cannot be used: for people on stderr, for programs in a report like any other.
+fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
+    if args.output == Output::Text {
+        return fail(USAGE, &error.into());
+    }
+    let report = Report { file, errors: error.lines(), ..Report::default() };
+    match json(&report) {
+        Ok(()) => ExitCode::from(USAGE),
         result => written(result),
     }
 }
 
-fn written(result: io::Result<()>) -> ExitCode {
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(FAILED, &error.into()),
-        _ => ExitCode::SUCCESS,
-    }
+fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
 }
 
-fn report(args: &CheckArgs, roots: &Roots, config: &Config, warnings: Vec<String>) -> anyhow::Result<Report> {
+/// What the configuration does here.
+fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
     let plan = plan(&config.counters, &catalog);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
-    let limit = budget.limit;
-    let file =
-        args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
-    let mut notes: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-    if args.no_open {
-        let groups = plan.groups.iter().map(|group| group_row(group, &facts, None)).collect();
-        let refusals = plan
-            .refusals
-            .iter()
-            .map(|refused| refusal_row(&refused.entry, refused.scope, 1, &refused.refusal));
-        let refusals = refusals.collect();
-        return Ok(Report {
-            file,
-            warnings,
-            groups,
-            refusals,
-            descriptors: Descriptors { used: None, limit },
-            notes,
-        });
-    }
     let mut watch = Watch::new(roots.clone());
-    watch.need(plan.needs());
+    if !args.no_open {
+        watch.need(plan.needs());
+    }
     watch.refresh();
-    notes.extend(watch.problems());
+    let mut notes: Vec<String> = watch.problems().collect();
+    notes.extend(catalog.problems().iter().map(ToString::to_string));
+    let limit = budget.limit;
+    if args.no_open {
+        let (groups, refusals) = unopened(&plan, &catalog, &facts);
+        let descriptors = Some(Descriptors::new(None, limit, &groups));
+        return Ok(Report { groups, refusals, descriptors, notes, ..Report::default() });
+    }
     let core_pmu = catalog.has_core_pmu();
     let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
     collector.apply(&plan, config.limits.series, &watch);
-    let row = |state: &GroupState| group_row(&state.plan, &facts, Some(state));
-    let refused = |line: &Line| refusal_row(&line.entry, line.scope, line.targets, &line.refusal);
-    Ok(Report {
-        file,
-        warnings,
-        groups: collector.states().iter().map(row).collect(),
-        refusals: collector.board().lines().map(refused).collect(),
-        descriptors: Descriptors { used: Some(collector.budget().used), limit },
-        notes,
-    })
+    let row = |state: &GroupState| GroupRow {
+        targets: Some(state.targets),
+        left_out: Some(state.left_out),
+        ..GroupRow::new(&state.plan, &state.plan.counters, &facts)
+    };
+    let refused = |line: &Line| RefusalRow::new(&line.entry, line.scope, line.targets, &line.refusal);
+    let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
+    let refusals = collector.board().lines().map(refused).collect();
+    let descriptors = Some(Descriptors::new(Some(collector.budget().used), limit, &groups));
+    Ok(Report { groups, refusals, descriptors, notes, ..Report::default() })
 }
 
-fn group_row(group: &Group, facts: &Facts, state: Option<&GroupState>) -> GroupRow {
-    GroupRow {
-        entry: group.entry.to_string(),
-        scope: group.scope().as_str(),
-        pmu: group.pmu.as_deref().map(str::to_owned),
-        events: group.counters.iter().map(|counter| counter.event.name.to_string()).collect(),
-        metrics: group.counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
-        targets: state.map(|state| state.targets),
-        left_out: state.map(|state| state.left_out),
-        descriptors_per_target: group.descriptors_per_target(&facts.online),
-    }
-}
-
-fn refusal_row(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> RefusalRow {
-    RefusalRow {
-        entry: entry.to_owned(),
-        scope: scope.as_str(),
-        event: refusal.event.to_string(),
-        target: refusal.target.clone(),
-        targets,
-        cause: refusal.cause.as_str(),
-        reason: refusal.reason.clone(),
-        remedy: refusal.remedy.clone(),
-    }
-}
-
-/// For people: the plan, then what is refused, then one line of summary.
-fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    writeln!(out, "{}: no errors, {} warnings", report.file, report.warnings.len())?;
-    report.warnings.iter().try_for_each(|warning| writeln!(out, "  {warning}"))?;
-    for group in &report.groups {
-        let pmu = group.pmu.as_ref().map(|pmu| format!(" on {pmu}")).unwrap_or_default();
-        write!(out, "\n{} per {}{pmu}: {{{}}}\n  ", group.entry, group.scope, group.events.join(","))?;
-        let each = match group.scope {
-            "process" => "thread",
-            scope => scope,
-        };
-        match (group.targets, group.left_out) {
-            (Some(targets), Some(0)) => write!(out, "{targets} counted, ")?,
-            (Some(targets), Some(left_out)) => write!(out, "{targets} counted, {left_out} left out, ")?,
-            _ => {}
+/// The plan, as far as can be told without opening anything.
+fn unopened(plan: &Plan, catalog: &Catalog, facts: &Facts) -> (Vec<GroupRow>, Vec<RefusalRow>) {
+    let mut refusals: Vec<RefusalRow> = plan
+        .refusals
+        .iter()
+        .map(|refused| RefusalRow::new(&refused.entry, refused.scope, 1, &refused.refusal))
+        .collect();
+    let mut groups = Vec::new();
+    for group in &plan.groups {
+        let mut opened = Vec::new();
+        for counter in &group.counters {
+            match foreseen(&counter.event.name, counter.event.kind, group.scope(), catalog, facts) {
+                Some(refusal) => refusals.push(RefusalRow::new(&group.entry, group.scope(), 1, &refusal)),
+                None => opened.push(counter.clone()),
+            }
         }
-        writeln!(out, "{} descriptors for each {each}", group.descriptors_per_target)?;
-        group.metrics.iter().try_for_each(|metric| writeln!(out, "  {metric}"))?;
+        if !opened.is_empty() {
+            groups.push(GroupRow::new(group, &opened, facts));
+        }
     }
-    if !report.refusals.is_empty() {
-        writeln!(out, "\nNot counted here:")?;
+    (groups, refusals)
+}
+
+impl Descriptors {
+    fn new(used: Option<usize>, limit: usize, groups: &[GroupRow]) -> Self {
+        let mut descriptors = Self { used, limit, cpus: 0, per_cgroup: 0, per_thread: 0 };
+        for group in groups.iter().filter(|group| !group.is_refused()) {
+            match group.scope {
+                "cgroup" => descriptors.per_cgroup += group.descriptors_per_target,
+                "process" => descriptors.per_thread += group.descriptors_per_target,
+                _ => descriptors.cpus += group.descriptors_per_target * group.cpus,
+            }
+        }
+        descriptors
     }
-    for row in &report.refusals {
-        let places = if row.targets > 1 { format!(" and {} more", row.targets - 1) } else { String::new() };
-        writeln!(out, "  {} in {} per {} ({}{places})", row.event, row.entry, row.scope, row.target)?;
-        writeln!(out, "    {}: {}", row.cause, row.reason)?;
-        row.remedy.iter().try_for_each(|remedy| writeln!(out, "    {remedy}"))?;
+}
+
+impl GroupRow {
+    /// A group of which `counters` are opened.
+    fn new(group: &Group, counters: &[Counter], facts: &Facts) -> Self {
+        let cpus = group.cpus(&facts.online).len();
+        let each = if group.scope() == Scope::Cgroup { cpus } else { 1 };
+        Self {
+            entry: group.entry.to_string(),
+            scope: group.scope().as_str(),
+            pmu: group.pmu.as_deref().map(str::to_owned),
+            events: counters.iter().map(|counter| counter.event.name.to_string()).collect(),
+            metrics: counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
+            targets: None,
+            left_out: None,
+            cpus,
+            descriptors_per_target: counters.len() * each,
+        }
     }
-    if !report.notes.is_empty() {
-        writeln!(out, "\nNotes:")?;
-        report.notes.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+
+    /// Whether it was tried, and opened for nobody.
+    fn is_refused(&self) -> bool {
+        self.targets == Some(0) && self.left_out.is_some_and(|left_out| left_out > 0)
     }
-    match report.descriptors {
-        Descriptors { used: Some(used), limit } => writeln!(out, "\n{used} of {limit} descriptors used"),
-        Descriptors { used: None, limit } => {
-            writeln!(out, "\nnothing was opened; {limit} descriptors are allowed")
+}
+
+impl RefusalRow {
+    fn new(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> Self {
+        Self {
+            entry: entry.to_owned(),
+            scope: scope.as_str(),
+            event: refusal.event.to_string(),
+            target: refusal.target.clone(),
+            targets,
+            cause: refusal.cause.as_str(),
+            reason: refusal.reason.clone(),
+            remedy: refusal.remedy.clone(),
         }
     }
 }

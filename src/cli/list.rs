@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::{FAILED, Output, USAGE, fail};
+use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::config::{Counters, Per};
 use crate::counter::{Budget, Measurement, Whom};
 use crate::event::{Catalog, Kind, Listed, parse};
-use crate::health::Refusal;
+use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Facts, Roots};
 use crate::plan::plan;
 use crate::sys::live::Live;
@@ -30,13 +30,16 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+/// What is said of an event that nobody tried to open.
+const NOT_TRIED: &str = "not tried";
+
 /// One line of the list.
 #[derive(Debug, Serialize)]
 struct Row {
     event: String,
     aliases: &'static [&'static str],
     kind: &'static str,
-    /// `yes`, `no` or `not tried`.
+    /// `yes`, `no` or [`NOT_TRIED`].
     opens: &'static str,
     /// Why not, and what would help.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,15 +56,14 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     };
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    let mut prober = Prober::new(&catalog, &facts);
+    let mut prober = (!args.no_open).then(|| Prober::new(&catalog, &facts));
     let listed: Vec<Listed> = catalog.events().filter(|event| wanted.includes(event)).collect();
-    let rows = listed.iter().map(|event| row(event, (!args.no_open).then_some(&mut prober)));
-    match print(rows, args) {
-        // Whoever read the list may have seen enough (`| head`).
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(FAILED, &error.into()),
-        _ if listed.is_empty() => fail(FAILED, &wanted.nothing(&catalog)),
-        _ => ExitCode::SUCCESS,
-    }
+    let rows = listed.iter().map(|event| match &mut prober {
+        Some(prober) => row(event, "yes", prober.refusal(&event.name)),
+        None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::Cpu, &catalog, &facts)),
+    });
+    let code = written(print(rows, args));
+    if listed.is_empty() { fail(FAILED, &wanted.nothing(&catalog)) } else { code }
 }
 
 /// Which events are asked for.
@@ -130,14 +132,10 @@ impl<'a> Prober<'a> {
     }
 }
 
-fn row(event: &Listed, prober: Option<&mut Prober<'_>>) -> Row {
-    let refusal = prober.map(|prober| prober.refusal(&event.name));
-    let opens = match &refusal {
-        None => "not tried",
-        Some(None) => "yes",
-        Some(Some(_)) => "no",
-    };
-    let reason = refusal.flatten().map(|refusal| match &refusal.remedy {
+/// An event that opens as `opens` says, if it is not refused.
+fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
+    let opens = if refusal.is_some() { "no" } else { opens };
+    let reason = refusal.map(|refusal| match &refusal.remedy {
         Some(remedy) => format!("{}: {}; {remedy}", refusal.cause, refusal.reason),
         None => format!("{}: {}", refusal.cause, refusal.reason),
     });
@@ -178,12 +176,18 @@ fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
             }
         }
         Output::Text => {
-            let mut reasons: Vec<String> = Vec::new();
+            let (mut reasons, mut first) = (Vec::new(), None);
             for row in rows {
                 text(&mut out, &row, &mut reasons)?;
+                if row.reason.is_none() {
+                    first.get_or_insert(row.yaml);
+                }
             }
             for (index, reason) in reasons.iter().enumerate() {
                 writeln!(out, "{}[{}] {reason}", if index == 0 { "\n" } else { "" }, index + 1)?;
+            }
+            if let Some(yaml) = first {
+                writeln!(out, "\nIn the configuration: counters: {{mine: {{{yaml}}}}}")?;
             }
         }
     }
@@ -193,6 +197,7 @@ fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
 /// One line for people; the reason of a refusal is a number, for hundreds of events share one.
 fn text(out: &mut impl Write, row: &Row, reasons: &mut Vec<String>) -> io::Result<()> {
     let opens = match &row.reason {
+        None if row.opens == NOT_TRIED => String::new(),
         None => row.opens.to_owned(),
         Some(reason) => {
             let known = reasons.iter().position(|known| known == reason);
@@ -204,5 +209,5 @@ fn text(out: &mut impl Write, row: &Row, reasons: &mut Vec<String>) -> io::Resul
         }
     };
     let names: Vec<&str> = std::iter::once(&*row.event).chain(row.aliases.iter().copied()).collect();
-    writeln!(out, "{:<52} {:<9} {:<14} {}", names.join(" OR "), opens, row.kind, row.help)
+    writeln!(out, "{:<52} {:<8} {:<14} {}", names.join(" OR "), opens, row.kind, row.help)
 }

@@ -8,11 +8,18 @@ mod stat;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
-use crate::host::Roots;
+use crate::error::Errno;
+use crate::event::{Catalog, Kind};
+use crate::health::{Attempt, Refusal, Scope, classify};
+use crate::host::{Facts, Roots};
 
 /// Bad arguments or a bad configuration.
 const USAGE: u8 = 2;
@@ -20,13 +27,15 @@ const USAGE: u8 = 2;
 /// It did not work.
 const FAILED: u8 = 1;
 
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed at run time, 2 bad arguments or configuration";
+
 /// Linux perf as an always-on service: counts hardware, software and tracepoint events per CPU, cgroup and process, and
 /// serves them to Prometheus.
 ///
 /// Without a command it runs the service with its built-in configuration and serves on 0.0.0.0:7373 what this
 /// machine can measure.
 #[derive(Debug, Parser)]
-#[command(name = "perf-exporter", version, args_conflicts_with_subcommands = true)]
+#[command(name = "perf-exporter", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -54,9 +63,10 @@ struct Global {
     /// Where the host's /proc and /sys are found, in a container that has them mounted elsewhere.
     #[arg(long, value_name = "DIR", default_value = "/", global = true, env = "PERF_EXPORTER_HOST_ROOT")]
     host_root: PathBuf,
-    /// What to log: error, warn, info, debug, trace, or filters such as perf_exporter::counter=debug.
-    #[arg(long, value_name = "FILTER", default_value = "info", global = true, env = "PERF_EXPORTER_LOG")]
-    log: String,
+    /// What to log: error, warn, info, debug, trace, or filters such as perf_exporter::counter=debug. By default run
+    /// logs info, and every other command errors.
+    #[arg(long, value_name = "FILTER", global = true, env = "PERF_EXPORTER_LOG")]
+    log: Option<String>,
     /// How to write the log, which goes to standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true, value_enum)]
     log_format: LogFormat,
@@ -81,7 +91,7 @@ enum Output {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             let printed = error.print();
@@ -92,11 +102,12 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    if let Err(error) = start_log(&cli.global) {
+    let command = cli.command.unwrap_or(Command::Run(cli.run));
+    if let Err(error) = start_log(&cli.global, &command) {
         return fail(USAGE, &error);
     }
     let roots = Roots::under(&cli.global.host_root);
-    match cli.command.unwrap_or(Command::Run(cli.run)) {
+    match command {
         Command::Run(args) => run::run(args, roots),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
@@ -104,9 +115,42 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn start_log(global: &Global) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&global.log)
-        .map_err(|error| anyhow::anyhow!("--log {}: {error}; try --log debug", global.log))?;
+/// The answer to be expected for an event without opening it: that of a machine without hardware counters.
+fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts: &Facts) -> Option<Refusal> {
+    if !kind.on_core_pmu() || catalog.has_core_pmu() {
+        return None;
+    }
+    let attempt = Attempt {
+        scope,
+        on_core_pmu: true,
+        core_pmu_present: false,
+        tracepoint: false,
+        user_only: false,
+        opens_alone: false,
+    };
+    Some(classify(Errno::ENOENT, &attempt, facts).refusal(event, "this host", None))
+}
+
+/// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut grammar = Cli::command();
+    let matches = grammar.try_get_matches_from_mut(std::env::args_os())?;
+    if let Some(command) = matches.subcommand_name() {
+        let typed = |option: &&str| matches.value_source(option) == Some(ValueSource::CommandLine);
+        if let Some(option) = run::OPTIONS.into_iter().find(typed) {
+            let message = format!(
+                "--{option} stands before {command}, where it does nothing: options of a command stand behind it"
+            );
+            return Err(grammar.error(ErrorKind::ArgumentConflict, message));
+        }
+    }
+    Cli::from_arg_matches(&matches)
+}
+
+/// The service tells all that happens; a command that prints its result only what broke, for the result says the rest.
+fn start_log(global: &Global, command: &Command) -> anyhow::Result<()> {
+    let by_default = if matches!(command, Command::Run(_)) { "info" } else { "error" };
+    let filter = log_filter(global.log.as_deref().filter(|text| !text.is_empty()).unwrap_or(by_default))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     match global.log_format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
@@ -115,9 +159,54 @@ fn start_log(global: &Global) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A filter of the log. A lone word must be a level: the library takes any other for the name of a module, and logs
+/// nothing.
+fn log_filter(text: &str) -> anyhow::Result<EnvFilter> {
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let mut words = text.split(',').map(str::trim).filter(|part| !part.contains(['=', '[']));
+    if let Some(word) = words.find(|word| !is_level(word)) {
+        anyhow::bail!(
+            "--log {text}: {word:?} is not one of error, warn, info, debug, trace and off; the level of one module is \
+             written perf_exporter::counter=debug"
+        );
+    }
+    EnvFilter::try_new(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}; try --log debug"))
+}
+
+/// The exit code of a command that wrote its result to stdout. Whoever reads it may have seen enough (`| head`).
+fn written(result: io::Result<()>) -> ExitCode {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// Prints why the command failed, with its causes, and gives its exit code.
 #[expect(clippy::print_stderr, reason = "the last word of a command goes to the person who typed it")]
 fn fail(code: u8, error: &anyhow::Error) -> ExitCode {
     eprintln!("perf-exporter: {error:#}");
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_for_it_would_log_nothing() {
+        for text in ["info", "warn,perf_exporter::counter=debug", "off", "perf_exporter=debug", "WARN"] {
+            assert!(log_filter(text).is_ok(), "{text}");
+        }
+        for text in ["inof", "debug,perf_exporter", "perf_exporter=loud"] {
+            let error = log_filter(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--log {text}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_grammar_of_the_command_line_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
 }

@@ -211,10 +211,19 @@ impl<K: Kernel> GroupCounter<K> {
             left.slots.close(context);
             self.add(left.subject, context);
         }
-        if matches!(self.plan.targets, Targets::Processes(_)) && context.facts.kernel < KernelVersion(5, 13) {
-            for target in self.targets.values_mut() {
-                target.slots.open(&self.plan, &target.subject, &self.online, context);
-            }
+        if context.facts.kernel < KernelVersion(5, 13) {
+            self.follow_threads(context);
+        }
+    }
+
+    /// Opens threads that are new, and closes those that ended, which newer kernels do by inheritance.
+    fn follow_threads(&mut self, context: &mut Context<'_, K>) {
+        for target in self.targets.values_mut() {
+            let Subject::Process(process) = &target.subject else { continue };
+            let Ok(threads) = context.targets.threads(process.key) else { continue };
+            target.take_counts(&self.plan, &mut self.series);
+            target.slots.retain(|tid| threads.binary_search(&tid).is_ok(), context);
+            target.slots.open(&self.plan, &target.subject, &self.online, context);
         }
     }
 

@@ -89,7 +89,7 @@ impl<K: Kernel> Opener<'_, K> {
     ) -> Opened<K::Event> {
         let mut opened = Opened { bundles: Vec::new(), refusals: Vec::new(), no_room: false, gone: false };
         if !self.budget.has_room_for(group.counters.len()) {
-            opened.refusals.push(self.no_room(group, target));
+            opened.refusals.push(no_room(self.budget, group.counters.len(), group, target()));
             opened.no_room = true;
             return opened;
         }
@@ -171,17 +171,19 @@ impl<K: Kernel> Opener<'_, K> {
             opens_alone: false,
         }
     }
+}
 
-    fn no_room(&self, group: &Group, target: &dyn Fn() -> String) -> Refusal {
-        let judgement = Judgement {
-            cause: Cause::Exhausted,
-            reason: format!("the budget of {} descriptors is used up", self.budget.limit),
-            remedy: Some(
-                "raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors; or select fewer cgroups or processes"
-                    .into(),
-            ),
-        };
-        let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
-        judgement.refusal(&Arc::from(events.join(",")), target(), None)
-    }
+/// Why `group` cannot be opened for `target`: `needed` more descriptors do not fit.
+pub(super) fn no_room(budget: &Budget, needed: usize, group: &Group, target: impl Into<String>) -> Refusal {
+    let judgement = Judgement {
+        cause: Cause::Exhausted,
+        reason: format!("the budget of {} descriptors is used up", budget.limit),
+        remedy: Some(
+            "raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors; or select fewer cgroups or processes"
+                .into(),
+        ),
+    };
+    tracing::debug!(needed, room = budget.limit.saturating_sub(budget.used), "no descriptors left");
+    let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
+    judgement.refusal(&Arc::from(events.join(",")), target, None)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use super::open::{Bundle, Opened};
+use super::open::{Bundle, Opened, no_room};
 use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
@@ -78,6 +78,7 @@ impl<E: Event> Slots<E> {
         online: &CpuSet,
         context: &mut Context<'_, K>,
     ) -> Outcome {
+        let new = self.places.is_empty();
         let outcome = match subject {
             Subject::Cpu(cpu) => {
                 let opened = context.open(plan, Place::Cpu(*cpu), &|| format!("cpu {cpu}"));
@@ -86,7 +87,30 @@ impl<E: Event> Slots<E> {
             Subject::Cgroup(cgroup) => self.open_cgroup(plan, cgroup, online, context),
             Subject::Process(process) => self.open_threads(plan, process, context),
         };
-        if self.places.is_empty() { outcome } else { Outcome::Counted }
+        match outcome {
+            // Some CPUs or threads without the others would be a count that is wrong and does not look it.
+            Outcome::NoRoom if new => self.retain(|_| false, context),
+            _ if !self.places.is_empty() => return Outcome::Counted,
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Whether there is no room for `places` more, which is then told.
+    fn lacks_room<K: Kernel<Event = E>>(
+        &mut self,
+        plan: &Group,
+        places: usize,
+        target: String,
+        context: &mut Context<'_, K>,
+    ) -> bool {
+        let needed = places * plan.counters.len();
+        let lacks = !context.budget.has_room_for(needed);
+        if lacks {
+            let refusal = no_room(context.budget, needed, plan, target);
+            self.refused.push(context.board.add(&plan.entry, plan.scope(), refusal));
+        }
+        lacks
     }
 
     fn open_cgroup<K: Kernel<Event = E>>(
@@ -102,10 +126,11 @@ impl<E: Event> Slots<E> {
             Err(error) => return self.refuse_all(plan, &cgroup.path, &error, context),
         };
         let mut outcome = Outcome::Refused;
-        for cpu in online.iter() {
-            if self.places.contains_key(&cpu) {
-                continue;
-            }
+        let missing: Vec<u32> = online.iter().filter(|cpu| !self.places.contains_key(cpu)).collect();
+        if self.lacks_room(plan, missing.len(), format!("cgroup {}", cgroup.path), context) {
+            return Outcome::NoRoom;
+        }
+        for cpu in missing {
             let place = Place::Cgroup { dir: dir.as_fd(), cpu };
             let opened = context.open(plan, place, &|| format!("cgroup {} on cpu {cpu}", cgroup.path));
             outcome = self.keep(plan, cpu, opened, context);
@@ -127,11 +152,12 @@ impl<E: Event> Slots<E> {
     ) -> Outcome {
         let Ok(threads) = context.targets.threads(process.key) else { return Outcome::Gone };
         let mut outcome = Outcome::Gone;
-        for tid in threads {
-            if self.places.contains_key(&tid) {
-                continue;
-            }
-            let name = || format!("process {} ({})", process.key.pid, process.comm);
+        let missing: Vec<u32> = threads.into_iter().filter(|tid| !self.places.contains_key(tid)).collect();
+        let name = || format!("process {} ({})", process.key.pid, process.comm);
+        if self.lacks_room(plan, missing.len(), name(), context) {
+            return Outcome::NoRoom;
+        }
+        for tid in missing {
             let opened = context.open(plan, Place::Thread(tid), &name);
             outcome = self.keep(plan, tid, opened, context);
             if matches!(outcome, Outcome::NoRoom | Outcome::Refused) {
@@ -157,8 +183,12 @@ impl<E: Event> Slots<E> {
             context.budget.give_back(descriptors(&opened.bundles));
             return Outcome::Gone;
         }
+        if opened.no_room {
+            context.budget.give_back(descriptors(&opened.bundles));
+            return Outcome::NoRoom;
+        }
         if opened.bundles.is_empty() {
-            return if opened.no_room { Outcome::NoRoom } else { Outcome::Refused };
+            return Outcome::Refused;
         }
         for bundle in &opened.bundles {
             if let Err(errno) = bundle.start() {

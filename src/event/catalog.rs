@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::pmu::{self, Pmu};
 use super::tracepoint::Tracepoints;
-use super::{Kind, generic, pattern, stem};
+use super::{Kind, generic, parse, pattern, stem};
 use crate::error::FileError;
 use crate::host::{Facts, KernelVersion, Roots};
 
@@ -106,7 +106,7 @@ impl Catalog {
     }
 
     /// Every event that has a name here: generic names, then PMUs, then tracepoints, each sorted by source. Reads
-    /// tracefs; where that is refused, there are no tracepoints.
+    /// tracefs; where that is refused, there are no tracepoints. A file whose name the grammar cannot take is left out.
     pub fn events(&self) -> impl Iterator<Item = Listed> + '_ {
         let generics = generic::all().filter(|(event, _)| self.has(event.since)).map(|(event, aliases)| {
             Listed { name: event.name, aliases, kind: event.kind, source: None, help: event.help }
@@ -118,7 +118,7 @@ impl Catalog {
             help: format!("Times that the tracepoint {system}:{event} was passed").into(),
             source: Some(system.into()),
         });
-        generics.chain(self.pmu_events()).chain(tracepoints)
+        generics.chain(self.pmu_events()).chain(tracepoints).filter(|listed| parse(&listed.name).is_ok())
     }
 
     /// The events of PMUs, those of one family once.

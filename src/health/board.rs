@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Cause, Refusal, Scope};
+use crate::error::printable;
 
 /// How many different lines are kept. More than this says the same thing in other words.
 const MOST_LINES: usize = 500;
@@ -114,6 +115,8 @@ impl Board {
         }
         let key = Arc::new(key);
         self.news.push(Arc::clone(&key));
+        // Cgroups and processes are named by whoever starts them, and the line goes to the log and to terminals.
+        let refusal = Refusal { target: printable(&refusal.target), ..refusal };
         let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
         self.lines.insert(Arc::clone(&key), line);
         Ticket(Some(key))
@@ -204,6 +207,13 @@ mod tests {
         let groups = board.by_reason();
         assert_eq!(groups.len(), 1);
         assert_eq!((groups[0].events(), groups[0].places()), (vec!["cycles", "instructions"], 3));
+    }
+
+    #[test]
+    fn a_name_of_a_target_stays_on_its_line() {
+        let mut board = Board::default();
+        let _ticket = board.add(&"core".into(), Scope::Cgroup, refusal("cycles", "cgroup /a\n\u{1b}[2J"));
+        assert_eq!(board.lines().next().unwrap().refusal.target, "cgroup /a\\n\\u{1b}[2J");
     }
 
     #[test]

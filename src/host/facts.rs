@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{CpuSet, Roots, read_number, read_text};
+use crate::error::FileError;
 
 /// A kernel's version, as far as features depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -82,7 +83,7 @@ impl Facts {
         let sysctl = |name: &str| read_text(&roots.proc.join("sys/kernel").join(name)).ok();
         Self {
             kernel: sysctl("osrelease").and_then(|text| text.parse().ok()).unwrap_or_default(),
-            online: online_cpus(roots),
+            online: online_cpus(roots).unwrap_or_default(),
             paranoid: sysctl("perf_event_paranoid").and_then(|text| text.trim().parse().ok()),
             nmi_watchdog: read_number(&roots.proc.join("sys/kernel/nmi_watchdog")).is_ok_and(|n| n != 0),
             capabilities: capabilities(roots).unwrap_or_default(),
@@ -95,12 +96,15 @@ impl Facts {
     }
 }
 
-/// The CPUs that are online now; empty if that cannot be read.
-pub(crate) fn online_cpus(roots: &Roots) -> CpuSet {
-    read_text(&roots.sys.join("devices/system/cpu/online"))
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_default()
+/// The CPUs that are online now.
+pub(crate) fn online_cpus(roots: &Roots) -> Result<CpuSet, FileError> {
+    let path = roots.sys.join("devices/system/cpu/online");
+    let text = read_text(&path)?;
+    match text.parse::<CpuSet>() {
+        Ok(online) if online.is_empty() => Err(FileError::malformed(path, "it names no CPU")),
+        Ok(online) => Ok(online),
+        Err(error) => Err(FileError::malformed(path, error.to_string())),
+    }
 }
 
 fn capabilities(roots: &Roots) -> Option<Capabilities> {

@@ -82,9 +82,9 @@ impl Watch {
     /// Looks again. What cannot be read is a [problem](Self::problems), and stays as it was.
     pub fn refresh(&mut self) -> Changes {
         self.problems.clear();
-        let online = online_cpus(&self.roots);
-        if !online.is_empty() {
-            self.online = online;
+        match online_cpus(&self.roots) {
+            Ok(online) => self.online = online,
+            Err(error) => self.problems.push(error),
         }
         let mut changes = Changes::default();
         if self.needs.cgroups
@@ -190,8 +190,25 @@ mod tests {
         watch.need(everything());
         assert_eq!(watch.refresh(), Changes::default());
         let problems: Vec<String> = watch.problems().collect();
-        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].starts_with("cgroups cannot be found: "), "{problems:?}");
+        assert!(problems[1].contains("/cpu/online: ENOENT"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_list_of_cpus_that_breaks_leaves_those_known_before_and_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let online = roots.sys.join("devices/system/cpu/online");
+        fs::create_dir_all(online.parent().unwrap()).unwrap();
+        fs::write(&online, "0-3\n").unwrap();
+        let mut watch = Watch::new(roots);
+        watch.refresh();
+        fs::write(&online, "0-99999999\n").unwrap();
+        watch.refresh();
+        assert_eq!(watch.online().to_string(), "0-3");
+        let problems: Vec<String> = watch.problems().collect();
+        assert!(problems[0].ends_with("\"0-99999999\" is not a list of CPUs such as 0-3,8"), "{problems:?}");
     }
 
     #[test]
@@ -203,6 +220,8 @@ mod tests {
         fs::create_dir_all(roots.proc.join("self")).unwrap();
         fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
         fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
+        fs::create_dir_all(roots.sys.join("devices/system/cpu")).unwrap();
+        fs::write(roots.sys.join("devices/system/cpu/online"), "0\n").unwrap();
         fs::write(roots.proc.join("1/stat"), "1 (init) S 0 1 1 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 5 0 0")
             .unwrap();
         fs::write(roots.proc.join("1/cgroup"), "0::/a\n").unwrap();

@@ -12,6 +12,7 @@ use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
 use perf_exporter::plan::plan;
+use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
 use perf_exporter::target::{CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Watch};
 
@@ -30,6 +31,10 @@ struct World {
 impl World {
     /// Two CPUs, a cgroup file system, no process.
     fn new(descriptors: usize) -> Self {
+        Self::with_kernel(descriptors, "6.12.0\n")
+    }
+
+    fn with_kernel(descriptors: usize, release: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::under(dir.path());
         for path in ["proc/sys/kernel", "proc/self", "sys/devices/system/cpu", "cg"] {
@@ -37,7 +42,7 @@ impl World {
         }
         fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
         fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
-        fs::write(roots.proc.join("sys/kernel/osrelease"), "6.12.0\n").unwrap();
+        fs::write(roots.proc.join("sys/kernel/osrelease"), release).unwrap();
         fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
         let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
         let budget = Budget { limit: descriptors, used: 0 };
@@ -309,6 +314,20 @@ fn what_does_not_fit_into_the_descriptors_is_told_and_tried_again() {
 }
 
 #[test]
+fn a_process_is_counted_with_all_its_threads_or_not_at_all() {
+    let mut world = World::new(100);
+    world.process(10, "many", &[10, 11, 12]);
+    world.process(20, "one", &[20]);
+    world.kernel.limit_descriptors(2);
+    world.count("page-faults", everybody());
+    world.run(1, |_| true);
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"many\""), None);
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"one\""), Some(1));
+    assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (1, 1));
+}
+
+#[test]
 fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
     let mut world = World::new(100);
     world.cgroup("a");
@@ -352,6 +371,24 @@ fn processes_of_one_name_share_a_series_and_new_names_begin_a_new_one() {
     let families = world.collect();
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"sh\""), Some(13));
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"nginx\""), Some(100));
+}
+
+#[test]
+fn threads_are_inherited_where_the_kernel_can_and_looked_for_where_it_cannot() {
+    for (release, inherit, opened) in [("5.13.0", Inherit::Threads, 1), ("5.10.0", Inherit::Nothing, 2)] {
+        let mut world = World::with_kernel(100, release);
+        world.process(10, "sh", &[10]);
+        world.count("page-faults", everybody());
+        assert_eq!(world.kernel.opened()[0].attr.inherit, inherit);
+        world.process(10, "sh", &[10, 11]);
+        world.collect();
+        assert_eq!(world.kernel.opened().len(), opened, "{release}");
+        world.run(1, |_| true);
+        fs::remove_dir(world.roots.proc.join("10/task/10")).unwrap();
+        let expected = opened as u64;
+        assert_eq!(value(&world.collect(), "perf_process_page_faults", "comm=\"sh\""), Some(expected));
+        assert_eq!(world.kernel.opened().len(), 1, "{release}");
+    }
 }
 
 #[test]

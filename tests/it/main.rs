@@ -2,6 +2,12 @@
 
 #![cfg(test)]
 
+mod binary;
 mod collect;
 mod events;
+mod fake;
+mod hostile;
+mod hosts;
 mod layers;
+mod manual;
+mod program;

@@ -2,11 +2,19 @@
 //! fails if `PERF_EXPORTER_REQUIRE` names what is missing. So `cargo test` is green on every machine, and CI cannot
 //! lose a test by losing a privilege.
 
+pub(crate) mod cgroup;
+pub(crate) mod exposition;
+pub(crate) mod lines;
+pub(crate) mod service;
+pub(crate) mod worker;
+
 use std::env;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use perf_exporter::host::{self, Facts, Roots};
 use rustix::fs::{Access, access};
@@ -29,11 +37,30 @@ pub(crate) enum Feature {
     Kprobe,
     /// A CPU's hardware counters.
     Pmu,
+    /// x86's time-stamp counter as an event, `msr/tsc/`.
+    Tsc,
+    /// The program `perf`, to hold our counts against.
+    Perf,
+    /// The PMU that QEMU emulates for the arm64 guest: six counters for any event and one for cycles, and four cycles for
+    /// each instruction.
+    Emulated,
+    /// A kernel that keeps events of whole CPUs from ordinary users.
+    Paranoid,
 }
 
 impl Feature {
-    const ALL: [Self; 6] =
-        [Self::Software, Self::Tracepoint, Self::Cgroup, Self::Uprobe, Self::Kprobe, Self::Pmu];
+    const ALL: [Self; 10] = [
+        Self::Software,
+        Self::Tracepoint,
+        Self::Cgroup,
+        Self::Uprobe,
+        Self::Kprobe,
+        Self::Pmu,
+        Self::Tsc,
+        Self::Perf,
+        Self::Emulated,
+        Self::Paranoid,
+    ];
 
     /// Why `roots` does not offer it, or `None` if it does.
     fn obstacle(self, roots: &Roots) -> Option<String> {
@@ -46,6 +73,12 @@ impl Feature {
             Self::Uprobe => no_pmu("uprobe", roots).or_else(|| events_of_others_refused(roots)),
             Self::Kprobe => no_pmu("kprobe", roots).or_else(|| events_of_others_refused(roots)),
             Self::Pmu => no_core_pmu(roots).or_else(|| events_of_others_refused(roots)),
+            Self::Tsc => no_pmu("msr", roots)
+                .or_else(|| unreadable(&pmus(roots).join("msr/events/tsc")))
+                .or_else(|| events_of_others_refused(roots)),
+            Self::Perf => no_perf().or_else(|| events_of_others_refused(roots)),
+            Self::Emulated => no_emulator(roots).or_else(|| events_of_others_refused(roots)),
+            Self::Paranoid => not_paranoid(roots),
         }
     }
 }
@@ -59,6 +92,10 @@ impl fmt::Display for Feature {
             Self::Uprobe => "uprobe",
             Self::Kprobe => "kprobe",
             Self::Pmu => "pmu",
+            Self::Tsc => "tsc",
+            Self::Perf => "perf",
+            Self::Emulated => "emulated",
+            Self::Paranoid => "paranoid",
         })
     }
 }
@@ -76,6 +113,20 @@ pub(crate) fn lacks(feature: Feature) -> bool {
     // Not eprintln!: what that prints is shown only if the test fails.
     io::stderr().write_all(line.as_bytes()).expect("stderr takes a line");
     true
+}
+
+/// Asks until there is an answer, for ten seconds at most.
+///
+/// # Panics
+/// If there is none by then; `what` says what was waited for.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..500 {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("not within ten seconds: {what}");
 }
 
 /// The features that a value of `PERF_EXPORTER_REQUIRE` names.
@@ -100,6 +151,34 @@ fn events_of_others_refused(roots: &Roots) -> Option<String> {
         Some(level) => {
             Some(format!("this process has no CAP_PERFMON (kernel.perf_event_paranoid is {level})"))
         }
+    }
+}
+
+/// Runs it: Debian's `/usr/bin/perf` is there for every kernel and refuses to work without the package of one.
+fn no_perf() -> Option<String> {
+    match Command::new("perf").arg("--version").output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            Some(format!("perf --version fails: {}", String::from_utf8_lossy(&output.stderr).trim()))
+        }
+        Err(error) => Some(format!("perf cannot be run: {error}")),
+    }
+}
+
+fn no_emulator(roots: &Roots) -> Option<String> {
+    let path = roots.proc.join("device-tree/compatible");
+    match host::read_text(&path) {
+        Ok(machine) if machine.contains("linux,dummy-virt") => no_core_pmu(roots),
+        Ok(machine) => Some(format!("this machine is {machine:?}")),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn not_paranoid(roots: &Roots) -> Option<String> {
+    match Facts::read(roots).paranoid {
+        None => Some("the kernel has no perf events".to_owned()),
+        Some(level) if level < 1 => Some(format!("kernel.perf_event_paranoid is {level}")),
+        Some(_) => None,
     }
 }
 

@@ -1,33 +1,41 @@
-//! Tests of what an ordinary build machine lacks, above all hardware counters. `tests/vm/run.sh` runs them in the
-//! guests; elsewhere each says what it needs and is skipped, unless the machine has it.
+//! Tests of what an ordinary build machine lacks, above all hardware counters, read back from the running service.
+//! `tests/vm/run.sh` runs them in the guests; elsewhere each says what it needs and is skipped, unless the machine has
+//! it.
+
+#![cfg(test)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-use perf_exporter::host::{CpuSet, Facts, Roots, read_number, read_text};
+mod hierarchy_v1;
+mod loops;
+mod pmus;
+mod sharing;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use support::exposition::Exposition;
 use support::{Feature, lacks};
 
-/// The PMUs of the kinds of cores share out the CPUs among them (`cpus`); a PMU without that file, as x86's `cpu`, is
-/// the only one and counts for all.
-#[test]
-fn every_online_cpu_has_a_pmu_that_the_kernel_gave_a_type() {
-    if lacks(Feature::Pmu) {
-        return;
-    }
-    let roots = Roots::default();
-    let online = Facts::read(&roots).online;
-    let mut covered = Vec::new();
-    for pmu in support::core_pmus(&roots) {
-        read_number(&pmu.join("type")).unwrap();
-        let cpus = match read_text(&pmu.join("cpus")) {
-            Ok(text) => text.parse::<CpuSet>().unwrap(),
-            Err(error) if error.is_absent() => online.clone(),
-            Err(error) => panic!("{error}"),
-        };
-        covered.extend(cpus.iter());
-    }
-    for cpu in online.iter() {
-        assert!(covered.contains(&cpu), "CPU {cpu} has no PMU");
-    }
+/// Every scrape reads anew, and nothing else does.
+const ALWAYS_FRESH: &str = "collection: {interval: 10m, freshness: 0s}\n";
+
+/// The hardware counters, for one test at a time: there are few, and some tests need them all. `None` if this machine
+/// lacks `feature`.
+fn counters_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
+    static COUNTERS: Mutex<()> = Mutex::new(());
+    // A test that failed leaves no event open: its service is killed.
+    (!lacks(feature)).then(|| COUNTERS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How far a counter went between two scrapes.
+fn advance(before: &Exposition, after: &Exposition, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let value = |scrape: &Exposition| scrape.value(name, labels);
+    value(after).unwrap_or_else(|| panic!("{name} {labels:?} is not there: {after:?}"))
+        - value(before).unwrap_or(0.0)
+}
+
+/// Whether two counts are the same to a part of `tolerance`.
+fn agree(one: f64, other: f64, tolerance: f64) -> bool {
+    (one - other).abs() <= tolerance * one.max(other)
 }

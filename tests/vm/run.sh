@@ -40,7 +40,7 @@ build() {
   target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
   case $1 in
     arm64)
-      cargo=$bed/cargo-arm64 strip=aarch64-linux-gnu-strip features=$common,pmu
+      cargo=$bed/cargo-arm64 strip=aarch64-linux-gnu-strip features=$common,pmu,emulated
       program=$target/arm64/aarch64-unknown-linux-gnu/debug/perf-exporter
       ;;
     amd64)

@@ -1,7 +1,7 @@
 //! What can be typed behind `perf-exporter stat`: perf's own options, and what they come to.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -15,7 +15,8 @@ const SHORTEST: u64 = 10;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. A command beside one of them only \
-says for how long. The result goes to standard error, as perf's does: standard output belongs to the command.
+says for how long. The result goes to standard error, as perf's does, for standard output belongs to the command; \
+--output csv and --output json write it there all the same.
 
 Exit code: that of the command; 1 if nothing could be counted, 2 for bad arguments, 126 and 127 for a command that \
 cannot be run.")]
@@ -71,7 +72,7 @@ pub(in crate::cli) struct StatArgs {
     /// Write the result to this file instead of standard error.
     #[arg(short = 'o', long, value_name = "FILE")]
     output_file: Option<PathBuf>,
-    /// How to write the result: csv is -x, and json is -j.
+    /// How to write the result: as perf's table, or as -x, or -j do, but to standard output.
     #[arg(long, value_name = "FORMAT", value_enum)]
     output: Option<Output>,
     /// The command to run and count, with its arguments.
@@ -98,6 +99,17 @@ pub(super) enum Format {
     Csv(String),
     /// One object on a line.
     Json,
+}
+
+/// Where the result is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sink<'a> {
+    /// With the messages, as perf does.
+    Stderr,
+    /// With what the command writes.
+    Stdout,
+    /// To a file, from its beginning.
+    File(&'a Path),
 }
 
 /// Whom to count.
@@ -200,9 +212,13 @@ impl StatArgs {
         }
     }
 
-    /// Where to write it; `None` = standard error.
-    pub(super) fn output_file(&self) -> Option<&PathBuf> {
-        self.output_file.as_ref()
+    /// Where to write it.
+    pub(super) fn sink(&self) -> Sink<'_> {
+        match (&self.output_file, self.output) {
+            (Some(path), _) => Sink::File(path),
+            (None, Some(Output::Csv | Output::Json)) => Sink::Stdout,
+            (None, Some(Output::Text) | None) => Sink::Stderr,
+        }
     }
 
     /// The command and its arguments; empty if there is none.

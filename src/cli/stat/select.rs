@@ -97,7 +97,7 @@ impl Selection {
                     Err(unresolved) if is_mistake(unresolved.cause) => return Err(unresolved),
                     Err(unresolved) => {
                         selection.lines.push(Line::absent(Arc::clone(&unresolved.event), index));
-                        selection.refusals.push(Refusal::from(&unresolved));
+                        selection.refusals.push(plan::refusal(event, &unresolved));
                     }
                 }
             }
@@ -134,7 +134,10 @@ impl Selection {
     fn plan(&mut self, per: &Per, members: Vec<(usize, Event)>) {
         let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
         let planned = plan::groups(&ENTRY.into(), per, events.clone());
-        self.refusals.extend(planned.refusals.into_iter().map(|refused| refused.refusal));
+        // What a plan still refuses is a PMU beside the cores, with advice for the configuration.
+        let on_command_line =
+            |refusal| Refusal { remedy: Some("count the whole machine: -a".into()), ..refusal };
+        self.refusals.extend(planned.refusals.into_iter().map(|refused| on_command_line(refused.refusal)));
         // An event may have been written twice; equal ones keep their order.
         let mut unplaced: Vec<(usize, Event)> = lines.into_iter().zip(events).collect();
         for group in planned.groups {

@@ -2,13 +2,15 @@
 
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal as Number, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use crate::host;
 
 /// How often to look whether the processes that are counted are still there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -139,7 +141,7 @@ impl<'s> Wait<'s> {
                 }
                 () = tick(&mut self.intervals) => return Happened::Interval,
                 _ = self.look.tick(), if !self.counted.is_empty() => {
-                    if !self.counted.iter().any(|path| path.exists()) {
+                    if self.counted.iter().all(|path| has_ended(path)) {
                         return Happened::Ended;
                     }
                 }
@@ -186,6 +188,15 @@ impl<'s> Wait<'s> {
         self.child = None;
         true
     }
+}
+
+/// Whether the process or thread with this directory below `/proc` has ended: a zombie without other threads has, though
+/// its parent may not look for a long time.
+fn has_ended(dir: &Path) -> bool {
+    let Ok(stat) = host::read_text(&dir.join("stat")) else { return true };
+    // The name before the state may hold anything, parentheses too.
+    let zombie = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
+    zombie && host::list(&dir.join("task")).map_or(true, |threads| threads.len() <= 1)
 }
 
 async fn tick(interval: &mut Option<Interval>) {

@@ -1,0 +1,337 @@
+//! The executable from outside: exit codes, messages, signals, reloads. Needs no privilege: what this machine refuses
+//! is refused to the program as well, and it runs all the same.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+
+use perf_exporter::host as files;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::program::{Outcome, Service, command, ended, host, repository, run};
+
+/// Arguments that make a command look at a small host, and open nothing.
+const LOOK: [&str; 3] = ["--no-open", "--host-root", "tests/data/hosts/vm"];
+
+/// `check --no-open` on a small host, with these arguments besides.
+fn check(arguments: &[&str]) -> Outcome {
+    run(["check"].iter().chain(&LOOK).chain(arguments))
+}
+
+/// A directory with `test.yaml` in it, and the path of that.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("test.yaml");
+    fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (dir, path)
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_named_and_ends_with_2() {
+    for command in [&["run"][..], &["check"], &[]] {
+        let outcome = run(command.iter().chain(&["--config", "/nonexistent.yaml"]));
+        assert_eq!(outcome.code, 2);
+        let expected = "perf-exporter: the configuration cannot be read: /nonexistent.yaml: ENOENT: No such file or \
+                        directory\n";
+        assert_eq!(outcome.stderr, expected);
+    }
+}
+
+const MISTAKES: &str = "\
+listen: nonsense
+counters:
+  a: {events: [cycles], per: [cpu, moon]}
+  b: {evnts: [cycles]}
+limits: {series: 0}
+";
+
+#[test]
+fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
+    let (_dir, path) = file(MISTAKES);
+    let expected = format!(
+        "perf-exporter: the configuration cannot be used:\n\
+         {path}:1:9: listen: `nonsense` is not an IP address and a port; write it like `0.0.0.0:7373` or `[::]:7373`\n\
+         {path}:3:36: counters.a.per[1]: expected `cpu`, `cgroup` or `process`, found `moon`\n\
+         {path}:4:7: counters.b.evnts: there is no setting `evnts`; did you mean `events`?\n\
+         {path}:5:18: limits.series: 0 is not between 1 and 10000000\n"
+    );
+    for command in ["run", "check"] {
+        let outcome = run([command, "--config", &path]);
+        assert_eq!((outcome.code, &*outcome.stdout, outcome.stderr), (2, "", expected.clone()));
+    }
+}
+
+#[test]
+fn mistakes_are_told_to_programs_too() {
+    let (_dir, path) = file(MISTAKES);
+    let outcome = check(&["--config", &path, "--output", "json"]);
+    assert_eq!((outcome.code, &*outcome.stderr), (2, ""));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["errors"].as_array().unwrap().len(), 4);
+    assert_eq!(report["file"], *path);
+}
+
+#[test]
+fn a_warning_is_shown_and_fails_only_a_strict_check() {
+    let (_dir, path) = file("");
+    let outcome = check(&["--config", &path]);
+    assert_eq!(outcome.code, 0);
+    let expected = format!("{path}: no errors, 1 warning\n  {path}:1:1: warning: the file is empty");
+    assert!(outcome.stdout.starts_with(&expected), "{}", outcome.stdout);
+    assert_eq!(check(&["--config", &path, "--strict"]).code, 1);
+}
+
+#[test]
+fn an_event_that_does_not_exist_is_shown_and_fails_only_a_strict_check() {
+    let (_dir, path) = file("counters: {a: {events: [pgae-faults, context-switches]}}");
+    let outcome = check(&["--config", &path]);
+    assert_eq!((outcome.code, &*outcome.stderr), (0, ""));
+    let told =
+        "  absent: there is no event of this name\n  did you mean page-faults?\n    a per cpu: pgae-faults\n";
+    assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("perf_cpu_context_switches_total"), "{}", outcome.stdout);
+    let strict = check(&["--config", &path, "--strict"]);
+    assert_eq!((strict.code, &*strict.stderr), (1, "perf-exporter: --strict: 1 refused, 0 warnings\n"));
+}
+
+#[test]
+fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
+    for (arguments, told) in [
+        (&["--nonsense"][..], "unexpected argument '--nonsense'"),
+        (&["chekc"], "a similar subcommand exists: 'check'"),
+        (&["check", "--strcit"], "a similar argument exists: '--strict'"),
+        (&["check", "--output", "xml"], "[possible values: text, json]"),
+        (&["--listen", "nonsense"], "write an IP address and a port, like 0.0.0.0:7373 or [::]:7373"),
+        (&["--config", "x.yaml", "check"], "--config stands before check, where it does nothing"),
+        (&["--log", "inof"], "\"inof\" is not one of error, warn, info, debug, trace and off"),
+        (&["--log-format", "xml"], "[possible values: text, json]"),
+        (&["list", "["], "\"[\" is not a pattern: unclosed character class; missing ']'"),
+    ] {
+        let outcome = run(arguments);
+        assert_eq!((outcome.code, &*outcome.stdout), (2, ""), "{arguments:?}");
+        assert!(outcome.stderr.contains(told), "{arguments:?}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn options_of_every_command_may_stand_before_it_and_come_from_the_environment() {
+    let vm = host("vm");
+    let before = run(["--host-root".as_ref(), vm.as_os_str(), "check".as_ref(), "--no-open".as_ref()]);
+    assert_eq!(before.stdout, check(&[]).stdout);
+    let (_dir, path) = file("counters: {mine: {events: [page-faults]}}");
+    let mut checked = command(["check", "--no-open"]);
+    checked.env("PERF_EXPORTER_CONFIG", &path).env("PERF_EXPORTER_HOST_ROOT", &vm);
+    assert_eq!(ended(checked).stdout, check(&["--config", &path]).stdout);
+    let mut quiet = command(["check", "--no-open"]);
+    quiet.env("PERF_EXPORTER_LOG", "").env("PERF_EXPORTER_HOST_ROOT", &vm);
+    assert_eq!(ended(quiet).code, 0, "an empty filter is none");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_who_may_have_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let outcome = run(["run", "--listen", &address.to_string()]);
+    assert_eq!(outcome.code, 1);
+    let port = address.port();
+    assert_eq!(
+        outcome.stderr,
+        format!(
+            "perf-exporter: cannot listen on {address}: EADDRINUSE: Address already in use; another process has port \
+             {port} (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another port with `listen:` or \
+             `--listen`\n"
+        )
+    );
+}
+
+#[test]
+fn the_schema_that_is_printed_is_the_one_in_the_repository() {
+    let outcome = run(["check", "--schema"]);
+    let stored = files::read_text(&repository("config/schema.json")).unwrap();
+    assert_eq!(outcome.stdout.trim_end(), stored.trim_end());
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(run(["--version"]).stdout, format!("perf-exporter {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn help_says_what_each_command_does() {
+    for (name, arguments) in [
+        ("help", &["--help"][..]),
+        ("help-run", &["run", "--help"]),
+        ("help-check", &["check", "--help"]),
+        ("help-list", &["list", "--help"]),
+    ] {
+        let outcome = run(arguments);
+        assert_eq!((outcome.code, &*outcome.stderr), (0, ""));
+        let mut settings = insta::Settings::clone_current();
+        settings.set_omit_expression(true);
+        settings.set_prepend_module_to_snapshot(false);
+        settings.bind(|| insta::assert_snapshot!(name, outcome.stdout));
+    }
+}
+
+/// As `perf-exporter list | head -1` does it.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    for arguments in
+        [&["list"][..], &["list", "--output", "json"], &["check"], &["check", "--output", "json"]]
+    {
+        let mut child = command(arguments.iter().chain(&LOOK))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    for arguments in [&["list"][..], &["check"], &["check", "--output", "json"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = command(arguments.iter().chain(&LOOK));
+        command.stdout(full);
+        let outcome = ended(command);
+        assert_eq!(outcome.code, 1, "{arguments:?}");
+        let told = "perf-exporter: the result cannot be written: No space left on device (os error 28)\n";
+        assert_eq!(outcome.stderr, told);
+    }
+}
+
+#[test]
+fn a_pattern_that_no_event_matches_ends_with_1() {
+    let outcome = run(["list", "nosuchthing"].iter().chain(&LOOK));
+    assert_eq!((outcome.code, &*outcome.stdout), (1, ""));
+    let told = "perf-exporter: no event here matches \"nosuchthing\"; perf-exporter list shows all\n";
+    assert_eq!(outcome.stderr, told);
+}
+
+/// A configuration that costs next to nothing, on a host without cgroups and processes.
+const SMALL: &str = "counters: {a: {events: [page-faults]}}\ncollection: {freshness: 0s}\n";
+
+fn small(path: &str) -> Service {
+    Service::start(["--config", path, "--host-root", "tests/data/hosts/vm"])
+}
+
+/// The value of a series without labels.
+fn value<'a>(scrape: &'a str, name: &str) -> Option<&'a str> {
+    scrape.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+}
+
+const RELOADED: &str = "perf_exporter_config_last_reload_successful";
+
+#[test]
+fn a_reload_of_a_broken_file_changes_nothing_and_says_why_until_the_file_is_repaired() {
+    let (_dir, path) = file(SMALL);
+    let mut service = small(&path);
+    service.wait_for("/metrics", |scrape| value(scrape, RELOADED) == Some("1"));
+
+    fs::write(&path, "counters: {a: {events: [instructions], per: moon}}").unwrap();
+    service.signal(Signal::HUP);
+    let told = "expected `cpu`, `cgroup` or `process`, found `moon`";
+    let status = service.wait_for("/api/v1/status", |status| status.contains(told));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["configuration"]["failed_reload"]["problems"].as_array().unwrap().len(), 1);
+    assert_eq!(status["counters"][0]["events"][0]["event"], "page-faults");
+    assert!(service.get("/status").1.contains("found `moon`"));
+    assert_eq!(value(&service.get("/metrics").1, RELOADED), Some("0"));
+    assert!(service.wait_for_log("the configuration in force stays").contains("ERROR"));
+    let (code, answer) = service.post("/-/reload");
+    assert_eq!(code, 500);
+    assert!(answer.contains(told) && answer.starts_with("not reloaded"), "{answer}");
+
+    fs::write(&path, "counters: {a: {events: [context-switches]}}\nlisten: 127.0.0.1:1\n").unwrap();
+    let (code, answer) = service.post("/-/reload");
+    let told = "the configuration was reloaded; the new listen will hold after a restart";
+    assert_eq!((code, answer.trim_end()), (200, told));
+    service.wait_for_log(told);
+    let status: Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
+    assert_eq!(status["configuration"]["failed_reload"], Value::Null);
+    assert_eq!(status["counters"][0]["events"][0]["event"], "context-switches");
+    assert_eq!(value(&service.get("/metrics").1, RELOADED), Some("1"));
+}
+
+#[test]
+fn a_file_that_went_away_is_no_reason_to_stop() {
+    let (dir, path) = file(SMALL);
+    let service = small(&path);
+    drop(dir);
+    service.signal(Signal::HUP);
+    service
+        .wait_for("/api/v1/status", |status| status.contains("test.yaml: ENOENT: No such file or directory"));
+    assert_eq!(service.get("/-/healthy").0, 200);
+}
+
+#[test]
+fn both_signals_end_the_service_with_0_and_are_named_in_the_log() {
+    let (_dir, path) = file(SMALL);
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        let service = small(&path);
+        service.signal(signal);
+        let (status, log) = service.end();
+        assert_eq!(status.code(), Some(0), "{log:#?}");
+        assert!(log.iter().any(|line| line.ends_with(&format!("stopping on {name}"))), "{log:#?}");
+    }
+}
+
+#[test]
+fn a_client_that_never_ends_its_request_does_not_hold_up_the_end() {
+    let (_dir, path) = file(SMALL);
+    let service = small(&path);
+    let mut client = service.connect();
+    client.write_all(b"GET /metrics HTTP/1.1\r\nhost: ").unwrap();
+    // The answer to another shows that the server has seen the first.
+    assert_eq!(service.get("/-/healthy").0, 200);
+    service.signal(Signal::TERM);
+    let (status, log) = service.end();
+    assert_eq!(status.code(), Some(0), "{log:#?}");
+}
+
+/// A pipe that nobody writes to, in the place of a file that the collection reads, holds it up for ever.
+#[test]
+fn a_collection_that_does_not_end_does_not_hold_up_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = dir.path().join("proc/1");
+    fs::create_dir_all(process.join("task/1")).unwrap();
+    pipe(&process.join("stat"));
+    let root = dir.path().to_str().unwrap();
+    let (_dir, path) = file("counters: {a: {events: [page-faults], per: process}}");
+    let service = Service::start(["--config", &path, "--host-root", root]);
+    let (code, answer) = service.get("/-/ready");
+    assert_eq!((code, &*answer), (503, "not ready: the first collection is under way\n"));
+    service.signal(Signal::TERM);
+    let (status, log) = service.end();
+    assert_eq!(status.code(), Some(0), "{log:#?}");
+    assert!(
+        log.iter().any(|line| line.ends_with("stopped during a collection that does not end")),
+        "{log:#?}"
+    );
+}
+
+fn pipe(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+#[test]
+fn the_log_can_be_read_by_programs() {
+    let (_dir, path) = file(SMALL);
+    let arguments = ["--config", &path, "--host-root", "tests/data/hosts/vm", "--log-format", "json"];
+    let service = Service::start(arguments);
+    service.signal(Signal::TERM);
+    let (_, log) = service.end();
+    assert!(log.len() > 1);
+    for line in log {
+        let entry: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(entry["level"].is_string() && entry["message"].is_string(), "{line}");
+    }
+}

@@ -1,0 +1,236 @@
+//! What the program makes of a configuration on each machine under `tests/data/hosts`: the plan, as values and as
+//! `check` and `list` print it.
+
+use std::fmt::Write as _;
+
+use perf_exporter::config::{Config, load};
+use perf_exporter::event::{Catalog, Kind};
+use perf_exporter::health::{Cause, Scope};
+use perf_exporter::host::{self as files, Facts, Roots};
+use perf_exporter::plan::{Group, MOST_MEMBERS, Plan, plan};
+
+use crate::program::{host, repository, run};
+
+const HOSTS: [&str; 5] = ["intel-hybrid", "intel-server", "amd", "arm", "vm"];
+
+/// The built-in configuration, as a file.
+const DEFAULT: &str = "config/examples/default.yaml";
+
+/// The plan for a YAML text on a host.
+fn planned(on: &str, yaml: &str) -> Plan {
+    let roots = Roots::under(&host(on));
+    let (config, warnings): (Config, _) = load(yaml.as_bytes(), "test.yaml").unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    plan(&config.counters, &Catalog::load(&roots, &Facts::read(&roots)))
+}
+
+/// The names of each group's members, with commas between.
+fn groups(plan: &Plan) -> Vec<String> {
+    let events = |group: &Group| {
+        let names: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
+        names.join(",")
+    };
+    plan.groups.iter().map(|group| events(group)).collect()
+}
+
+/// The refusals as the log tells them.
+fn refusals(plan: &Plan) -> Vec<String> {
+    plan.refusals.iter().map(|refused| refused.refusal.to_string()).collect()
+}
+
+#[test]
+fn software_beside_hardware_shares_its_group() {
+    let plan = planned("intel-server", "counters: {a: {events: [cycles, task-clock]}}");
+    assert_eq!(groups(&plan), ["cycles,task-clock"]);
+    let apart = planned("intel-server", "counters: {a: {events: [cycles, task-clock], group: false}}");
+    assert_eq!(groups(&apart), ["cycles", "task-clock"]);
+}
+
+#[test]
+fn on_a_hybrid_machine_a_group_is_split_by_kind_of_core_and_software_is_opened_once() {
+    let plan = planned("intel-hybrid", "counters: {a: {events: [cycles, instructions, page-faults]}}");
+    let expected =
+        ["page-faults", "cpu_atom/cycles/,cpu_atom/instructions/", "cpu_core/cycles/,cpu_core/instructions/"];
+    assert_eq!(groups(&plan), expected);
+    let places: Vec<_> = plan
+        .groups
+        .iter()
+        .map(|group| (group.pmu.as_deref(), group.cpus.as_ref().map(ToString::to_string)))
+        .collect();
+    let on = |pmu, cpus: &str| (Some(pmu), Some(cpus.to_owned()));
+    assert_eq!(places, [(None, None), on("cpu_atom", "8-15"), on("cpu_core", "0-7")]);
+    let metrics: Vec<&str> = plan.groups[1..].iter().map(|group| group.counters[0].metric.name()).collect();
+    assert_eq!(metrics, ["perf_cpu_cycles", "perf_cpu_cycles"], "one metric, told apart by the label pmu");
+}
+
+#[test]
+fn each_memory_controller_is_a_group_on_one_cpu_of_its_socket() {
+    let yaml =
+        "counters: {memory: {events: [\"uncore_imc/cas_count_read/\", \"uncore_imc/cas_count_write/\"]}}";
+    let plan = planned("intel-server", yaml);
+    assert_eq!(plan.groups.len(), 6);
+    for (number, group) in plan.groups.iter().enumerate() {
+        assert_eq!(group.scope(), Scope::Pmu);
+        assert_eq!(group.pmu.as_deref(), Some(&*format!("uncore_imc_{number}")));
+        assert_eq!(group.cpus.as_ref().unwrap().to_string(), "0,28");
+        let metrics: Vec<&str> = group.counters.iter().map(|counter| counter.metric.name()).collect();
+        assert_eq!(
+            metrics,
+            ["perf_pmu_uncore_imc_cas_count_read_bytes", "perf_pmu_uncore_imc_cas_count_write_bytes"]
+        );
+    }
+}
+
+#[test]
+fn a_pmu_beside_the_cores_is_refused_for_cgroups_with_the_remedy() {
+    let yaml = "counters: {memory: {events: [\"power/energy-pkg/\", cycles], per: [cgroup]}}";
+    let plan = planned("intel-server", yaml);
+    assert_eq!(groups(&plan), ["cycles"]);
+    assert_eq!(
+        refusals(&plan),
+        [
+            "power/energy-pkg/ on each cgroup: absent: power counts for a whole socket or die and cannot tell one \
+          cgroup from another; count it with per: [cpu]"
+        ]
+    );
+}
+
+#[test]
+fn the_same_metric_twice_is_refused_and_its_owner_is_named() {
+    let plan = planned("amd", "counters: {a: {events: [cycles]}, b: {events: [cpu-cycles, instructions]}}");
+    assert_eq!(groups(&plan), ["cycles", "instructions"]);
+    assert_eq!(plan.refusals[0].refusal.cause, Cause::Broken);
+    assert_eq!(
+        refusals(&plan),
+        [
+            "cpu-cycles on entry b: broken: perf_cpu_cycles_total is counted by entry a already; give it a name of \
+          its own: {event: …, name: …}"
+        ]
+    );
+    let named = "counters: {a: {events: [cycles]}, b: {events: [{event: cpu-cycles, name: again}]}}";
+    assert_eq!(refusals(&planned("amd", named)), [""; 0]);
+}
+
+#[test]
+fn more_members_than_a_group_may_have_become_several_groups() {
+    let events: Vec<String> = (0..2 * MOST_MEMBERS + 1).map(|n| format!("r{:x}", 0x100 + n)).collect();
+    let plan = planned("amd", &format!("counters: {{a: {{events: [{}]}}}}", events.join(", ")));
+    let sizes: Vec<usize> = plan.groups.iter().map(|group| group.counters.len()).collect();
+    assert_eq!(sizes, [MOST_MEMBERS, MOST_MEMBERS, 1]);
+}
+
+#[test]
+fn a_pattern_of_tracepoints_stands_for_all_that_match() {
+    let plan = planned("vm", "counters: {calls: {events: [\"syscalls:sys_enter_*\"]}}");
+    assert_eq!(groups(&plan), ["syscalls:sys_enter_read,syscalls:sys_enter_write"]);
+    assert!(plan.groups[0].counters.iter().all(|counter| counter.event.kind == Kind::Tracepoint));
+    let metrics: Vec<&str> = plan.groups[0].counters.iter().map(|counter| counter.metric.name()).collect();
+    assert_eq!(metrics, ["perf_cpu_syscalls_sys_enter_read", "perf_cpu_syscalls_sys_enter_write"]);
+}
+
+#[test]
+fn an_event_that_is_not_there_takes_nothing_else_with_it() {
+    let yaml = "counters: {a: {events: [cycels, cycles, {event: \"sched:sched_swich\", name: mine}]}}";
+    let plan = planned("amd", yaml);
+    assert_eq!(groups(&plan), ["cycles"]);
+    assert_eq!(
+        refusals(&plan),
+        [
+            "cycels on this host: absent: there is no event of this name; did you mean cycles?",
+            "sched:sched_swich on this host: absent: the system sched has no tracepoint sched_swich; did you mean \
+             sched:sched_switch?",
+        ]
+    );
+}
+
+/// The number of descriptors that are allowed is that of whoever runs the test.
+fn without_limit(text: &str) -> String {
+    let mut page = String::new();
+    for line in text.lines() {
+        let allowed =
+            line.split_once("; ").filter(|(_, rest)| rest.contains(" are allowed. Nothing was opened"));
+        match allowed {
+            Some((takes, _)) => writeln!(page, "{takes}; … are allowed. Nothing was opened").unwrap(),
+            None if line.trim_start().starts_with("\"limit\": ") => page.push_str("    \"limit\": …,\n"),
+            None => writeln!(page, "{line}").unwrap(),
+        }
+    }
+    page
+}
+
+/// What a command without an error prints for a host.
+fn printed(on: &str, arguments: &[&str]) -> String {
+    let root = host(on);
+    let outcome = run(arguments.iter().copied().chain(["--no-open", "--host-root", root.to_str().unwrap()]));
+    assert_eq!((outcome.code, &*outcome.stderr), (0, ""), "{}", outcome.stdout);
+    without_limit(&outcome.stdout)
+}
+
+fn assert_golden(name: String, page: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.bind(|| insta::assert_snapshot!(name, page));
+}
+
+/// Every file under `config/examples`, as a user names it.
+fn examples() -> Vec<String> {
+    let names = files::list(&repository("config/examples")).unwrap();
+    names.iter().map(|name| format!("config/examples/{name}")).collect()
+}
+
+#[test]
+fn check_says_for_each_host_and_example_what_is_counted_and_what_is_not() {
+    for on in HOSTS {
+        let mut page = printed(on, &["check"]);
+        for example in examples().iter().filter(|example| *example != DEFAULT) {
+            write!(page, "\n----\n\n{}", printed(on, &["check", "--config", example])).unwrap();
+        }
+        assert_golden(format!("check-{on}"), &page);
+    }
+}
+
+#[test]
+fn the_example_of_the_built_in_configuration_is_the_built_in_configuration() {
+    let page = printed("amd", &["check", "--config", DEFAULT]);
+    assert_eq!(page.replace(DEFAULT, "the built-in configuration"), printed("amd", &["check"]));
+}
+
+#[test]
+fn check_says_the_same_to_programs() {
+    for on in ["intel-hybrid", "vm"] {
+        let page = printed(on, &["check", "--output", "json"]);
+        serde_json::from_str::<serde_json::Value>(&page.replace('…', "0")).unwrap();
+        assert_golden(format!("check-json-{on}"), &page);
+    }
+}
+
+/// What the examples do not have: PMUs beside the cores, names that are wrong, metrics that clash.
+#[test]
+fn check_tells_pmus_of_one_kind_together_and_each_reason_once() {
+    let outcome = printed("intel-server", &["check", "--config", "tests/data/config/uncore.yaml"]);
+    assert_golden("check-uncore".into(), &outcome);
+}
+
+#[test]
+fn list_names_all_that_a_host_has() {
+    for on in HOSTS {
+        assert_golden(format!("list-{on}"), &printed(on, &["list"]));
+    }
+}
+
+#[test]
+fn whatever_list_prints_for_the_configuration_can_be_resolved() {
+    for on in HOSTS {
+        for line in printed(on, &["list", "--output", "json"]).lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let yaml = row["yaml"].as_str().unwrap();
+            let plan = planned(on, &format!("counters: {{mine: {{{yaml}}}}}"));
+            assert!(
+                plan.refusals.is_empty() && !plan.groups.is_empty(),
+                "{on}: {yaml}: {:?}",
+                refusals(&plan)
+            );
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The executable as a user runs it: commands that end, and the service with its page.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Long enough for a loaded machine; whatever has not happened by then does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where one of the fixture hosts has its files.
+pub(crate) fn host(name: &str) -> PathBuf {
+    repository("tests/data/hosts").join(name)
+}
+
+/// The executable with no environment but `PATH`, and relative paths taken from the repository.
+pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-exporter"));
+    command.args(arguments).current_dir(repository(".")).env_clear().stdin(Stdio::null());
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command
+}
+
+/// How a command ended and what it wrote.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+/// If a signal ended it, or it panicked, or it wrote what is not text.
+pub(crate) fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Outcome {
+    ended(command(arguments))
+}
+
+/// As [`run`], of a command that is prepared already.
+pub(crate) fn ended(mut command: Command) -> Outcome {
+    let output = command.output().unwrap();
+    let outcome = Outcome {
+        code: output.status.code().unwrap_or_else(|| panic!("{:?}", output.status)),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    };
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    outcome
+}
+
+/// The running service. It is killed if the test ends before it.
+pub(crate) struct Service {
+    child: Child,
+    log: Receiver<String>,
+    seen: Vec<String>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Service {
+    /// Starts it on a free port, with these arguments besides, and waits until it serves.
+    pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        let mut command = command(["run", "--listen", "127.0.0.1:0"]);
+        command.args(arguments).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (lines, log) = channel();
+        thread::spawn(move || {
+            for line in stderr.lines() {
+                // The test may not care for the log any more.
+                if lines.send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut service = Self { child, log, seen: Vec::new(), address };
+        let line = service.wait_for_log("serving on http://");
+        let address = line.rsplit_once("http://").unwrap().1.split('/').next().unwrap();
+        service.address = address.parse().unwrap();
+        service
+    }
+
+    /// Waits until the log has a line with `text`, and gives the line.
+    pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
+        if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
+            return line.clone();
+        }
+        loop {
+            match self.log.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("no line of the log has {text:?}: {:#?}", self.seen)
+                }
+            }
+        }
+    }
+
+    /// Asks again until the answer is as wanted, and gives its body.
+    pub(crate) fn wait_for(&self, path: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let pause = Duration::from_millis(20);
+        let mut last = String::new();
+        for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+            last = self.get(path).1;
+            if wanted(&last) {
+                return last;
+            }
+            thread::sleep(pause);
+        }
+        panic!("{path} never was as wanted: {last}");
+    }
+
+    /// Code and body of a GET.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        self.ask("GET", path)
+    }
+
+    /// Code and body of a POST.
+    pub(crate) fn post(&self, path: &str) -> (u16, String) {
+        self.ask("POST", path)
+    }
+
+    fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        let mut stream = self.connect();
+        write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        (code, if chunked { unchunked(body) } else { body.to_owned() })
+    }
+
+    /// A connection on which nothing is said yet.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end, and gives that and the whole log.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
+        // The log ends with the process.
+        loop {
+            match self.log.recv_timeout(PATIENCE) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it still runs: {:#?}", self.seen),
+            }
+        }
+        (self.child.wait().unwrap(), std::mem::take(&mut self.seen))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It has ended already in a test that went well.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The content of a chunked body of text.
+fn unchunked(mut body: &str) -> String {
+    let mut content = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return content;
+        }
+        content.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+}

@@ -1,0 +1,166 @@
+//! Our counts against those of `perf stat`, over the same work.
+//!
+//! The machine never stands still, and two programs never start at the same instant. So we read twice at each end:
+//! perf's interval lies within our outer one, and our inner one within perf's, and so must the counts. The worker
+//! waits at both ends, so that for it alone the three must be the same.
+
+use std::fmt;
+
+use perf_exporter::host::{Facts, Roots};
+
+use crate::counting::{Collected, Counting};
+use crate::perf::PerfStat;
+use crate::support::cgroup::TestCgroup;
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, lacks};
+
+/// What is counted: perf's names, and what the metrics are called behind their scope.
+const EVENTS: [(&str, &str); 3] = [
+    ("context-switches", "context_switches"),
+    ("page-faults", "page_faults"),
+    ("task-clock", "task_clock_seconds"),
+];
+
+const WORK: [Work; 3] = [Work::Naps(300), Work::Faults(4096), Work::Spin(20_000_000)];
+
+/// What three counted of one event.
+struct Counts {
+    event: &'static str,
+    /// We, in an interval within perf's.
+    inner: f64,
+    perf: f64,
+    /// We, in an interval around perf's.
+    outer: f64,
+}
+
+impl Counts {
+    /// Counts may differ by what perf rounds off: times are printed in hundredths of milliseconds.
+    fn are_in_order(&self) -> bool {
+        self.inner <= self.perf + 1e-5 && self.perf <= self.outer + 1e-5
+    }
+
+    /// Whether perf and we counted the same, to a part of `tolerance`.
+    fn agree_to(&self, tolerance: f64) -> bool {
+        (self.inner - self.perf).abs() <= tolerance * self.perf
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { event, inner, perf, outer } = self;
+        write!(f, "{event}: perf counted {perf}, we {inner} within its interval and {outer} around it")
+    }
+}
+
+/// Has the worker work while we and perf count; `value` finds our count of a metric, named without its scope.
+fn compare(
+    worker: &mut Worker,
+    mut counting: Counting,
+    whom: &[&str],
+    value: impl Fn(&Collected, &str) -> f64,
+) -> [Counts; 3] {
+    let mut perf = PerfStat::open(&EVENTS.map(|(event, _)| event), whom);
+    let mut readings = vec![counting.collect()];
+    perf.enable();
+    readings.push(counting.collect());
+    WORK.into_iter().for_each(|work| worker.does(work));
+    readings.push(counting.collect());
+    perf.disable();
+    readings.push(counting.collect());
+    let perf = perf.counts();
+    let difference = |metric: &str, begin: usize, end: usize| {
+        value(&readings[end], metric) - value(&readings[begin], metric)
+    };
+    let counts = |(event, metric)| Counts {
+        event,
+        inner: difference(metric, 1, 2),
+        perf: perf.of(event),
+        outer: difference(metric, 0, 3),
+    };
+    EVENTS.map(counts)
+}
+
+fn assert_for_each(counts: &[Counts; 3], holds: impl Fn(&Counts) -> bool) {
+    let [switches, faults, time] = counts;
+    let worked = switches.inner >= 300.0 && faults.inner >= 4096.0 && time.inner > 0.0;
+    assert!(worked && counts.iter().all(holds), "\n{switches}\n{faults}\n{time}");
+}
+
+#[test]
+fn a_process_is_counted_as_perf_counts_it() {
+    if lacks(Feature::Perf) || lacks(Feature::Software) {
+        return;
+    }
+    let mut worker = Worker::start("agreed");
+    let pid = worker.pid().to_string();
+    let counting = Counting::of(&format!(
+        "counters: {{os: {{events: [context-switches, page-faults, task-clock], per: [process]}}}}\n\
+         processes: {{include: [{{pid: {pid}}}], by: [comm]}}\n"
+    ));
+    let value = |collected: &Collected, metric: &str| {
+        collected.value(&format!("perf_process_{metric}"), ("comm", "agreed")).unwrap_or(0.0)
+    };
+    let counts = compare(&mut worker, counting, &["-p", &pid], value);
+    assert_for_each(&counts, |counts| counts.are_in_order() && counts.agree_to(0.01));
+}
+
+#[test]
+fn a_cgroup_is_counted_as_perf_counts_it() {
+    if lacks(Feature::Perf) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let cgroup = TestCgroup::new("agreement");
+    let mut worker = Worker::start("agreed");
+    cgroup.take(worker.pid());
+    let path = cgroup.path();
+    let counting = Counting::of(&format!(
+        "counters: {{os: {{events: [context-switches, page-faults, task-clock], per: [cgroup]}}}}\n\
+         cgroups: {{include: [\"{path}\"]}}\n"
+    ));
+    let value = |collected: &Collected, metric: &str| {
+        collected.value(&format!("perf_cgroup_{metric}"), ("cgroup", path)).unwrap_or(0.0)
+    };
+    // perf wants the cgroup once for each event, and the path without the first slash.
+    let name = &path[1..];
+    let counts = compare(&mut worker, counting, &["-a", "-G", &[name; EVENTS.len()].join(",")], value);
+    assert_for_each(&counts, |counts| counts.are_in_order() && counts.agree_to(0.01));
+}
+
+#[test]
+fn the_whole_machine_is_counted_as_perf_counts_it() {
+    if lacks(Feature::Perf) || lacks(Feature::Software) {
+        return;
+    }
+    let mut worker = Worker::start("agreed");
+    let counting =
+        Counting::of("counters: {os: {events: [context-switches, page-faults, task-clock], per: [cpu]}}\n");
+    let value = |collected: &Collected, metric: &str| collected.sum(&format!("perf_cpu_{metric}"));
+    let counts = compare(&mut worker, counting, &["-a"], value);
+    assert_for_each(&counts, Counts::are_in_order);
+}
+
+/// The time-stamp counters of all CPUs run at one rate, and so they show that all CPUs are read over the same time.
+#[test]
+fn the_time_stamp_counters_of_all_cpus_advance_alike() {
+    if lacks(Feature::Tsc) {
+        return;
+    }
+    let mut worker = Worker::start("clocked");
+    let mut counting = Counting::of("counters: {clock: {events: [msr/tsc/], per: [cpu]}}\n");
+    let before = counting.collect();
+    worker.does(Work::Spin(50_000_000));
+    let after = counting.collect();
+    let advanced: Vec<f64> = Facts::read(&Roots::default())
+        .online
+        .iter()
+        .map(|cpu| {
+            let of = |collected: &Collected| {
+                collected.value("perf_cpu_msr_tsc", ("cpu", &cpu.to_string())).unwrap()
+            };
+            of(&after) - of(&before)
+        })
+        .collect();
+    let (least, most) =
+        advanced.iter().fold((f64::MAX, 0.0_f64), |(least, most), &n| (least.min(n), most.max(n)));
+    assert!(least > 0.0 && most <= least * 1.05, "by CPU: {advanced:?}");
+}

@@ -1,0 +1,90 @@
+//! Cgroups: what each counts by itself, what it counts with those below it, and what stays when it is gone.
+
+use std::time::Duration;
+
+use crate::counting::{Counting, about};
+use crate::support::cgroup::TestCgroup;
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, lacks};
+
+const FAULTS: &str = "perf_cgroup_page_faults";
+
+/// Counts the page faults of a cgroup and all below it.
+fn page_faults_below(top: &TestCgroup, descendants: bool) -> Counting {
+    let path = top.path();
+    Counting::of(&format!(
+        "counters: {{memory: {{events: [page-faults], per: [cgroup]}}}}\n\
+         cgroups: {{include: [\"{path}\", \"{path}/**\"], descendants: {descendants}}}\n"
+    ))
+}
+
+#[test]
+fn each_count_belongs_to_one_cgroup_and_the_sum_is_the_kernels_count_of_the_parent() {
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let outer = TestCgroup::new("nested");
+    let inner = outer.below("inner");
+    let (mut above, mut below) = (Worker::start("above"), Worker::start("below"));
+    outer.take(above.pid());
+    inner.take(below.pid());
+    let mut own = page_faults_below(&outer, false);
+    let mut inclusive = page_faults_below(&outer, true);
+    above.does(Work::Faults(1024));
+    below.does(Work::Faults(4096));
+    let (own, inclusive) = (own.collect(), inclusive.collect());
+    let (of_outer, of_inner) = (("cgroup", outer.path()), ("cgroup", inner.path()));
+    assert!(about(own.value(FAULTS, of_outer), 1024), "the parent's own: {own:?}");
+    assert!(about(own.value(FAULTS, of_inner), 4096), "the child's own: {own:?}");
+    assert_eq!(inclusive.value(FAULTS, of_inner), own.value(FAULTS, of_inner), "the child has none below it");
+    assert_eq!(inclusive.value(FAULTS, of_outer), Some(own.sum(FAULTS)), "own: {own:?}");
+}
+
+#[test]
+fn a_cgroup_that_is_removed_keeps_its_count_and_is_folded_after_a_while() {
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let outer = TestCgroup::new("vanishing");
+    let inner = outer.below("inner");
+    let mut counting = page_faults_below(&outer, false);
+    let worker = Worker::start("short");
+    inner.take(worker.pid());
+    // Its last counts are made after the last collection that saw it.
+    counting.collect();
+    worker.ends_after(Work::Faults(2048));
+    let path = inner.path().to_owned();
+    drop(inner);
+    let gone = counting.collect();
+    let last = gone.value(FAULTS, ("cgroup", &path));
+    assert!(about(last, 2048), "{gone:?}");
+    assert_eq!(gone.value(FAULTS, ("cgroup", "other")), None, "it is kept apart at first");
+
+    counting.advance(Duration::from_secs(301));
+    let folded = counting.collect();
+    assert_eq!(folded.value(FAULTS, ("cgroup", &path)), None, "{folded:?}");
+    assert_eq!(folded.value(FAULTS, ("cgroup", "other")), last, "{folded:?}");
+    assert_eq!(folded.sum(FAULTS), gone.sum(FAULTS), "nothing is lost");
+}
+
+#[test]
+fn a_cgroup_that_is_made_again_goes_on_where_it_stopped() {
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let outer = TestCgroup::new("again");
+    let mut counting = page_faults_below(&outer, false);
+    let mut expected = 0;
+    for pages in [1024, 512] {
+        let inner = outer.below("inner");
+        let worker = Worker::start("short");
+        inner.take(worker.pid());
+        counting.collect();
+        worker.ends_after(Work::Faults(pages));
+        let path = inner.path().to_owned();
+        drop(inner);
+        expected += pages;
+        let collected = counting.collect();
+        assert!(about(collected.value(FAULTS, ("cgroup", &path)), expected), "{expected} of {collected:?}");
+    }
+}

@@ -1,0 +1,219 @@
+//! The program as a service: scraped, reloaded, stopped, short of descriptors, and without any privilege.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+
+use perf_exporter::host::{Facts, Roots};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::counting::about;
+use crate::support::cgroup::TestCgroup;
+use crate::support::exposition::Exposition;
+use crate::support::service::{Service, TEXT, get};
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, eventually, lacks};
+
+/// Every scrape reads anew.
+const ALWAYS_FRESH: &str = "collection: {interval: 1m, freshness: 0s}\n";
+
+fn signal(service: &Service, signal: Signal) {
+    kill_process(Pid::from_child(&service.child), signal).unwrap();
+}
+
+#[test]
+fn text_and_openmetrics_say_the_same() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let service = Service::start("collection: {interval: 1m, freshness: 1m}\n");
+    let (kind, text) = get(&service.address, TEXT);
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    let (kind, open) = get(&service.address, "application/openmetrics-text;version=1.0.0");
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(open.ends_with("# EOF\n"), "OpenMetrics without an end");
+    let (text, open) = (Exposition::parse(&text).unwrap(), Exposition::parse(&open).unwrap());
+    assert!(text == open, "they differ: {text:?}\n\nand {open:?}");
+    for name in ["perf_cpu_page_faults_total", "perf_process_context_switches_total"] {
+        assert!(text.sum(name, &[]) > 0.0, "{name} counts nothing");
+    }
+}
+
+#[test]
+fn a_cgroup_that_is_made_while_the_service_runs_gets_a_series_and_keeps_it_when_it_goes() {
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let top = TestCgroup::new("served");
+    let service = Service::start(&format!(
+        "{ALWAYS_FRESH}counters: {{memory: {{events: [page-faults], per: [cgroup]}}}}\n\
+         cgroups: {{include: [\"{}/*\"]}}\n",
+        top.path()
+    ));
+    let faults = |path: &str| service.metrics().value("perf_cgroup_page_faults_total", &[("cgroup", path)]);
+    let late = top.below("late");
+    let path = late.path().to_owned();
+    assert_eq!(faults(&path), Some(0.0), "it has a series as soon as it is found");
+    let worker = Worker::start("late");
+    late.take(worker.pid());
+    worker.ends_after(Work::Faults(1024));
+    drop(late);
+    assert!(about(faults(&path), 1024), "its last counts: {:?}", faults(&path));
+    assert_eq!(faults("other"), None, "nothing was folded yet");
+}
+
+#[test]
+fn a_reload_adds_counters_and_leaves_those_that_stay_undisturbed() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let mut worker = Worker::start("reloaded");
+    let configuration = |more: &str| {
+        format!(
+            "{ALWAYS_FRESH}counters:\n  memory: {{events: [page-faults], per: [process]}}\n{more}\
+             processes: {{include: [{{pid: {}}}], by: [comm]}}\n",
+            worker.pid()
+        )
+    };
+    let (before, after) =
+        (configuration(""), configuration("  time: {events: [task-clock], per: [process]}\n"));
+    let service = Service::start(&before);
+    let value = |name: &str| service.metrics().value(name, &[("comm", "reloaded")]);
+    worker.does(Work::Faults(1024));
+    let faults = value("perf_process_page_faults_total");
+    assert!(about(faults, 1024), "before: {faults:?}");
+    assert_eq!(value("perf_process_task_clock_seconds_total"), None);
+
+    fs::write(&service.configuration, &after).unwrap();
+    signal(&service, Signal::HUP);
+    worker.does(Work::Faults(1024));
+    eventually("the new counter has a series", || value("perf_process_task_clock_seconds_total"));
+    let faults = value("perf_process_page_faults_total");
+    assert!(about(faults, 2048), "the old counter went on while the new one came: {faults:?}");
+}
+
+#[test]
+fn a_reload_of_a_broken_file_changes_nothing_and_is_told() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let mut service =
+        Service::start(&format!("{ALWAYS_FRESH}counters: {{memory: {{events: [page-faults]}}}}\n"));
+    fs::write(&service.configuration, "counters: {memory: {events: [page-fults]}}\nlisten: nowhere\n")
+        .unwrap();
+    signal(&service, Signal::HUP);
+    let metrics = eventually("the reload failed", || {
+        let metrics = service.metrics();
+        (metrics.value("perf_exporter_config_last_reload_successful", &[]) == Some(0.0)).then_some(metrics)
+    });
+    assert!(metrics.sum("perf_cpu_page_faults_total", &[]) > 0.0, "the counters of the old file go on");
+    let log = service.log();
+    assert!(log.contains("the configuration in force stays") && log.contains("nowhere"), "{log}");
+}
+
+#[test]
+fn scrapers_that_come_together_share_one_collection() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let service = Service::start("collection: {interval: 10m, freshness: 10m}\n");
+    let address = &service.address;
+    let scrape = || get(address, TEXT).1;
+    let (one, other) = thread::scope(|scope| {
+        let (one, other) = (scope.spawn(scrape), scope.spawn(scrape));
+        (one.join().unwrap(), other.join().unwrap())
+    });
+    assert!(one == other, "two scrapes differ");
+    let collections = |text: &str| {
+        let read = Exposition::parse(text).unwrap();
+        read.value("perf_exporter_collect_duration_seconds_count", &[])
+    };
+    assert_eq!(collections(&one), Some(1.0));
+}
+
+#[test]
+fn a_scraper_that_wants_fresh_counts_gets_a_collection_of_its_own() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let service = Service::start(ALWAYS_FRESH);
+    let collections =
+        || service.metrics().value("perf_exporter_collect_duration_seconds_count", &[]).unwrap();
+    let first = collections();
+    assert_eq!((collections(), collections()), (first + 1.0, first + 2.0));
+}
+
+#[test]
+fn sigterm_ends_the_service_with_success() {
+    let mut service = Service::start(ALWAYS_FRESH);
+    signal(&service, Signal::TERM);
+    let status = eventually("the service ended", || service.child.try_wait().unwrap());
+    assert!(status.success(), "{status}: {}", service.log());
+}
+
+#[test]
+fn a_service_that_is_short_of_descriptors_says_what_does_not_fit_and_serves_the_rest() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let cpus = Facts::read(&Roots::default()).online.len();
+    // Of the limit 64 are kept for files and 4 for connections; all CPUs fit, and then three threads.
+    let limit = 64 + 4 + cpus + 3;
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        &format!("ulimit -n {limit}; exec \"$0\" \"$@\""),
+        env!("CARGO_BIN_EXE_perf-exporter"),
+    ]);
+    let mut service = Service::start_by(
+        shell,
+        &format!(
+            "{ALWAYS_FRESH}counters:\n\
+             \x20 cpus: {{events: [page-faults], per: [cpu]}}\n\
+             \x20 processes: {{events: [context-switches], per: [process]}}\n\
+             processes: {{include: [{{comm: \"*\"}}], by: [pid]}}\n\
+             limits: {{connections: 4}}\n"
+        ),
+    );
+    let metrics = service.metrics();
+    let state =
+        |event: &str, state: &str| metrics.sum("perf_event_state", &[("event", event), ("state", state)]);
+    assert_eq!(state("page-faults", "counting"), cpus as f64, "every CPU is counted");
+    assert!(state("context-switches", "exhausted") > 0.0, "what does not fit is told: {metrics:?}");
+    assert_eq!(metrics.sum("perf_exporter_open_descriptors", &[]), (cpus + 3) as f64);
+    let log = service.log();
+    assert!(log.contains(&format!("the budget of {} descriptors is used up", cpus + 3)), "{log}");
+    assert!(log.contains("raise LimitNOFILE (systemd) or ulimit -n"), "{log}");
+}
+
+#[test]
+fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
+    if lacks(Feature::Paranoid) {
+        return;
+    }
+    // Where nobody can execute it, whoever may see the place that it was built in.
+    let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let program = dir.path().join("perf-exporter");
+    fs::copy(env!("CARGO_BIN_EXE_perf-exporter"), &program).unwrap();
+    let mut command = Command::new(&program);
+    if rustix::process::geteuid().is_root() {
+        // Leaving root takes all capabilities with it.
+        command.uid(65534).gid(65534);
+    }
+    let mut service = Service::start_by(
+        command,
+        &format!("{ALWAYS_FRESH}counters: {{os: {{events: [context-switches], per: [cpu]}}}}\n"),
+    );
+    let metrics = service.metrics();
+    assert_eq!(metrics.value("perf_cpu_context_switches_total", &[("cpu", "0")]), None, "no count, not zero");
+    let forbidden = metrics.sum("perf_event_state", &[("event", "context-switches"), ("state", "forbidden")]);
+    assert!(forbidden > 0.0, "{metrics:?}");
+    assert!(metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(), "it tells about itself");
+    let log = service.log();
+    assert!(
+        log.contains("CAP_PERFMON is missing") && log.contains("give perf-exporter CAP_PERFMON"),
+        "{log}"
+    );
+}

@@ -1,0 +1,58 @@
+//! Cgroups of a test's own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use perf_exporter::host::Roots;
+use perf_exporter::target::CgroupMount;
+
+use super::eventually;
+
+/// A cgroup in the hierarchy that perf events see, removed when it is dropped. Whoever is in it must end before.
+#[derive(Debug)]
+pub(crate) struct TestCgroup {
+    dir: PathBuf,
+    path: String,
+}
+
+impl TestCgroup {
+    /// Makes one at the top. Its name holds the id of this process, so that two runs do not meet.
+    pub(crate) fn new(name: &str) -> Self {
+        let mount = CgroupMount::find(&Roots::default()).unwrap();
+        let path = format!("/perf-exporter-{name}-{}", std::process::id());
+        Self::make(mount.dir().join(&path[1..]), path)
+    }
+
+    /// Makes one inside it.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        Self::make(self.dir.join(name), format!("{}/{name}", self.path))
+    }
+
+    fn make(dir: PathBuf, path: String) -> Self {
+        fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        Self { dir, path }
+    }
+
+    /// The path that the label `cgroup` shows.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Moves a process in.
+    pub(crate) fn take(&self, pid: u32) {
+        let procs = self.dir.join("cgroup.procs");
+        fs::write(&procs, pid.to_string()).unwrap_or_else(|error| panic!("{}: {error}", procs.display()));
+    }
+}
+
+impl Drop for TestCgroup {
+    fn drop(&mut self) {
+        // A process leaves its cgroup some time after its parent has seen it end.
+        let removed = || fs::remove_dir(&self.dir).ok();
+        if std::thread::panicking() {
+            let _left_behind_by_a_failed_test = removed();
+        } else {
+            eventually("a test's cgroup is empty", removed);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A strict reader of the two text formats, apart from the writer: text 0.0.4 and OpenMetrics 1.0.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One scrape.
+#[derive(Default, PartialEq)]
+pub(crate) struct Exposition {
+    samples: BTreeMap<Series, f64>,
+}
+
+/// Name and labels.
+type Series = (String, BTreeMap<String, String>);
+
+/// What may follow the name of a family in the names of its samples.
+const SUFFIXES: [&str; 6] = ["", "_total", "_info", "_bucket", "_sum", "_count"];
+
+impl Exposition {
+    /// Reads a scrape.
+    ///
+    /// # Errors
+    /// The first line that is against the format: no metadata before it, a series that comes twice, a name that is
+    /// none, a family in two places, anything after `# EOF`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut exposition = Self::default();
+        let (mut family, mut families, mut ended) = (None::<String>, BTreeSet::new(), false);
+        for line in text.strip_suffix('\n').ok_or("the last line is not ended")?.split('\n') {
+            let wrong = |why: &str| Err(format!("{why}: {line}"));
+            if ended {
+                return wrong("a line after the end");
+            }
+            if line == "# EOF" {
+                ended = true;
+            } else if let Some(comment) = line.strip_prefix("# ") {
+                let mut words = comment.splitn(3, ' ');
+                let (Some("HELP" | "TYPE" | "UNIT"), Some(name), Some(_)) =
+                    (words.next(), words.next(), words.next())
+                else {
+                    return wrong("no metadata");
+                };
+                if family.as_deref() != Some(name) && !families.insert(name.to_owned()) {
+                    return wrong("a family that is in two places");
+                }
+                family = Some(name.to_owned());
+            } else {
+                let (series, value) = sample(line).ok_or_else(|| format!("no sample: {line}"))?;
+                let own =
+                    |family: &String| SUFFIXES.iter().any(|suffix| format!("{family}{suffix}") == series.0);
+                if !family.as_ref().is_some_and(own) {
+                    return wrong("a sample outside of its family");
+                }
+                if exposition.samples.insert(series, value).is_some() {
+                    return wrong("a series that comes twice");
+                }
+            }
+        }
+        Ok(exposition)
+    }
+
+    /// The value of the one series of that name that has these labels, whatever else it has.
+    ///
+    /// # Panics
+    /// If there are several.
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let found: Vec<_> = self.with(name, labels).collect();
+        assert!(found.len() <= 1, "{name} {labels:?} is {found:?}");
+        found.first().map(|(_, value)| **value)
+    }
+
+    /// The sum over the series of that name that have these labels.
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.with(name, labels).map(|(_, value)| value).sum()
+    }
+
+    fn with(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = (&Series, &f64)> {
+        let has = move |series: &Series| {
+            series.0 == name
+                && labels.iter().all(|(key, value)| series.1.get(*key).is_some_and(|is| is == value))
+        };
+        self.samples.iter().filter(move |(series, _)| has(series))
+    }
+}
+
+/// What was counted, a line for each series, without what the exporter tells of itself.
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = |name: &str| name.starts_with("perf_") && !name.starts_with("perf_exporter_");
+        for ((name, labels), value) in self.samples.iter().filter(|((name, _), _)| counted(name)) {
+            let labels: Vec<String> =
+                labels.iter().map(|(label, value)| format!("{label}={value:?}")).collect();
+            write!(f, "\n{name}{{{}}} {value}", labels.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads `name{label="value",…} value`.
+fn sample(line: &str) -> Option<(Series, f64)> {
+    let name_end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))?;
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = BTreeMap::new();
+    if let Some(list) = rest.strip_prefix('{') {
+        rest = list;
+        while !rest.starts_with('}') {
+            let (label, value, after) = label(rest.strip_prefix(',').unwrap_or(rest))?;
+            labels.insert(label, value).is_none().then_some(())?;
+            rest = after;
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ')?.parse().ok()?;
+    (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(())?;
+    Some(((name.to_owned(), labels), value))
+}
+
+/// Reads `label="value"` with its escapes, and gives what comes after.
+fn label(text: &str) -> Option<(String, String, &str)> {
+    let (name, quoted) = text.split_once("=\"")?;
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    loop {
+        match characters.next()? {
+            (end, '"') => return Some((name.to_owned(), value, &quoted[end + 1..])),
+            (_, '\\') => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                plain @ ('\\' | '"') => plain,
+                _ => return None,
+            }),
+            (_, plain) => value.push(plain),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_with_their_escapes() {
+        let text =
+            "# HELP a_total Help.\n# TYPE a_total counter\na_total{cgroup=\"/x\\\\x2d\\\"\",cpu=\"0\"} 7\n";
+        let read = Exposition::parse(text).unwrap();
+        assert_eq!(read.value("a_total", &[("cgroup", "/x\\x2d\"")]), Some(7.0));
+        assert_eq!(read.value("a_total", &[("cpu", "1")]), None);
+    }
+
+    #[test]
+    fn what_is_against_the_format_is_an_error() {
+        for (text, error) in [
+            ("a 1\n", "outside of its family"),
+            ("# TYPE a gauge\na 1\na 2\n", "comes twice"),
+            ("# TYPE a gauge\na one\n", "no sample"),
+            ("# TYPE a gauge\na{b=\"1} 1\n", "no sample"),
+            ("# TYPE a gauge\na 1\n# EOF\na 2\n", "after the end"),
+            ("# TYPE a gauge\n# TYPE b gauge\n# TYPE a gauge\n", "two places"),
+            ("# TYPE a gauge\na 1", "not ended"),
+        ] {
+            assert!(Exposition::parse(text).unwrap_err().contains(error), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The program itself, running as a service, and what it says to those who ask.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use perf_exporter::host::read_text;
+
+use super::exposition::Exposition;
+use super::lines::Lines;
+
+/// How long one read of an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running service. It is killed with the value.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) child: Child,
+    /// Where the file of its configuration is.
+    pub(crate) configuration: PathBuf,
+    /// Where it serves: address and port.
+    pub(crate) address: String,
+    log: Lines,
+    logged: Vec<String>,
+    _dir: tempfile::TempDir,
+}
+
+impl Service {
+    /// Starts the program with a file that holds `configuration`, and waits until it counts and serves.
+    pub(crate) fn start(configuration: &str) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_perf-exporter")), configuration)
+    }
+
+    /// Starts it by a command that ends where its arguments begin.
+    pub(crate) fn start_by(mut command: Command, configuration: &str) -> Self {
+        // Readable by all: the service may run as somebody else.
+        let open = Permissions::from_mode(0o755);
+        let dir = tempfile::Builder::new().permissions(open).tempdir().unwrap();
+        let file = dir.path().join("perf-exporter.yaml");
+        fs::write(&file, configuration).unwrap();
+        command.args(["--listen", "127.0.0.1:0", "--config"]).arg(&file);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Lines::of(child.stderr.take().unwrap());
+        let mut service =
+            Self { child, configuration: file, address: String::new(), log, logged: Vec::new(), _dir: dir };
+        service.address = service.wait_for_address();
+        // The answer comes with the first collection, and that after the counters were opened.
+        service.metrics();
+        service
+    }
+
+    fn wait_for_address(&mut self) -> String {
+        loop {
+            let Some(line) = self.log.next() else { panic!("the service ended: {}", self.logged.join("\n")) };
+            let url =
+                line.split_once("serving on http://").map(|(_, url)| url.trim_end_matches('/').to_owned());
+            self.logged.push(line);
+            if let Some(address) = url {
+                return address;
+            }
+        }
+    }
+
+    /// What it logged so far.
+    pub(crate) fn log(&mut self) -> String {
+        self.logged.extend(self.log.ready());
+        self.logged.join("\n")
+    }
+
+    /// A scrape.
+    pub(crate) fn metrics(&self) -> Exposition {
+        Exposition::parse(&get(&self.address, TEXT).1).unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let configuration = read_text(&self.configuration).unwrap_or_default();
+            eprintln!("the configuration of the service:\n{configuration}\nand its log:\n{}", self.log());
+        }
+        // It may have been stopped already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The media type of text 0.0.4.
+pub(crate) const TEXT: &str = "text/plain;version=0.0.4";
+
+/// Scrapes the service at `address`, taking only the media type `accept`; gives the content type and the body.
+///
+/// # Panics
+/// If the answer is not 200.
+pub(crate) fn get(address: &str, accept: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // HTTP 1.0: the body ends with the connection.
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let (status, headers) = head.split_once("\r\n").unwrap();
+    assert!(status.contains(" 200 "), "{status}: {body}");
+    let kind = headers.lines().filter_map(|line| line.split_once(": "));
+    let kind = kind.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type")).unwrap().1;
+    (kind.to_owned(), body.to_owned())
+}

@@ -1,0 +1,224 @@
+//! A child process that does known amounts of work when it is told to, and waits in between: whoever attaches to it
+//! then, or reads counters, misses nothing and counts nothing else.
+//!
+//! It is this very test binary, told to run [`does_what_it_is_told`] and nothing else: guests have no other program.
+
+use std::fmt;
+use std::hint::black_box;
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::lines::Lines;
+
+/// What a worker can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Writes to so many pages of memory for the first time; a multiple of [`Work::PAGES_AT_ONCE`].
+    Faults(u64),
+    /// Asks so many times for its parent: a system call that nothing else makes.
+    Getppid(u64),
+    /// Gives up the CPU so many times.
+    Naps(u64),
+    /// Starts so many child processes, one after the other.
+    Children(u64),
+    /// Goes so many times through a loop without calls.
+    Spin(u64),
+}
+
+impl Work {
+    /// Enough that the allocator maps them by themselves.
+    pub(crate) const PAGES_AT_ONCE: u64 = 256;
+
+    fn parse(name: &str, amount: u64) -> Option<Self> {
+        let known = [Self::Faults, Self::Getppid, Self::Naps, Self::Children, Self::Spin];
+        known.into_iter().map(|work| work(amount)).find(|work| work.parts().0 == name)
+    }
+
+    fn parts(self) -> (&'static str, u64) {
+        match self {
+            Self::Faults(amount) => ("faults", amount),
+            Self::Getppid(amount) => ("getppid", amount),
+            Self::Naps(amount) => ("naps", amount),
+            Self::Children(amount) => ("children", amount),
+            Self::Spin(amount) => ("spin", amount),
+        }
+    }
+
+    fn run(self) {
+        match self {
+            Self::Faults(pages) => (0..pages / Self::PAGES_AT_ONCE).for_each(|_| touch_new_pages()),
+            Self::Getppid(times) => (0..times).for_each(|_| {
+                black_box(rustix::process::getppid());
+            }),
+            Self::Naps(times) => (0..times).for_each(|_| thread::sleep(Duration::from_micros(20))),
+            Self::Children(times) => {
+                (0..times).for_each(|_| assert!(Command::new("true").status().unwrap().success()));
+            }
+            Self::Spin(times) => {
+                let mut left = times;
+                while black_box(left) > 0 {
+                    left -= 1;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, amount) = self.parts();
+        write!(f, "{name} {amount}")
+    }
+}
+
+fn touch_new_pages() {
+    let page = rustix::param::page_size();
+    // Kept for ever: memory that was given back is handed out again without a fault.
+    let memory = vec![0u8; page * Work::PAGES_AT_ONCE as usize].leak();
+    memory.iter_mut().step_by(page).for_each(|byte| *byte = 1);
+    black_box(memory);
+}
+
+/// The child. It ends with the value.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    orders: Option<ChildStdin>,
+    replies: Lines,
+    dir: tempfile::TempDir,
+}
+
+impl Worker {
+    /// Starts one that is called `comm`.
+    pub(crate) fn start(comm: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = command(&program(dir.path(), comm))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = child.stdin.take();
+        let replies = Lines::of(child.stderr.take().unwrap());
+        let worker = Self { child, orders, replies, dir };
+        worker.expect("ready");
+        worker
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has its own thread work (the first one only waits for it, as the harness does for every test), and waits until that is done.
+    pub(crate) fn does(&mut self, work: Work) {
+        self.order(&work.to_string(), "done");
+    }
+
+    /// Has it start a thread, which waits for work.
+    pub(crate) fn starts_thread(&mut self) {
+        self.order("thread", "done");
+    }
+
+    /// Has its last thread work.
+    pub(crate) fn does_in_thread(&mut self, work: Work) {
+        self.order(&format!("thread {work}"), "done");
+    }
+
+    /// Has it execute a program that is called `comm` and does the same.
+    pub(crate) fn executes(&mut self, comm: &str) {
+        let program = program(self.dir.path(), comm);
+        self.order(&format!("execute {}", program.display()), "ready");
+    }
+
+    /// Has it work and end, and waits for both.
+    pub(crate) fn ends_after(mut self, work: Work) {
+        self.does(work);
+        self.orders = None;
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "a worker ended with {status}");
+    }
+
+    fn order(&mut self, order: &str, reply: &str) {
+        let orders = self.orders.as_mut().unwrap();
+        writeln!(orders, "{order}").unwrap_or_else(|error| panic!("a worker was told {order:?}: {error}"));
+        self.expect(reply);
+    }
+
+    fn expect(&self, reply: &str) {
+        let said = self.replies.next();
+        assert_eq!(said.as_deref(), Some(reply), "a worker said on");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already, by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// This test binary under another name, for the kernel takes a process's name from the path that it executed.
+fn program(dir: &Path, comm: &str) -> PathBuf {
+    let path = dir.join(comm);
+    symlink(std::env::current_exe().unwrap(), &path).unwrap();
+    path
+}
+
+fn command(program: &Path) -> Command {
+    let (_crate, module) = module_path!().split_once("::").unwrap();
+    let mut command = Command::new(program);
+    command.args(["--ignored", "--exact", "--nocapture"]);
+    command.arg(format!("{module}::does_what_it_is_told"));
+    command
+}
+
+/// The worker's side. Orders come on stdin, replies go to stderr, for the test harness writes to stdout.
+#[test]
+#[ignore = "the child process of other tests"]
+fn does_what_it_is_told() {
+    let mut threads: Vec<(Sender<Work>, Receiver<()>)> = Vec::new();
+    // One page, one fault.
+    rustix::thread::disable_transparent_huge_pages(true).unwrap();
+    reply("ready");
+    for order in io::stdin().lock().lines() {
+        let order = order.unwrap();
+        match order.split(' ').collect::<Vec<_>>()[..] {
+            ["thread"] => threads.push(start_thread()),
+            ["thread", name, amount] => {
+                let (work, done) = threads.last().unwrap();
+                work.send(Work::parse(name, amount.parse().unwrap()).unwrap()).unwrap();
+                done.recv().unwrap();
+            }
+            ["execute", program] => panic!("{program}: {}", command(Path::new(program)).exec()),
+            [name, amount] => Work::parse(name, amount.parse().unwrap()).unwrap().run(),
+            _ => panic!("an order that nobody understands: {order}"),
+        }
+        reply("done");
+    }
+}
+
+fn start_thread() -> (Sender<Work>, Receiver<()>) {
+    let (orders, received) = channel::<Work>();
+    let (done, finished) = channel();
+    thread::spawn(move || {
+        // What every thread does once, such as making an arena of memory, belongs to its start.
+        done.send(()).unwrap();
+        for work in received {
+            work.run();
+            done.send(()).unwrap();
+        }
+    });
+    finished.recv().unwrap();
+    (orders, finished)
+}
+
+fn reply(text: &str) {
+    writeln!(io::stderr(), "{text}").unwrap();
+}

@@ -1,0 +1,118 @@
+//! More events than counters: they take turns and are scaled, or there is a state that says what became of them, and
+//! never a zero.
+
+use perf_exporter::host::{Facts, Roots};
+
+use crate::support::exposition::Exposition;
+use crate::support::service::Service;
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, core_pmus};
+use crate::{ALWAYS_FRESH, advance, agree, counters_with};
+
+/// Retired instructions by their number, under a name of their own.
+fn instructions_called(name: &str) -> String {
+    let pmus = core_pmus(&Roots::default());
+    let pmu = pmus[0].file_name().unwrap().to_str().unwrap();
+    // Arm's INST_RETIRED; Intel and AMD share theirs.
+    let event = if pmu.starts_with("armv") { "0x08" } else { "0xc0" };
+    format!("{pmu}/event={event},name={name}/")
+}
+
+/// Groups of retired instructions, each with its names, as an entry of `counters` for every CPU.
+fn entry(name: &str, modifier: &str, events: &[&str]) -> String {
+    let events: Vec<String> = events.iter().map(|name| instructions_called(name)).collect();
+    format!("  {name}: {{events: [\"{{{}}}{modifier}\"], per: [cpu]}}\n", events.join(","))
+}
+
+fn state(scrape: &Exposition, event: &str, state: &str) -> f64 {
+    scrape.sum("perf_event_state", &[("event", event), ("state", state)])
+}
+
+#[test]
+fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
+    let Some(_counters) = counters_with(Feature::Pmu) else { return };
+    // Long enough for some hundred turns of 4 ms.
+    const WORK: Work = Work::Spin(30_000_000);
+    let mut worker = Worker::start("shared");
+    let names: Vec<String> = (1..16).map(|number| format!("copy_{number}")).collect();
+    let config = |events: &[String]| {
+        let events: Vec<String> = events.iter().map(|event| format!("\"{event}\"")).collect();
+        format!(
+            "{ALWAYS_FRESH}counters: {{many: {{events: [{}], group: false, per: [process]}}}}\n\
+             processes: {{include: [{{pid: {}}}], by: [comm]}}\n",
+            events.join(", "),
+            worker.pid()
+        )
+    };
+    let (alone, together) = (
+        config(&[instructions_called("alone")]),
+        config(
+            &[vec!["cycles".to_owned()], names.iter().map(|name| instructions_called(name)).collect()]
+                .concat(),
+        ),
+    );
+    let mut measure = |config: &str| {
+        let service = Service::start(config);
+        let before = service.metrics();
+        worker.does(WORK);
+        (before, service.metrics())
+    };
+    let shared = [("comm", "shared")];
+    let (before, after) = measure(&alone);
+    let expected = advance(&before, &after, "perf_process_alone_total", &shared);
+
+    let (before, after) = measure(&together);
+    let counts: Vec<f64> = names
+        .iter()
+        .map(|name| advance(&before, &after, &format!("perf_process_{name}_total"), &shared))
+        .collect();
+    let ratios = after.sum("perf_event_running_ratio", &[]);
+    assert!(ratios < 15.9, "the ratios of 16 events add up to {ratios}: they did not take turns");
+    for (name, count) in names.iter().zip(&counts) {
+        assert!(agree(*count, expected, 0.05), "{name}: {count}, alone {expected}; all: {counts:?}");
+    }
+}
+
+#[test]
+fn a_member_that_does_not_fit_on_the_pmu_is_refused_and_the_others_count() {
+    let Some(_counters) = counters_with(Feature::Emulated) else { return };
+    let names = ["m1", "m2", "m3", "m4", "m5", "m6", "m7"];
+    let members = names.map(instructions_called).join(",");
+    let mut service = Service::start(&format!(
+        "{ALWAYS_FRESH}counters: {{wide: {{events: [\"{{cycles,{members}}}:D\"], per: [cpu]}}}}\n"
+    ));
+    let scrape = service.metrics();
+    let cpus = Facts::read(&Roots::default()).online.len() as f64;
+    for name in &names[..6] {
+        let count = scrape.sum(&format!("perf_cpu_{name}_total"), &[]);
+        assert!(count > 0.0 && state(&scrape, name, "counting") == cpus, "{name}: {count} {scrape:?}");
+    }
+    assert_eq!(scrape.value("perf_cpu_m7_total", &[("cpu", "0")]), None, "no count, not zero: {scrape:?}");
+    assert_eq!(state(&scrape, "m7", "exhausted"), cpus, "{scrape:?}");
+    let log = service.log();
+    assert!(log.contains("does not fit on the PMU together with the rest of its group"), "{log}");
+}
+
+#[test]
+fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
+    let Some(_counters) = counters_with(Feature::Emulated) else { return };
+    // Of six counters four are taken for good: neither four others, pinned as well, nor three that would take turns
+    // find room.
+    let service = Service::start(&format!(
+        "{ALWAYS_FRESH}counters:\n{}{}{}",
+        entry("first", ":D", &["a1", "a2", "a3", "a4"]),
+        entry("second", ":D", &["b1", "b2", "b3", "b4"]),
+        entry("third", "", &["c1", "c2", "c3"]),
+    ));
+    service.metrics();
+    let scrape = service.metrics();
+    let cpus = Facts::read(&Roots::default()).online.len() as f64;
+    for (event, expected, counts) in
+        [("a1", "counting", true), ("b4", "full", false), ("c1", "never_ran", false)]
+    {
+        assert_eq!(state(&scrape, event, expected), cpus, "{event} is {expected}: {scrape:?}");
+        let value = scrape.value(&format!("perf_cpu_{event}_total"), &[("cpu", "0")]);
+        assert_eq!(value.is_some_and(|value| value > 0.0), counts, "{event}: {value:?}");
+        assert_eq!(value.is_some(), counts, "{event}: {value:?}, and no count is not zero");
+    }
+}
