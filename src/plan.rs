@@ -52,6 +52,9 @@ pub struct Refused {
     pub scope: Scope,
     /// What and why.
     pub refusal: Refusal,
+    /// Whether the configuration is wrong on every host: a name that no host has, a term that no PMU takes, a metric
+    /// that is counted already.
+    pub mistake: bool,
 }
 
 /// Events that are opened together for each target, and scheduled together.
@@ -206,7 +209,10 @@ impl Builder {
         for event in &group.events {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => self.refuse(entry, scope_of(per), refusal(event, &unresolved)),
+                Err(unresolved) => {
+                    let mistake = unresolved.cause.is_mistake();
+                    self.refuse(entry, scope_of(per), refusal(event, &unresolved), mistake);
+                }
             }
         }
         self.add(entry, per, resolved);
@@ -246,12 +252,12 @@ impl Builder {
         for event in events {
             if scope > Scope::Pmu && beside_cores(&event) {
                 let refusal = wrong_scope(&event, scope);
-                self.refuse(entry, scope, refusal);
+                self.refuse(entry, scope, refusal, false);
                 continue;
             }
             match self.claim(entry, scope, event) {
                 Ok(counter) => counters.push(counter),
-                Err(refusal) => self.refuse(entry, scope, refusal),
+                Err(refusal) => self.refuse(entry, scope, refusal, true),
             }
         }
         let pmu = match context {
@@ -293,8 +299,8 @@ impl Builder {
         }
     }
 
-    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) {
-        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal });
+    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal, mistake: bool) {
+        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal, mistake });
     }
 }
 

@@ -16,7 +16,7 @@ use crate::counter::{Budget, Collector, GroupState};
 use crate::event::Catalog;
 use crate::health::{Line, Refusal, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Counter, Group, Plan, plan};
+use crate::plan::{Counter, Group, Plan, Refused, plan};
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Watch;
@@ -44,7 +44,7 @@ pub(super) struct CheckArgs {
 #[derive(Debug, Default, Serialize)]
 struct Report {
     file: String,
-    /// Why the file cannot be used; then nothing else was looked at.
+    /// What is wrong in the file whatever the host; if it cannot be used at all, nothing else was looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<String>,
     warnings: Vec<String>,
@@ -116,12 +116,15 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Ok(report) => Report { file, warnings, ..report },
         Err(error) => return fail(FAILED, &error),
     };
-    let (refused, warned) = (report.refusals.len(), report.warnings.len());
+    let (refused, warned, wrong) = (report.refusals.len(), report.warnings.len(), report.errors.len());
     let result = match args.output {
         Output::Json => json(&report),
         Output::Text => text::write(&mut io::stdout().lock(), &report),
     };
     let code = written(result);
+    if wrong > 0 {
+        return ExitCode::from(USAGE);
+    }
     if args.strict && refused + warned > 0 {
         return fail(FAILED, &anyhow::anyhow!("--strict: {refused} refused, {warned} warnings"));
     }
@@ -150,7 +153,8 @@ fn json(value: &impl Serialize) -> io::Result<()> {
 fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    let plan = plan(&config.counters, &catalog);
+    let mut plan = plan(&config.counters, &catalog);
+    let errors = mistakes(&mut plan);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
     let mut watch = Watch::new(roots.clone());
@@ -164,7 +168,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     if args.no_open {
         let (groups, refusals) = unopened(&plan, &catalog, &facts);
         let descriptors = Some(Descriptors::new(None, limit, &groups));
-        return Ok(Report { groups, refusals, descriptors, notes, ..Report::default() });
+        return Ok(Report { errors, groups, refusals, descriptors, notes, ..Report::default() });
     }
     let core_pmu = catalog.has_core_pmu();
     let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
@@ -178,7 +182,25 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
     let refusals = collector.board().lines().map(refused).collect();
     let descriptors = Some(Descriptors::new(Some(collector.budget().used), limit, &groups));
-    Ok(Report { groups, refusals, descriptors, notes, ..Report::default() })
+    Ok(Report { errors, groups, refusals, descriptors, notes, ..Report::default() })
+}
+
+/// Takes out of the plan what no host would count: it is an error of the file, and not a refusal of this machine.
+fn mistakes(plan: &mut Plan) -> Vec<String> {
+    let (mistakes, refusals) =
+        std::mem::take(&mut plan.refusals).into_iter().partition(|refused| refused.mistake);
+    plan.refusals = refusals;
+    let line = |Refused { entry, refusal, .. }: Refused| {
+        let remedy = refusal.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        format!("counters.{entry}: {}: {}{remedy}", refusal.event, refusal.reason)
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for line in Vec::into_iter(mistakes).map(line) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// The plan, as far as can be told without opening anything.

@@ -68,6 +68,13 @@ pub enum Missing {
     Broken,
 }
 
+impl Missing {
+    /// Whether the same text is wrong on every host. A term may be right for the PMU of another one.
+    pub const fn is_mistake(self) -> bool {
+        matches!(self, Self::UnknownName | Self::Refused)
+    }
+}
+
 impl fmt::Display for Unresolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { event, reason, remedy, suggestion, .. } = self;

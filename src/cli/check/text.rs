@@ -7,7 +7,9 @@ use crate::error::printable;
 
 /// Writes the report.
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    writeln!(out, "{}: no errors, {}", report.file, count(report.warnings.len(), "warning"))?;
+    let (errors, warnings) = (count(report.errors.len(), "error"), count(report.warnings.len(), "warning"));
+    writeln!(out, "{}: {errors}, {warnings}", report.file)?;
+    lines(out, &report.errors)?;
     lines(out, &report.warnings)?;
     if !report.notes.is_empty() {
         writeln!(out, "\nOn this host:")?;
