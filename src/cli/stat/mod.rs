@@ -18,6 +18,8 @@ mod text;
 mod wait;
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::fs::File;

@@ -212,3 +212,26 @@ async fn passed(deadline: Option<Instant>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_zombie_has_ended_unless_other_threads_of_it_run() {
+        let proc = tempfile::tempdir().unwrap();
+        let process = |name: &str, stat: &str, threads: &[&str]| {
+            let dir = proc.path().join(name);
+            threads.iter().for_each(|thread| fs::create_dir_all(dir.join("task").join(thread)).unwrap());
+            fs::write(dir.join("stat"), stat).unwrap();
+            has_ended(&dir)
+        };
+        assert!(!process("1", "1 (init) S 0", &["1"]));
+        assert!(!process("2", "2 (a) Z (b) R 1", &["2"]));
+        assert!(process("3", "3 (gone) Z 1", &["3"]));
+        assert!(!process("4", "4 (leader) Z 1", &["4", "5"]));
+        assert!(has_ended(&proc.path().join("6")));
+    }
+}
