@@ -211,10 +211,7 @@ impl Builder {
                 Ok(instances) => resolved.extend(instances),
                 Err(unresolved) => {
                     let mistake = unresolved.cause.is_mistake();
-                    // Called as in the file, where the user's own name for it stands apart.
-                    let written = syntax::Event { alias: None, ..event.clone() };
-                    let refusal = Refusal { event: written.to_string().into(), ..Refusal::from(&unresolved) };
-                    self.refuse(entry, scope_of(per), refusal, mistake);
+                    self.refuse(entry, scope_of(per), refusal(event, &unresolved), mistake);
                 }
             }
         }
@@ -315,26 +312,26 @@ fn scope_of(per: &Per) -> Scope {
     }
 }
 
-impl From<&Unresolved> for Refusal {
-    /// An event that this host cannot name, as a refusal.
-    fn from(unresolved: &Unresolved) -> Self {
-        let cause = match unresolved.cause {
-            Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
-            Missing::Forbidden => Cause::Forbidden,
-            Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
-        };
-        let remedy = match &unresolved.suggestion {
-            Some(name) => format!("did you mean {name}?"),
-            None => unresolved.remedy.clone(),
-        };
-        Self {
-            event: Arc::clone(&unresolved.event),
-            target: "this host".into(),
-            cause,
-            errno: None,
-            reason: unresolved.reason.clone(),
-            remedy: Some(remedy),
-        }
+/// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it
+/// stands apart.
+pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
+    let written = syntax::Event { alias: None, ..event.clone() };
+    let cause = match unresolved.cause {
+        Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
+        Missing::Forbidden => Cause::Forbidden,
+        Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
+    };
+    let remedy = match &unresolved.suggestion {
+        Some(name) => format!("did you mean {name}?"),
+        None => unresolved.remedy.clone(),
+    };
+    Refusal {
+        event: written.to_string().into(),
+        target: "this host".into(),
+        cause,
+        errno: None,
+        reason: unresolved.reason.clone(),
+        remedy: Some(remedy),
     }
 }
 
@@ -347,6 +344,6 @@ fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
         cause: Cause::Absent,
         errno: None,
         reason: format!("{pmu} counts for a whole socket or die and cannot tell one {scope} from another"),
-        remedy: Some("count it for CPUs: per: [cpu] in the configuration, -a with stat".into()),
+        remedy: Some("count it with per: [cpu]".into()),
     }
 }

@@ -12,4 +12,5 @@ mod counting;
 mod perf;
 mod processes;
 mod service;
+mod stat;
 mod tracepoints;

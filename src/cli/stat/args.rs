@@ -1,7 +1,7 @@
 //! What can be typed behind `perf-exporter stat`: perf's own options, and what they come to.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -15,7 +15,8 @@ const SHORTEST: u64 = 10;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. A command beside one of them only \
-says for how long. The result goes to standard error, as perf's does: standard output belongs to the command.
+says for how long. The result goes to standard error, as perf's does, for standard output belongs to the command; \
+--output csv and --output json write it there all the same.
 
 Exit code: that of the command; 1 if nothing could be counted, 2 for bad arguments, 126 and 127 for a command that \
 cannot be run.")]
@@ -71,7 +72,7 @@ pub(in crate::cli) struct StatArgs {
     /// Write the result to this file instead of standard error.
     #[arg(short = 'o', long, value_name = "FILE")]
     output_file: Option<PathBuf>,
-    /// How to write the result: csv is -x, and json is -j.
+    /// How to write the result: as perf's table, or as -x, or -j do, but to standard output.
     #[arg(long, value_name = "FORMAT", value_enum)]
     output: Option<Output>,
     /// The command to run and count, with its arguments.
@@ -98,6 +99,17 @@ pub(super) enum Format {
     Csv(String),
     /// One object on a line.
     Json,
+}
+
+/// Where the result is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sink<'a> {
+    /// With the messages, as perf does.
+    Stderr,
+    /// With what the command writes.
+    Stdout,
+    /// To a file, from its beginning.
+    File(&'a Path),
 }
 
 /// Whom to count.
@@ -200,9 +212,13 @@ impl StatArgs {
         }
     }
 
-    /// Where to write it; `None` = standard error.
-    pub(super) fn output_file(&self) -> Option<&PathBuf> {
-        self.output_file.as_ref()
+    /// Where to write it.
+    pub(super) fn sink(&self) -> Sink<'_> {
+        match (&self.output_file, self.output) {
+            (Some(path), _) => Sink::File(path),
+            (None, Some(Output::Csv | Output::Json)) => Sink::Stdout,
+            (None, Some(Output::Text) | None) => Sink::Stderr,
+        }
     }
 
     /// The command and its arguments; empty if there is none.
@@ -230,5 +246,110 @@ fn separator(text: &str) -> Result<String, String> {
         "" => Err("expected something to stand between the fields, such as , or ; or \\t".into()),
         "\\t" => Ok("\t".into()),
         other => Ok(other.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        stat: StatArgs,
+    }
+
+    fn read(line: &str) -> Result<StatArgs, String> {
+        let words = std::iter::once("stat").chain(line.split(' ').filter(|word| !word.is_empty()));
+        Alone::try_parse_from(words).map(|alone| alone.stat).map_err(|error| error.to_string())
+    }
+
+    fn target(line: &str) -> Target {
+        read(line).unwrap().target().unwrap()
+    }
+
+    #[test]
+    fn whom_to_count_is_what_perf_would_count() {
+        let cpus = || Some("0-3".parse().unwrap());
+        for (line, expected) in [
+            ("", Target::Machine(None)),
+            ("-a", Target::Machine(None)),
+            ("true", Target::Command),
+            ("-a sleep 1", Target::Machine(None)),
+            ("-C 0-3 sleep 1", Target::Machine(cpus())),
+            ("-p 7,8 sleep 1", Target::Processes(vec![7, 8])),
+            ("-p 7 -p 8", Target::Processes(vec![7, 8])),
+            ("-t 9", Target::Threads(vec![9])),
+            ("-a -G a,b", Target::Cgroups(vec!["a".into(), "b".into()], None)),
+            ("--for-each-cgroup a -C 0-3", Target::Cgroups(vec!["a".into()], cpus())),
+        ] {
+            assert_eq!(target(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn everything_behind_the_command_belongs_to_it() {
+        for line in ["-e cycles ls -a -x --log y", "-e cycles -- ls -a -x --log y"] {
+            assert_eq!(read(line).unwrap().command(), ["ls", "-a", "-x", "--log", "y"], "{line}");
+        }
+    }
+
+    #[test]
+    fn details_are_added_to_the_events_and_the_default_stands_for_none() {
+        let names = |line: &str| -> Vec<String> {
+            read(line).unwrap().events().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("-e faults,{cycles,branches} -e r1a8"), ["faults", "{cycles,branches}", "r1a8"]);
+        assert_eq!(names("").first().map(String::as_str), Some("task-clock"));
+        assert_eq!(names("-d").len(), names("").len() + 2);
+        assert_eq!(names("-ddddd"), names("-d -dd"));
+        let detail = names("-d -e faults");
+        assert_eq!(detail[..2], ["faults", "{L1-dcache-loads,L1-dcache-load-misses}"]);
+    }
+
+    #[test]
+    fn formats_have_perfs_letters_and_ours() {
+        for (line, format, sink) in [
+            ("", Format::Text, Sink::Stderr),
+            ("-x,", Format::Csv(",".into()), Sink::Stderr),
+            (r"-x \t", Format::Csv("\t".into()), Sink::Stderr),
+            ("-j", Format::Json, Sink::Stderr),
+            ("--output csv", Format::Csv(",".into()), Sink::Stdout),
+            ("--output json", Format::Json, Sink::Stdout),
+            ("--output text -o f", Format::Text, Sink::File(Path::new("f"))),
+            ("--output json -o f", Format::Json, Sink::File(Path::new("f"))),
+        ] {
+            let args = read(line).unwrap();
+            assert_eq!((args.format(), args.sink()), (format, sink), "{line}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (line, words) in [
+            ("-e cycles,{branches", "the group is not closed"),
+            ("-p 1,x", "expected numbers with commas between, such as 812,4711"),
+            ("-p 0", "expected numbers"),
+            ("-p 4294967295", "expected numbers"),
+            ("-C 3-1", "is not a list of CPUs such as 0-3,8"),
+            ("-I 1", "1 is not in 10.."),
+            ("-r 0 true", "0 is not in 1.."),
+            ("-r 2", "<COMMAND>"),
+            ("-r 2 -I 100 true", "cannot be used with"),
+            ("--interval-count 2", "--interval-print"),
+            ("-p 1 -a", "cannot be used with"),
+            ("-t 1 -p 1", "cannot be used with"),
+            ("-x, -j", "cannot be used with"),
+            ("-j --output csv", "cannot be used with"),
+            ("--output xml", "[possible values: text, csv, json]"),
+            ("--bogus", "unexpected argument"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        let per_cpu = read("-A true").unwrap().target().unwrap_err().to_string();
+        assert!(per_cpu.contains("add -a"), "{per_cpu}");
     }
 }

@@ -251,7 +251,7 @@ mod tests {
             (Role::LoadMisses(Cache::InstructionTlb), 4e7, "5.000 of all iTLB cache accesses"),
             (Role::StalledFrontend, 1e8, "10.000 frontend cycles idle"),
             (Role::StalledBackend, 5e8, "50.000 backend cycles idle"),
-            (Role::Branches, 5e8, "1.000 G/sec"),
+            (Role::Branches, 6e8, "1.200 G/sec"),
             (Role::Loads(l1), 8e5, "1.600 M/sec"),
             (Role::Occurrences, 600.0, "1.200 K/sec"),
             (Role::Occurrences, 500.0, "1000.000 /sec"),

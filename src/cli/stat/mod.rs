@@ -18,6 +18,8 @@ mod text;
 mod wait;
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::fs::File;
@@ -38,7 +40,7 @@ use crate::sys::Kernel;
 use crate::sys::live::Live;
 use crate::sys::usage::{self, CpuTime};
 pub(super) use args::StatArgs;
-use args::{Format, Times};
+use args::{Format, Sink, Times};
 use notes::Note;
 use select::Selection;
 use session::{Ending, Outcome, Session};
@@ -205,9 +207,10 @@ struct Printer {
 
 impl Printer {
     fn open(args: &StatArgs) -> Result<Self, Failure> {
-        let out: Box<dyn Write> = match args.output_file() {
-            None => Box::new(BufWriter::new(io::stderr())),
-            Some(path) => {
+        let out: Box<dyn Write> = match args.sink() {
+            Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
+            Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
+            Sink::File(path) => {
                 let file = File::create(path).with_context(|| format!("-o {}", path.display()));
                 Box::new(BufWriter::new(file.map_err(Failure::Failed)?))
             }

@@ -97,7 +97,7 @@ impl Selection {
                     Err(unresolved) if is_mistake(unresolved.cause) => return Err(unresolved),
                     Err(unresolved) => {
                         selection.lines.push(Line::absent(Arc::clone(&unresolved.event), index));
-                        selection.refusals.push(Refusal::from(&unresolved));
+                        selection.refusals.push(plan::refusal(event, &unresolved));
                     }
                 }
             }
@@ -134,7 +134,10 @@ impl Selection {
     fn plan(&mut self, per: &Per, members: Vec<(usize, Event)>) {
         let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
         let planned = plan::groups(&ENTRY.into(), per, events.clone());
-        self.refusals.extend(planned.refusals.into_iter().map(|refused| refused.refusal));
+        // What a plan still refuses is a PMU beside the cores, with advice for the configuration.
+        let on_command_line =
+            |refusal| Refusal { remedy: Some("count the whole machine: -a".into()), ..refusal };
+        self.refusals.extend(planned.refusals.into_iter().map(|refused| on_command_line(refused.refusal)));
         // An event may have been written twice; equal ones keep their order.
         let mut unplaced: Vec<(usize, Event)> = lines.into_iter().zip(events).collect();
         for group in planned.groups {
@@ -149,26 +152,15 @@ impl Selection {
     }
 }
 
-/// Whether the text is wrong whatever the host.
+/// Whether the text is wrong. Whoever names a term at a shell means the PMUs of this host.
 fn is_mistake(cause: Missing) -> bool {
-    match cause {
-        Missing::UnknownName | Missing::BadTerm | Missing::Refused => true,
-        Missing::AbsentOnHost | Missing::Forbidden | Missing::Broken => false,
-    }
+    cause.is_mistake() || cause == Missing::BadTerm
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::parse;
-    use crate::host::{Facts, Roots};
-
-    fn selection(host: &str, per: &Per, text: &str) -> Result<Selection, Unresolved> {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
-        let roots = Roots::under(&root);
-        let catalog = Catalog::load(&roots, &Facts::read(&roots));
-        Selection::new(&catalog, false, per, &parse(text).unwrap())
-    }
+    use crate::cli::stat::testing::selection;
 
     fn names(selection: &Selection) -> Vec<&str> {
         selection.lines.iter().map(|line| &*line.name).collect()
@@ -193,7 +185,7 @@ mod tests {
         assert_eq!(server.lines[1].unit.as_ref(), "joules");
         let hybrid = selection("intel-hybrid", &Per::Cpu, "{cycles,instructions}").unwrap();
         let expected =
-            ["cpu_core/cycles/", "cpu_atom/cycles/", "cpu_core/instructions/", "cpu_atom/instructions/"];
+            ["cpu_atom/cycles/", "cpu_core/cycles/", "cpu_atom/instructions/", "cpu_core/instructions/"];
         assert_eq!(names(&hybrid), expected);
         assert_eq!(opened(&hybrid).len(), 2);
         for group in opened(&hybrid) {

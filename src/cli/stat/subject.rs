@@ -10,6 +10,7 @@ use super::Failure;
 use super::args::Target;
 use crate::config::Per;
 use crate::counter::Whom;
+use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
 use crate::target::{CgroupMount, CgroupSelection, ProcessSelection};
 
@@ -111,10 +112,10 @@ impl Subject {
         }
     }
 
-    /// The cgroups that are shown by themselves.
+    /// The cgroups that are shown by themselves. Their names may hold anything but a slash, and stay on their line.
     pub(super) fn cgroups(&self) -> Vec<Arc<str>> {
         match self {
-            Self::Cgroups { dirs, .. } => dirs.iter().map(|cgroup| Arc::clone(&cgroup.path)).collect(),
+            Self::Cgroups { dirs, .. } => dirs.iter().map(|cgroup| printable(&cgroup.path).into()).collect(),
             _ => Vec::new(),
         }
     }
@@ -135,7 +136,7 @@ impl Subject {
             Self::Machine { .. } | Self::Cgroups { .. } => "'system wide'".into(),
             Self::Processes(pids) => format!("process id '{}'", list(pids)),
             Self::Threads(tids) => format!("thread id '{}'", list(tids)),
-            Self::Command => format!("'{command}'"),
+            Self::Command => format!("'{}'", printable(command)),
         }
     }
 }

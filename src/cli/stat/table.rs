@@ -253,3 +253,97 @@ fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
         metrics: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::stat::testing::{lines, reading};
+
+    /// The rows of one second.
+    fn rows(text: &str, counts: &[(Key, u64, u64, u64)], cpus: &[u32]) -> Vec<Row> {
+        let lines = lines("intel-server", text);
+        let totals = Totals::of(&lines, &reading(1000, counts));
+        totals.rows(&Frame { lines: &lines, cgroups: &[], cpus, repeated: false })
+    }
+
+    fn everywhere(line: usize) -> Key {
+        Key { cgroup: 0, line, cpu: None }
+    }
+
+    fn on(cpu: u32, line: usize) -> Key {
+        Key { cpu: Some(cpu), ..everywhere(line) }
+    }
+
+    fn said(rows: &[Row]) -> Vec<String> {
+        let metric = |metric: &Metric| format!("{:.2} {}", metric.value, metric.unit);
+        rows.iter().flat_map(|row| row.metrics.iter().map(metric)).collect()
+    }
+
+    #[test]
+    fn what_never_ran_is_not_counted_and_what_is_not_open_is_not_supported() {
+        let rows =
+            rows("cycles,instructions,branches", &[(everywhere(0), 0, 9, 0), (everywhere(1), 0, 9, 9)], &[]);
+        let values: Vec<Value> = rows.iter().map(|row| row.value).collect();
+        assert_eq!(values, [Value::NotCounted, Value::Counted(0.0), Value::NotSupported]);
+        assert_eq!(rows[0].running_percent(), 0.0);
+        assert_eq!((rows[2].interval, rows[2].running_percent()), (Interval::default(), 100.0));
+    }
+
+    #[test]
+    fn a_ratio_stays_on_its_cpu() {
+        let counts =
+            [(on(0, 0), 100, 1, 1), (on(0, 1), 200, 1, 1), (on(1, 0), 100, 1, 1), (on(1, 1), 50, 1, 1)];
+        let rows = rows("cycles,instructions", &counts, &[0, 1]);
+        let cpus: Vec<_> = rows.iter().map(|row| (row.cpu, &*row.event)).collect();
+        assert_eq!(
+            cpus,
+            [(Some(0), "cycles"), (Some(1), "cycles"), (Some(0), "instructions"), (Some(1), "instructions")]
+        );
+        assert_eq!(said(&rows), ["2.00 insn per cycle", "0.50 insn per cycle"]);
+    }
+
+    #[test]
+    fn only_counts_of_the_same_side_are_related() {
+        let counts = [(everywhere(0), 100, 1, 1), (everywhere(1), 40, 1, 1), (everywhere(2), 60, 1, 1)];
+        assert!(said(&rows("cycles,instructions:u,branch-misses", &counts, &[])).is_empty());
+        let user = rows("cycles,instructions:u,cycles:u", &counts, &[]);
+        assert_eq!(said(&user), ["0.67 insn per cycle"]);
+    }
+
+    #[test]
+    fn a_count_is_related_to_one_of_its_own_group_before_others() {
+        let counts = [(everywhere(0), 100, 1, 1), (everywhere(1), 50, 1, 1), (everywhere(2), 10, 1, 1)];
+        assert_eq!(said(&rows("cycles,{instructions,cycles}", &counts, &[])), ["5.00 insn per cycle"]);
+    }
+
+    #[test]
+    fn an_event_that_opens_nowhere_has_a_row_for_each_cpu_that_is_shown() {
+        let rows = rows("cycles", &[], &[0, 2]);
+        assert_eq!(rows.iter().map(|row| row.cpu).collect::<Vec<_>>(), [Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn runs_have_a_mean_and_an_error_of_it() {
+        let lines = lines("vm", "page-faults");
+        let mut totals = Totals::default();
+        for count in [90, 110] {
+            totals.add(&lines, &reading(count, &[(everywhere(0), count, 8, 4)]));
+        }
+        let rows = totals.rows(&Frame { lines: &lines, cgroups: &[], cpus: &[], repeated: true });
+        assert_eq!((rows[0].value, rows[0].error), (Value::Counted(100.0), Some(10.0)));
+        assert_eq!(rows[0].interval, Interval { enabled: 8, running: 4 });
+        assert_eq!((totals.elapsed.count(), totals.elapsed.mean()), (2, 0.1));
+        assert!((totals.elapsed.error() - 0.01).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_value_has_no_error_and_zero_no_relative_one() {
+        let mut spread = Spread::default();
+        assert_eq!((spread.mean(), spread.error(), spread.relative_error()), (0.0, 0.0, 0.0));
+        spread.add(5.0);
+        assert_eq!((spread.mean(), spread.error()), (5.0, 0.0));
+        let mut around_zero = Spread::default();
+        [-1.0, 1.0].into_iter().for_each(|value| around_zero.add(value));
+        assert_eq!((around_zero.error(), around_zero.relative_error()), (1.0, 0.0));
+    }
+}

@@ -1,1 +1,296 @@
+//! The formats, recorded from literal counts; and sessions on the fake kernel.
 
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::Failure;
+use super::args::Times;
+use super::machine::{csv, json};
+use super::notes::{Note, add_uncounted, refused};
+use super::session::{Ending, Outcome, Session};
+use super::subject::Subject;
+use super::table::{Frame, Key, Reading, Row, Totals, Value};
+use super::testing::{lines, reading, selection};
+use super::text;
+use super::wait::Signals;
+use crate::clock::Clock;
+use crate::error::Errno;
+use crate::health::{Cause, Interval, Refusal};
+use crate::host::{Facts, Roots};
+use crate::sys::fake::{Count, FakeKernel, FakePlace};
+use crate::sys::usage::CpuTime;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn all(line: usize) -> Key {
+    Key { cgroup: 0, line, cpu: None }
+}
+
+fn rows(events: &str, readings: &[Reading], cgroups: &[&str], cpus: &[u32]) -> (Vec<Row>, Totals) {
+    let lines = lines("intel-server", events);
+    let mut totals = Totals::default();
+    readings.iter().for_each(|reading| totals.add(&lines, reading));
+    let cgroups: Vec<Arc<str>> = cgroups.iter().map(|&name| name.into()).collect();
+    let frame = Frame { lines: &lines, cgroups: &cgroups, cpus, repeated: readings.len() > 1 };
+    (totals.rows(&frame), totals)
+}
+
+/// A command of a second on a machine that shares its counters: every state that a row can have.
+fn specimen() -> (Vec<Row>, Totals) {
+    let events = "task-clock,context-switches,page-faults,{cycles,instructions,stalled-cycles-frontend},\
+                  {branches,branch-misses},L1-dcache-loads,L1-dcache-load-misses,cycles:u,power/energy-pkg/,dTLB-loads";
+    let half = SECOND / 2;
+    let counts = [
+        (all(0), 987_654_321, SECOND, SECOND),
+        (all(1), 12, SECOND, SECOND),
+        (all(2), 123_456, SECOND, SECOND),
+        (all(3), 2_963_000_000, SECOND, SECOND),
+        (all(4), 4_444_000_000, SECOND, SECOND),
+        (all(5), 1_481_000_000, SECOND, SECOND),
+        (all(6), 800_000_000, SECOND, half),
+        (all(7), 4_000_000, SECOND, half),
+        (all(8), 1_100_000_000, SECOND, SECOND / 3),
+        (all(9), 55_000_000, SECOND, SECOND / 3),
+        (all(10), 0, SECOND, 0),
+        (all(11), 1 << 32, SECOND, SECOND),
+    ];
+    rows(events, &[reading(1000, &counts)], &[], &[])
+}
+
+fn notes(rows: &[Row]) -> Vec<Note> {
+    let refusal = |event: &str, target: &str| Refusal {
+        event: event.into(),
+        target: target.into(),
+        cause: Cause::Absent,
+        errno: None,
+        reason: "this machine's PMU does not count it".into(),
+        remedy: Some("perf-exporter list shows what can be counted here".into()),
+    };
+    let mut notes = refused(&[
+        refusal("dTLB-loads", "cpu 0"),
+        refusal("dTLB-loads", "cpu 1"),
+        refusal("bus-cycles", "cpu 0"),
+    ]);
+    add_uncounted(&mut notes, rows, &Facts { nmi_watchdog: true, ..Facts::default() });
+    notes
+}
+
+fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_table_of_a_command_is_as_recorded() {
+    let (rows, totals) = specimen();
+    let cpu = CpuTime { user: Duration::from_millis(912), system: Duration::from_micros(75_500) };
+    insta::assert_snapshot!(written(|out| {
+        text::heading(out, "'make -j8'", totals.elapsed.count())?;
+        text::rows(out, &rows, None)?;
+        text::footer(out, &totals.elapsed, Some(cpu))?;
+        text::notes(out, &notes(&rows))
+    }));
+}
+
+#[test]
+fn the_formats_for_programs_are_as_recorded() {
+    let (rows, _) = specimen();
+    insta::assert_snapshot!(written(|out| {
+        csv(out, &rows, None, ",")?;
+        json(out, &rows, None)
+    }));
+}
+
+#[test]
+fn intervals_of_each_cpu_and_cgroup_are_as_recorded() {
+    let key = |cgroup, line, cpu| Key { cgroup, line, cpu: Some(cpu) };
+    let counts = [
+        (key(0, 0, 0), 50_000_000, SECOND, SECOND),
+        (key(0, 0, 11), 25_000_000, SECOND, SECOND),
+        (key(0, 1, 0), 1, SECOND, SECOND),
+        (key(0, 1, 11), 0, SECOND, SECOND),
+        (key(1, 0, 0), 0, 0, 0),
+        (key(1, 0, 11), 0, 0, 0),
+    ];
+    let cgroups = ["/kubepods.slice", "/a"];
+    let (rows, _) = rows("task-clock,faults", &[reading(100, &counts)], &cgroups, &[0, 11]);
+    let at = Some(Duration::from_millis(12_300));
+    insta::assert_snapshot!(written(|out| {
+        text::interval_heading(out, true)?;
+        text::rows(out, &rows, at)?;
+        csv(out, &rows, at, ";")?;
+        json(out, &rows, at)
+    }));
+}
+
+#[test]
+fn several_runs_are_as_recorded() {
+    let run =
+        |milliseconds, faults| reading(milliseconds, &[(all(0), 5_000_000, 8, 8), (all(1), faults, 8, 8)]);
+    let runs = [run(100, 70), run(101, 70), run(99, 76)];
+    let (rows, totals) = rows("task-clock,page-faults,cycles", &runs, &[], &[]);
+    insta::assert_snapshot!(written(|out| {
+        text::heading(out, "'true'", totals.elapsed.count())?;
+        text::rows(out, &rows, None)?;
+        text::footer(out, &totals.elapsed, None)?;
+        csv(out, &rows, None, ",")?;
+        json(out, &rows, None)
+    }));
+}
+
+/// Scripts take the fields apart by their number.
+#[test]
+fn every_line_of_csv_has_as_many_fields() {
+    let (rows, _) = specimen();
+    let text = written(|out| csv(out, &rows, Some(Duration::from_secs(1)), "|"));
+    for line in text.lines() {
+        assert_eq!(line.split('|').count(), 8, "{line}");
+    }
+    assert!(text.lines().count() > rows.len(), "no row had a second derived value: {text}");
+}
+
+#[test]
+fn every_line_of_json_is_an_object_and_keeps_a_hostile_name_inside() {
+    let (mut rows, _) = specimen();
+    rows[0].cgroup = Some("/a\"\n}".into());
+    let text = written(|out| json(out, &rows, None));
+    let objects: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["cgroup"], "/a\"\n}");
+    assert_eq!(objects[0]["counter-value"], "987.654321");
+    assert!(
+        objects.iter().all(|object| object["metric-value"].is_number() && object["metric-unit"].is_string())
+    );
+}
+
+/// Measures on two CPUs of the fake kernel, or a real command with its events.
+fn measured(
+    kernel: &FakeKernel,
+    events: &str,
+    command: &[&str],
+    each_cpu: bool,
+    times: Times,
+) -> Result<(Vec<Reading>, Outcome), Failure> {
+    let subject = match command {
+        [] => Subject::Machine { cpus: "0-1".parse().unwrap(), chosen: false },
+        _ => Subject::Command,
+    };
+    let selection = selection("vm", &subject.per(), events).unwrap();
+    let command: Vec<OsString> = command.iter().map(Into::into).collect();
+    let session = Session {
+        kernel,
+        roots: &Roots::default(),
+        facts: &Facts::default(),
+        core_pmu: false,
+        clock: &Clock::system(),
+        selection: &selection,
+        subject: &subject,
+        per_cpu: each_cpu,
+        command: &command,
+        times,
+        descriptors: getrlimit(Resource::Nofile),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut intervals = Vec::new();
+        let mut signals = Signals::catch().unwrap();
+        let each = |reading: &Reading, _| {
+            intervals.push(reading.clone());
+            // What the next interval finds.
+            let value = 10 * intervals.len() as u64;
+            kernel.update(|event| event.count = Count { value, enabled: 8 * value, running: 4 * value });
+            Ok(())
+        };
+        let outcome = session.measure(&mut signals, each).await?;
+        Ok((intervals, outcome))
+    })
+}
+
+const ONCE: Times = Times { interval: None, interval_count: None, timeout: None, repeat: 1 };
+
+fn for_ten_milliseconds() -> Times {
+    Times { timeout: Some(Duration::from_millis(10)), ..ONCE }
+}
+
+#[test]
+fn each_interval_is_scaled_by_its_own_time_and_the_last_ends_the_measurement() {
+    let kernel = FakeKernel::new();
+    let times = Times { interval: Some(Duration::from_millis(10)), interval_count: Some(3), ..ONCE };
+    let (intervals, outcome) = measured(&kernel, "page-faults", &[], false, times).ok().unwrap();
+    let sums: Vec<_> = intervals.iter().map(|reading| reading.sums[&all(0)]).collect();
+    let scaled: Vec<u64> = sums.iter().map(|sum| sum.scaled).collect();
+    // Two CPUs, each with 10 more than before, and on the PMU for half of the time.
+    assert_eq!(scaled, [0, 40, 40]);
+    assert_eq!(sums[2].interval, Interval { enabled: 160, running: 80 });
+    assert_eq!((outcome.reading.is_none(), outcome.ending), (true, Ending::Done));
+}
+
+#[test]
+fn cpus_are_added_up_unless_each_is_to_be_shown() {
+    for (each_cpu, keys) in [(false, vec![None]), (true, vec![Some(0), Some(1)])] {
+        let kernel = FakeKernel::new();
+        let (_, outcome) = measured(&kernel, "cs", &[], each_cpu, for_ten_milliseconds()).ok().unwrap();
+        let cpus: Vec<_> = outcome.reading.unwrap().sums.keys().map(|key| key.cpu).collect();
+        assert_eq!(cpus, keys);
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_and_the_rest_is_counted() {
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::ENOENT, |attr, _, _| attr.selector.kind == 0);
+    let (_, outcome) = measured(&kernel, "cycles,cs", &[], false, for_ten_milliseconds()).ok().unwrap();
+    let lines = lines("vm", "cycles,cs");
+    let frame = Frame { lines: &lines, cgroups: &[], cpus: &[], repeated: false };
+    let rows = Totals::of(&lines, &outcome.reading.unwrap()).rows(&frame);
+    assert_eq!((rows[0].value, rows[1].value), (Value::NotSupported, Value::NotCounted));
+    let notes = refused(&outcome.refusals);
+    assert_eq!((notes.len(), &notes[0].events[..]), (1, &["cycles".to_owned()][..]));
+}
+
+#[test]
+fn a_command_is_not_run_if_nothing_can_be_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::EACCES, |_, _, _| true);
+    let failure = measured(&kernel, "cs", &["touch", mark.to_str().unwrap()], false, ONCE).err().unwrap();
+    let Failure::Nothing(refusals) = failure else { panic!("{failure:?}") };
+    assert_eq!(refusals[0].cause, Cause::Forbidden);
+    assert!(!mark.exists());
+}
+
+#[test]
+fn a_command_is_counted_by_its_process_and_ends_the_measurement() {
+    let kernel = FakeKernel::new();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let places = Arc::clone(&seen);
+    kernel.refuse(Errno::ENOENT, move |_, place, _| {
+        places.lock().unwrap().push(place);
+        false
+    });
+    let (_, outcome) = measured(&kernel, "cs", &["sh", "-c", "exit 7"], false, ONCE).ok().unwrap();
+    let Ending::Command(status) = outcome.ending else { panic!("{:?}", outcome.ending) };
+    assert_eq!(status.code(), Some(7));
+    assert!(outcome.cpu.is_some() && !outcome.stopped);
+    assert!(matches!(seen.lock().unwrap()[..], [FakePlace::Thread(_)]), "{seen:?}");
+}
+
+#[test]
+fn a_command_whose_time_is_up_is_ended_and_that_is_no_failure() {
+    let kernel = FakeKernel::new();
+    let (_, outcome) = measured(&kernel, "cs", &["sleep", "60"], false, for_ten_milliseconds()).ok().unwrap();
+    assert_eq!(outcome.ending, Ending::Done);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_named() {
+    let kernel = FakeKernel::new();
+    let failure = measured(&kernel, "cs", &["/nonexistent/program"], false, ONCE).err().unwrap();
+    let Failure::Command { program, error } = failure else { panic!("{failure:?}") };
+    assert_eq!((&*program, error.kind()), ("/nonexistent/program", std::io::ErrorKind::NotFound));
+}

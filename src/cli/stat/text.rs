@@ -17,8 +17,8 @@ const CPU: usize = 11;
 const NAME: usize = 32;
 /// Columns of the unit, if no unit is longer: `msec`.
 const UNIT: usize = 4;
-/// Columns of what is derived: 8 for the number, the rest for its unit.
-const METRIC: usize = 35;
+/// Columns of what is derived, the longest unit included: `of all dTLB cache accesses`.
+const METRIC: usize = 38;
 
 /// Writes what was counted of whom.
 pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u32) -> io::Result<()> {

@@ -2,13 +2,15 @@
 
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal as Number, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use crate::host;
 
 /// How often to look whether the processes that are counted are still there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -139,7 +141,7 @@ impl<'s> Wait<'s> {
                 }
                 () = tick(&mut self.intervals) => return Happened::Interval,
                 _ = self.look.tick(), if !self.counted.is_empty() => {
-                    if !self.counted.iter().any(|path| path.exists()) {
+                    if self.counted.iter().all(|path| has_ended(path)) {
                         return Happened::Ended;
                     }
                 }
@@ -188,6 +190,15 @@ impl<'s> Wait<'s> {
     }
 }
 
+/// Whether the process or thread with this directory below `/proc` has ended: a zombie without other threads has, though
+/// its parent may not look for a long time.
+fn has_ended(dir: &Path) -> bool {
+    let Ok(stat) = host::read_text(&dir.join("stat")) else { return true };
+    // The name before the state may hold anything, parentheses too.
+    let zombie = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
+    zombie && host::list(&dir.join("task")).map_or(true, |threads| threads.len() <= 1)
+}
+
 async fn tick(interval: &mut Option<Interval>) {
     match interval {
         Some(interval) => drop(interval.tick().await),
@@ -199,5 +210,28 @@ async fn passed(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_zombie_has_ended_unless_other_threads_of_it_run() {
+        let proc = tempfile::tempdir().unwrap();
+        let process = |name: &str, stat: &str, threads: &[&str]| {
+            let dir = proc.path().join(name);
+            threads.iter().for_each(|thread| fs::create_dir_all(dir.join("task").join(thread)).unwrap());
+            fs::write(dir.join("stat"), stat).unwrap();
+            has_ended(&dir)
+        };
+        assert!(!process("1", "1 (init) S 0", &["1"]));
+        assert!(!process("2", "2 (a) Z (b) R 1", &["2"]));
+        assert!(process("3", "3 (gone) Z 1", &["3"]));
+        assert!(!process("4", "4 (leader) Z 1", &["4", "5"]));
+        assert!(has_ended(&proc.path().join("6")));
     }
 }

@@ -1,0 +1,33 @@
+//! What the tests of this command share: lines of a fixture host, and readings as literals.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::select::{Line, Selection};
+use super::table::{Key, Reading, Sum};
+use crate::config::Per;
+use crate::event::{Catalog, Unresolved, parse};
+use crate::health::Interval;
+use crate::host::{Facts, Roots};
+
+/// What `text` comes to on a fixture host.
+pub(super) fn selection(host: &str, per: &Per, text: &str) -> Result<Selection, Unresolved> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
+    let roots = Roots::under(&root);
+    let catalog = Catalog::load(&roots, &Facts::read(&roots));
+    Selection::new(&catalog, false, per, &parse(text).unwrap())
+}
+
+/// The lines of `text` on a fixture host.
+pub(super) fn lines(host: &str, text: &str) -> Vec<Line> {
+    selection(host, &Per::Cpu, text).unwrap().lines
+}
+
+/// A reading after so many milliseconds, of (key, count, nanoseconds enabled, nanoseconds running).
+pub(super) fn reading(milliseconds: u64, counts: &[(Key, u64, u64, u64)]) -> Reading {
+    let mut reading = Reading { elapsed: Duration::from_millis(milliseconds), ..Reading::default() };
+    for &(key, scaled, enabled, running) in counts {
+        reading.sums.insert(key, Sum { scaled, interval: Interval { enabled, running } });
+    }
+    reading
+}
