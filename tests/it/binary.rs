@@ -177,6 +177,7 @@ fn help_says_what_each_command_does() {
         ("help-run", &["run", "--help"]),
         ("help-check", &["check", "--help"]),
         ("help-list", &["list", "--help"]),
+        ("help-stat", &["stat", "--help"]),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stderr), (0, ""));
