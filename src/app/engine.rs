@@ -258,22 +258,30 @@ fn later(old: &Config, new: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::Service;
     use crate::error::Errno;
+    use crate::export::http::Source;
     use crate::metrics::Build;
     use crate::sys::fake::FakeKernel;
+
+    /// An engine on a host of one CPU, with a kernel and a clock that the test keeps.
+    fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
+        let cpus = dir.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpus).unwrap();
+        std::fs::write(cpus.join("online"), "0\n").unwrap();
+        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
+        let roots = Roots::under(dir.path());
+        let options = Options { config: None, listen: None, roots, clock: clock.clone() };
+        let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
+        let engine = Engine::new(kernel.clone(), &options, Config::default(), Arc::new(metrics.unwrap()));
+        (engine.unwrap(), kernel, clock)
+    }
 
     /// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.
     #[test]
     fn a_collection_is_as_old_as_its_beginning() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("sys/devices/system/cpu")).unwrap();
-        std::fs::write(dir.path().join("sys/devices/system/cpu/online"), "0\n").unwrap();
-        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
-        let roots = Roots::under(dir.path());
-        let options = Options { config: None, listen: None, roots: roots.clone(), clock: clock.clone() };
-        let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
-        let mut engine =
-            Engine::new(kernel.clone(), &options, Config::default(), Arc::new(metrics.unwrap())).unwrap();
+        let (mut engine, kernel, clock) = engine(&dir);
         let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
         engine.apply();
         let slow = clock.clone();
@@ -282,10 +290,23 @@ mod tests {
             false
         });
         // A second CPU comes, so that this collection has something to open.
-        std::fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
+        std::fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
         let before = clock.monotonic();
         assert_eq!(engine.collect(&publisher), before);
         assert!(clock.monotonic() > before, "nothing was opened");
         assert_eq!(published.borrow().at, before);
+    }
+
+    #[test]
+    fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut engine, _kernel, clock) = engine(&dir);
+        let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
+        engine.collect(&publisher);
+        let (requests, _received) = std::sync::mpsc::channel();
+        let service = Service { requests, published, clock: clock.clone() };
+        clock.advance(Duration::from_secs(7));
+        let status = service.status();
+        assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);
     }
 }

@@ -192,7 +192,8 @@ impl Source for Service {
     }
 
     fn status(&self) -> Arc<Status> {
-        Arc::clone(&self.published.borrow().status)
+        // Made at the last collection, and read now: how long ago that was is part of what it says.
+        Arc::new(Status { now: self.clock.now(), ..Status::clone(&self.published.borrow().status) })
     }
 
     fn ready(&self) -> Result<(), Unavailable> {
