@@ -241,6 +241,7 @@ impl<K: Kernel> GroupCounter<K> {
                 Subject::Cgroup(_) | Subject::Process(_) => Work::IsRunningTime,
             };
             let tallies = &mut target.tallies;
+            // A counter is a place in the plan, and tallies and series have an entry for each: no index can fail.
             target.slots.read(&self.plan, work, |counted| {
                 let (counter, verdict) = (counted.counter, counted.verdict);
                 *self.states.entry((counter, verdict)).or_default() += 1;
@@ -349,6 +350,7 @@ impl<E: crate::sys::Event> Target<E> {
             if !verdict.has_count() {
                 return;
             }
+            // As in `collect`, no index can fail.
             tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
             if let Some(series) = &mut series {
                 series.counted[counter] = true;
