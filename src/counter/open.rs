@@ -17,7 +17,7 @@ use crate::sys::{Attr, Event, Inherit, Kernel, Place, Start};
 pub(super) struct Bundle<E> {
     leader: E,
     /// Held for what they count: closing a member would end it.
-    _members: Vec<E>,
+    members: Vec<E>,
     /// For the leader and each member, its place among the planned counters.
     pub counters: Vec<usize>,
     pub progress: Progress,
@@ -26,7 +26,7 @@ pub(super) struct Bundle<E> {
 impl<E: Event> Bundle<E> {
     /// A group of one, which others may join.
     fn led_by(leader: E, counter: usize) -> Self {
-        Self { leader, _members: Vec::new(), counters: vec![counter], progress: Progress::new(1) }
+        Self { leader, members: Vec::new(), counters: vec![counter], progress: Progress::new(1) }
     }
 
     /// Starts the counting of all its members at once.
@@ -141,7 +141,7 @@ impl<K: Kernel> Opener<'_, K> {
         joining.modifiers.exclusive = false;
         let errno = match self.kernel.open(&joining, place, Some(&bundle.leader)) {
             Ok(member) => {
-                bundle._members.push(member);
+                bundle.members.push(member);
                 bundle.counters.push(index);
                 return Ok(());
             }
