@@ -109,8 +109,7 @@ fn a_reload_of_a_broken_file_changes_nothing_and_is_told() {
         (metrics.value("perf_exporter_config_last_reload_successful", &[]) == Some(0.0)).then_some(metrics)
     });
     assert!(metrics.sum("perf_cpu_page_faults_total", &[]) > 0.0, "the counters of the old file go on");
-    let log = service.log();
-    assert!(log.contains("the configuration in force stays") && log.contains("nowhere"), "{log}");
+    service.has_logged(&["the configuration in force stays", "nowhere"]);
 }
 
 #[test]
@@ -183,9 +182,8 @@ fn a_service_that_is_short_of_descriptors_says_what_does_not_fit_and_serves_the_
     assert_eq!(state("page-faults", "counting"), cpus as f64, "every CPU is counted");
     assert!(state("context-switches", "exhausted") > 0.0, "what does not fit is told: {metrics:?}");
     assert_eq!(metrics.sum("perf_exporter_open_descriptors", &[]), (cpus + 3) as f64);
-    let log = service.log();
-    assert!(log.contains(&format!("the budget of {} descriptors is used up", cpus + 3)), "{log}");
-    assert!(log.contains("raise LimitNOFILE (systemd) or ulimit -n"), "{log}");
+    let used_up = format!("the budget of {} descriptors is used up", cpus + 3);
+    service.has_logged(&[&used_up, "raise LimitNOFILE (systemd) or ulimit -n"]);
 }
 
 #[test]
@@ -211,9 +209,5 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
     let forbidden = metrics.sum("perf_event_state", &[("event", "context-switches"), ("state", "forbidden")]);
     assert!(forbidden > 0.0, "{metrics:?}");
     assert!(metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(), "it tells about itself");
-    let log = service.log();
-    assert!(
-        log.contains("CAP_PERFMON is missing") && log.contains("give perf-exporter CAP_PERFMON"),
-        "{log}"
-    );
+    service.has_logged(&["CAP_PERFMON is missing", "give perf-exporter CAP_PERFMON"]);
 }

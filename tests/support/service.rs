@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use perf_exporter::host::read_text;
@@ -71,6 +72,21 @@ impl Service {
         self.logged.join("\n")
     }
 
+    /// Waits until it has logged all of `texts`: a line reaches us later than what it tells of may be seen.
+    ///
+    /// # Panics
+    /// If it does not, with what it logged instead.
+    pub(crate) fn has_logged(&mut self, texts: &[&str]) {
+        for _ in 0..100 {
+            let log = self.log();
+            if texts.iter().all(|text| log.contains(text)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{texts:?} are not all in the log:\n{}", self.log());
+    }
+
     /// A scrape.
     pub(crate) fn metrics(&self) -> Exposition {
         Exposition::parse(&get(&self.address, TEXT).1).unwrap()
@@ -79,7 +95,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             let configuration = read_text(&self.configuration).unwrap_or_default();
             eprintln!("the configuration of the service:\n{configuration}\nand its log:\n{}", self.log());
         }

@@ -89,8 +89,7 @@ fn a_member_that_does_not_fit_on_the_pmu_is_refused_and_the_others_count() {
     }
     assert_eq!(scrape.value("perf_cpu_m7_total", &[("cpu", "0")]), None, "no count, not zero: {scrape:?}");
     assert_eq!(state(&scrape, "m7", "exhausted"), cpus, "{scrape:?}");
-    let log = service.log();
-    assert!(log.contains("does not fit on the PMU together with the rest of its group"), "{log}");
+    service.has_logged(&["does not fit on the PMU together with the rest of its group"]);
 }
 
 #[test]
