@@ -6,12 +6,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::Budget;
-use super::open::{Bundle, How, Opener};
-use super::scale::Progress;
+use super::open::{Bundle, How, Opener, WORDS};
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::{CpuSet, Facts};
-use crate::plan::{Group, MOST_MEMBERS};
+use crate::plan::Group;
 use crate::sys::{Event, Inherit, Kernel, Place, Start};
 
 /// Whom a measurement counts.
@@ -134,13 +133,13 @@ impl<E: Event> Measurement<E> {
 
     /// What was counted since the reading before. What cannot be read at the moment is left out.
     pub fn read(&mut self) -> Vec<Count> {
-        let mut words = [0; 3 + MOST_MEMBERS];
+        let mut words = [0; WORDS];
         let mut counts = Vec::new();
         for (group, place, bundle) in &mut self.open {
             let Ok(words) = bundle.read(&mut words) else { continue };
             let first = counts.len();
             let counters = &bundle.counters;
-            let interval = Progress::advance(&mut bundle.progress, words, |delta| {
+            let interval = bundle.progress.advance(words, |delta| {
                 let Some(&counter) = counters.get(delta.member) else { return };
                 let (raw, scaled) = (delta.raw, delta.scaled);
                 counts.push(Count {

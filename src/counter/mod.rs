@@ -27,7 +27,7 @@ use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Targets};
 use crate::sys::{Inherit, Kernel, Place, Start};
-use crate::target::{Changes, Watch};
+use crate::target::{Cgroup, Changes, Process, Watch};
 use busy::Busy;
 use group::GroupCounter;
 use open::{How, Opened, Opener};
@@ -130,16 +130,15 @@ impl<K: Kernel> Collector<K> {
     /// Counts what `plan` says from now on. Groups that it shares with the plan before go on undisturbed; the others
     /// are closed, and their series end. At most `series_limit` series of each metric are kept apart.
     pub fn apply(&mut self, plan: &Plan, series_limit: usize, targets: &Watch) {
-        let (mut groups, unresolved) =
-            (std::mem::take(&mut self.groups), std::mem::take(&mut self.unresolved));
+        let groups = std::mem::take(&mut self.groups);
+        let unresolved = std::mem::take(&mut self.unresolved);
         unresolved.into_iter().for_each(|ticket| self.board.remove(ticket));
         let refused = plan.refusals.iter().cloned();
         self.unresolved =
             refused.map(|refused| self.board.add(&refused.entry, refused.scope, refused.refusal)).collect();
 
-        let (kept, closed): (Vec<_>, Vec<_>) =
-            groups.drain(..).partition(|counter| plan.groups.iter().any(|group| **group == *counter.plan));
-        let mut kept = kept;
+        let (mut kept, closed): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|counter| plan.groups.iter().any(|group| **group == *counter.plan));
         self.each(targets, closed, GroupCounter::close);
         for group in &plan.groups {
             let old = kept.iter().position(|counter| *counter.plan == **group);
@@ -169,26 +168,15 @@ impl<K: Kernel> Collector<K> {
             let cgroups = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
             let processes = changes.processes.removed.iter().map(|&key| Key::Process(key));
             counter.remove(&cgroups.chain(processes).collect::<Vec<_>>(), context);
-            changes
-                .cgroups
-                .changed
-                .iter()
-                .for_each(|cgroup| counter.change(Subject::Cgroup(Arc::clone(cgroup)), context));
-            changes
-                .processes
-                .changed
-                .iter()
-                .for_each(|process| counter.change(Subject::Process(Arc::clone(process)), context));
-            changes
-                .cgroups
-                .added
-                .iter()
-                .for_each(|cgroup| counter.add(Subject::Cgroup(Arc::clone(cgroup)), context));
-            changes
-                .processes
-                .added
-                .iter()
-                .for_each(|process| counter.add(Subject::Process(Arc::clone(process)), context));
+            let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
+                cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
+            };
+            for subject in of(&changes.cgroups.changed, &changes.processes.changed) {
+                counter.change(subject, context);
+            }
+            for subject in of(&changes.cgroups.added, &changes.processes.added) {
+                counter.add(subject, context);
+            }
             counter.catch_up(context);
             counter
         });

@@ -9,8 +9,11 @@ use crate::error::Errno;
 use crate::event::Kind;
 use crate::health::{Attempt, Cause, Judgement, Refusal, classify};
 use crate::host::Facts;
-use crate::plan::{Counter, Group};
+use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Attr, Event, Inherit, Kernel, Place, Start};
+
+/// The words of the largest group read: number of members, two times, a value each.
+pub(super) const WORDS: usize = 3 + MOST_MEMBERS;
 
 /// Events that the kernel schedules as one group.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use super::open::{Bundle, Opened, no_room};
+use super::open::{Bundle, Opened, WORDS, no_room};
 use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
@@ -15,9 +15,6 @@ use crate::host::CpuSet;
 use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Event, Kernel, Place};
 use crate::target::{Cgroup, Process};
-
-/// The words of the largest group read: number of members, two times, a value each.
-const WORDS: usize = 3 + MOST_MEMBERS;
 
 /// What came of opening a group for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
