@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Counters, Per};
-use perf_exporter::counter::{Budget, Collector};
+use perf_exporter::counter::{Bounds, Budget, Collector};
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{CpuSet, Facts, Roots};
 use perf_exporter::metrics::Snapshot;
-use perf_exporter::plan::{Plan, plan};
+use perf_exporter::plan::{Plan, StreamSupport, plan};
 use perf_exporter::sys::fake::FakeKernel;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::{Attr, Event, Inherit, Kernel, Place, Start};
-use perf_exporter::target::{CgroupSelection, Glob, Watch};
+use perf_exporter::target::{Attribution, CgroupSelection, Glob, Watch};
 
 const CGROUPS: usize = 100;
 const EVENTS: &str = "{task-clock,context-switches,cpu-migrations,page-faults,minor-faults,major-faults}";
@@ -45,7 +45,7 @@ impl<K: Kernel> Subject<K> {
         let mut watch = Watch::new(roots.clone());
         watch.need(plan.needs());
         watch.refresh();
-        collector.apply(&plan, 100_000, &watch);
+        collector.apply(&plan, Bounds { series: 100_000, ring_memory: 1 << 20 }, &watch);
         Self { watch, collector }
     }
 
@@ -67,10 +67,12 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
         exclude: vec![],
         depth: None,
         descendants: false,
+        attribution: Attribution::Dedicated,
     };
     let groups = parse(EVENTS).unwrap();
     let entry = Counters { name: "os".into(), groups, per: vec![Per::Cgroup(selection)] };
-    plan(&[entry], &Catalog::load(roots, &Facts::read(roots)))
+    let facts = Facts::read(roots);
+    plan(&[entry], &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
 /// A host of files: two CPUs and a hundred cgroups.
@@ -129,7 +131,8 @@ fn one_descriptor_each(
         for cpu in online.iter() {
             for counter in &plan.groups[0].counters {
                 let (selector, modifiers) = (counter.event.selector, counter.event.modifiers);
-                let attr = Attr { selector, modifiers, inherit: Inherit::Nothing, start: Start::WithLeader };
+                let (inherit, start) = (Inherit::Nothing, Start::WithLeader);
+                let attr = Attr { selector, modifiers, inherit, start, sampling: None };
                 open.push(Live.open(&attr, Place::Cgroup { dir: dir.as_fd(), cpu }, None).unwrap());
             }
         }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! YAML ──────────────► config ─┐
-//! what can be named ─► event  ─┼─► plan ──► counter ──► metrics::Snapshot ──► export ──► /metrics, /status, …
-//! who and where ─────► target ─┘              │
-//!                                             └─ through sys, the seam to the kernel
+//! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, …
+//! who and where ─────► target ─┘         │                  ▲
+//!                                        └► ring ► attribute ┘   switch stream: who counted what
 //! refusals, verdicts ► health ──► /status, perf_event_state, the log
 //! ```
 //!
@@ -21,6 +21,8 @@
 //! | [`config`] | what does the file say, and what is wrong with it? |
 //! | [`plan`] | what is to be opened, and which metric does it become? |
 //! | [`sys`] | how is the kernel called? |
+//! | [`ring`] | what did the kernel write? |
+//! | [`attribute`] | who counted what? |
 //! | [`counter`] | what is open, and what has it counted? |
 //! | [`export`] | how is it written and served? |
 //! | [`app`] | what runs on which thread? |
@@ -29,6 +31,7 @@
 //! A module imports only from those above it; a test holds that, and that `unsafe` stands in [`sys`] alone.
 
 pub mod app;
+pub mod attribute;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -40,5 +43,6 @@ pub mod health;
 pub mod host;
 pub mod metrics;
 pub mod plan;
+pub mod ring;
 pub mod sys;
 pub mod target;

@@ -10,12 +10,12 @@ use super::Options;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::{self, Config};
-use crate::counter::{Budget, Collector};
+use crate::counter::{Bounds, Budget, Collector};
 use crate::event::Catalog;
 use crate::export::status::Status;
 use crate::host::{CpuSet, Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
-use crate::plan::plan;
+use crate::plan::{Source, StreamSupport, plan};
 use crate::sys::{Kernel, usage};
 use crate::target::Watch;
 
@@ -51,6 +51,8 @@ pub(super) struct Engine<K: Kernel> {
     source: ConfigSource,
     facts: Facts,
     catalog: Catalog,
+    /// What the machine has of the switch stream: what the plan in force was made for.
+    support: StreamSupport,
     watch: Watch,
     /// The CPUs that the plan in force was made for.
     online: CpuSet,
@@ -89,6 +91,7 @@ impl<K: Kernel> Engine<K> {
             roots,
             clock,
             config,
+            support: StreamSupport::foreseen(&facts),
             facts,
             catalog,
             collector,
@@ -134,7 +137,9 @@ impl<K: Kernel> Engine<K> {
         for problem in self.catalog.problems() {
             tracing::warn!("a PMU is described badly: {problem}");
         }
-        let plan = plan(&self.config.counters, &self.catalog);
+        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
+        self.support = self.collector.stream_support();
+        let plan = plan(&self.config.counters, &self.catalog, &self.support);
         self.watch.need(plan.needs());
         // Groups that stay must hear of this look too.
         let changes = self.watch.refresh();
@@ -142,11 +147,13 @@ impl<K: Kernel> Engine<K> {
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
         }
-        self.collector.apply(&plan, self.config.limits.series, &self.watch);
+        self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
         self.online = self.watch.online().clone();
         let budget = self.collector.budget();
+        let by_stream = plan.groups.iter().filter(|group| group.source == Source::Stream).count();
         tracing::info!(
             groups = plan.groups.len(),
+            by_stream,
             descriptors = budget.used,
             of = budget.limit,
             refused = self.collector.board().lines().len(),
@@ -219,6 +226,7 @@ impl<K: Kernel> Engine<K> {
     ) -> Published {
         let since = self.clock.monotonic().since(self.cost.1).as_secs_f64();
         let spent = usage.cpu.saturating_sub(self.cost.0).as_secs_f64();
+        let stream = self.collector.stream_state();
         let facets = Facets {
             now: self.clock.now(),
             started: self.started,
@@ -228,6 +236,8 @@ impl<K: Kernel> Engine<K> {
             catalog: &self.catalog,
             watch: &self.watch,
             groups: &self.collector.states(),
+            stream: stream.as_ref(),
+            support: &self.support,
             board: self.collector.board(),
             budget: self.collector.budget(),
             snapshot: snapshot.as_deref(),

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::config::Config;
-use crate::counter::{Budget, GroupState};
+use crate::counter::{Budget, GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
     Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series,
-    Shared, Status, Usage,
+    Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
 };
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
+use crate::plan::{Source, StreamSupport, Why};
 use crate::target::Watch;
 
 /// Where the configuration comes from, and what came of it.
@@ -38,6 +39,9 @@ pub(super) struct Facets<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) watch: &'a Watch,
     pub(super) groups: &'a [GroupState],
+    pub(super) stream: Option<&'a StreamState>,
+    /// What this machine has of the switch stream.
+    pub(super) support: &'a StreamSupport,
     pub(super) board: &'a Board,
     pub(super) budget: &'a Budget,
     pub(super) snapshot: Option<&'a Snapshot>,
@@ -57,6 +61,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         configuration: configuration(facets.source),
         host: host(facets),
         counters: counters(facets.groups, facets.board),
+        stream: facets.stream.map(|state| stream(state, facets.groups)),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
         series: facets.groups.iter().flat_map(series_of).collect(),
@@ -116,6 +121,7 @@ fn host(facets: &Facets<'_>) -> Host {
     if let Some(mode) = &facts.lockdown {
         notes.push(format!("kernel lockdown is in {mode} mode"));
     }
+    notes.extend(no_stream(facets.groups, facets.support));
     Host {
         kernel: format!("{} {}", facts.kernel, std::env::consts::ARCH),
         cpus: facets.watch.online().to_string(),
@@ -186,10 +192,66 @@ fn how(group: &GroupState) -> String {
         Scope::Cgroup => "cgroups",
         Scope::Process => "processes",
     };
-    match group.left_out {
-        0 => format!("{} {what}", group.targets),
-        left_out => format!("{} {what}, {left_out} more cannot be counted", group.targets),
+    let way = if group.plan.source == Source::Stream { "switch stream" } else { "own descriptors" };
+    match (group.targets, group.left_out) {
+        (targets, 0) => format!("{targets} {what}, {way}"),
+        (0, left_out) => format!("none of {left_out} {what}, {way}"),
+        (targets, left_out) => format!("{targets} {what}, {way}, {left_out} more cannot be counted"),
     }
+}
+
+fn stream(state: &StreamState, groups: &[GroupState]) -> Stream {
+    let entries = |entries: &Vec<_>| entries.iter().map(ToString::to_string).collect();
+    Stream {
+        granularity: state.granularity.to_string(),
+        leader: state.granularity.leader().into(),
+        cpus: state.cpus as u64,
+        descriptors: state.descriptors as u64,
+        groups: state.groups.iter().map(entries).collect(),
+        record_bytes: state.record_bytes as u64,
+        ring_bytes: Usage { used: state.ring_bytes, limit: Some(state.ring_bytes_limit) },
+        records: state.losses.records,
+        lost: state.losses.ring_full + state.losses.unrecorded + state.losses.unreadable,
+        unattributed: [Scope::Cgroup, Scope::Process]
+            .into_iter()
+            .filter_map(|scope| unattributed(scope, groups))
+            .collect(),
+    }
+}
+
+/// What no series of a scope has, of CPU time if any group of the scope counts it.
+fn unattributed(scope: Scope, groups: &[GroupState]) -> Option<Unattributed> {
+    let of_scope = groups.iter().filter(|group| group.plan.scope() == scope);
+    let parts = of_scope.filter_map(|group| group.unattributed.as_ref());
+    let parts = parts.min_by_key(|parts| !parts.is_time)?;
+    let mut reasons: Vec<UnattributedPart> = parts
+        .parts
+        .iter()
+        .map(|&(reason, part)| UnattributedPart { reason: reason.into(), percent: part * 100.0 })
+        .collect();
+    reasons.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    let rest: f64 = reasons.iter().map(|part| part.percent).sum();
+    Some(Unattributed {
+        scope: scope.as_str().into(),
+        event: parts.event.to_string(),
+        attributed_percent: 100.0 - rest,
+        reasons,
+    })
+}
+
+/// Why what may be counted by the switch stream is not.
+fn no_stream(groups: &[GroupState], support: &StreamSupport) -> Vec<String> {
+    let mut notes = Vec::new();
+    for group in groups {
+        let Why::NoStream(unsupported) = group.plan.why(support) else { continue };
+        let remedy = unsupported.remedy.iter().map(|remedy| format!("; {remedy}")).collect::<String>();
+        let scope = group.plan.scope();
+        let note = format!("no switch stream per {scope}: {}{remedy}", unsupported.reason);
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 fn refusal(same: &SameReason<'_>) -> Refusal {
@@ -229,6 +291,16 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
             loss(what, "cannot be read", left_out.broken),
             loss(what, "names that cannot be told apart", left_out.ambiguous),
         ]);
+    }
+    if let Some(StreamState { losses: lost, .. }) = facets.stream {
+        for (reason, count) in [
+            ("ring_full", lost.ring_full),
+            ("unrecorded", lost.unrecorded),
+            ("unreadable", lost.unreadable),
+            ("the kernel stopped an event for a while", lost.throttled),
+        ] {
+            losses.push(Loss { what: "records of switches".into(), reason: reason.into(), count });
+        }
     }
     losses.retain(|loss| loss.count > 0);
     losses

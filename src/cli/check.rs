@@ -1,5 +1,7 @@
 //! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
 
+mod rows;
+mod stream;
 mod text;
 
 use std::io::{self, Write};
@@ -9,14 +11,17 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use rows::{Descriptors, GroupRow, RefusalRow};
+use stream::{NoStreamRow, StreamRow};
+
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
-use crate::counter::{Budget, Collector, GroupState};
-use crate::event::Catalog;
-use crate::health::{Line, Refusal, Scope};
+use crate::counter::{self, Bounds, Budget, Collector, GroupState};
+use crate::event::{Catalog, Event};
+use crate::health::{Line, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Counter, Group, Plan, Refused, plan};
+use crate::plan::{Plan, Refused, Stream, StreamSupport, plan};
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Watch;
@@ -29,7 +34,8 @@ pub(super) struct CheckArgs {
     /// Fail if any event is refused on this machine, or the file has a warning.
     #[arg(long)]
     strict: bool,
-    /// Do not open anything: check the file, and what its events are called here. Needs no privilege.
+    /// Do not open anything: check the file, what its events are called here, and what they would take. Needs no
+    /// privilege.
     #[arg(long)]
     no_open: bool,
     /// Print the JSON schema of the configuration, for editors, and do nothing else.
@@ -50,55 +56,16 @@ struct Report {
     warnings: Vec<String>,
     groups: Vec<GroupRow>,
     refusals: Vec<RefusalRow>,
+    /// What counts for the groups whose attribution is `stream`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<StreamRow>,
+    /// Why groups that leave the choice to the program are not counted by the stream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    no_stream: Vec<NoStreamRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     descriptors: Option<Descriptors>,
     /// What could not be looked at.
     notes: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Descriptors {
-    /// Open for a moment just now; `None` if nothing was to be opened.
-    used: Option<usize>,
-    limit: usize,
-    /// What all CPUs take.
-    cpus: usize,
-    /// What each cgroup takes that is counted by every entry for cgroups.
-    per_cgroup: usize,
-    /// What each thread takes that is counted by every entry for processes.
-    per_thread: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct GroupRow {
-    entry: String,
-    scope: &'static str,
-    /// Where the host has several PMUs for one event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pmu: Option<String>,
-    events: Vec<String>,
-    metrics: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    targets: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<usize>,
-    /// On how many CPUs it is opened, each cgroup on all of them.
-    cpus: usize,
-    /// What each further CPU, cgroup or thread takes.
-    descriptors_per_target: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct RefusalRow {
-    entry: String,
-    scope: &'static str,
-    event: String,
-    target: String,
-    targets: usize,
-    cause: &'static str,
-    reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
 }
 
 /// Checks, and prints what was found.
@@ -153,7 +120,11 @@ fn json(value: &impl Serialize) -> io::Result<()> {
 fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    let mut plan = plan(&config.counters, &catalog);
+    let support = match args.no_open {
+        true => StreamSupport::foreseen(&facts),
+        false => counter::support(&Live, &facts),
+    };
+    let mut plan = plan(&config.counters, &catalog, &support);
     let errors = mistakes(&mut plan);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
@@ -166,23 +137,40 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     notes.extend(catalog.problems().iter().map(ToString::to_string));
     let limit = budget.limit;
     if args.no_open {
-        let (groups, refusals) = unopened(&plan, &catalog, &facts);
-        let descriptors = Some(Descriptors::new(None, limit, &groups));
-        return Ok(Report { errors, groups, refusals, descriptors, notes, ..Report::default() });
+        let (groups, refusals) = unopened(&plan, &catalog, &facts, &support);
+        let foreseen = counted(&plan, &catalog, &facts)
+            .map(|stream| counter::foreseen(&stream, &facts, roots, config.limits.ring_memory));
+        let stream = foreseen.map(|state| StreamRow::new(&state, &groups, &facts));
+        let no_stream = NoStreamRow::all(&plan, &support);
+        let descriptors = Some(Descriptors::new(None, limit, &groups, stream.as_ref()));
+        return Ok(Report {
+            errors,
+            groups,
+            refusals,
+            stream,
+            no_stream,
+            descriptors,
+            notes,
+            ..Report::default()
+        });
     }
     let core_pmu = catalog.has_core_pmu();
     let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
-    collector.apply(&plan, config.limits.series, &watch);
+    collector.apply(&plan, Bounds::from(&config.limits), &watch);
     let row = |state: &GroupState| GroupRow {
         targets: Some(state.targets),
         left_out: Some(state.left_out),
-        ..GroupRow::new(&state.plan, &state.plan.counters, &facts)
+        ..GroupRow::new(&state.plan, &state.plan.counters, &facts, &support)
     };
     let refused = |line: &Line| RefusalRow::new(&line.entry, line.scope, line.targets, &line.refusal);
     let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
     let refusals = collector.board().lines().map(refused).collect();
-    let descriptors = Some(Descriptors::new(Some(collector.budget().used), limit, &groups));
-    Ok(Report { errors, groups, refusals, descriptors, notes, ..Report::default() })
+    let stream = collector.stream_state().filter(|state| state.cpus > 0);
+    let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
+    let no_stream = NoStreamRow::all(&plan, &support);
+    let used = Some(collector.budget().used);
+    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref()));
+    Ok(Report { errors, groups, refusals, stream, no_stream, descriptors, notes, ..Report::default() })
 }
 
 /// Takes out of the plan what no host would count: it is an error of the file, and not a refusal of this machine.
@@ -204,7 +192,12 @@ fn mistakes(plan: &mut Plan) -> Vec<String> {
 }
 
 /// The plan, as far as can be told without opening anything.
-fn unopened(plan: &Plan, catalog: &Catalog, facts: &Facts) -> (Vec<GroupRow>, Vec<RefusalRow>) {
+fn unopened(
+    plan: &Plan,
+    catalog: &Catalog,
+    facts: &Facts,
+    support: &StreamSupport,
+) -> (Vec<GroupRow>, Vec<RefusalRow>) {
     let mut refusals: Vec<RefusalRow> = plan
         .refusals
         .iter()
@@ -220,61 +213,19 @@ fn unopened(plan: &Plan, catalog: &Catalog, facts: &Facts) -> (Vec<GroupRow>, Ve
             }
         }
         if !opened.is_empty() {
-            groups.push(GroupRow::new(group, &opened, facts));
+            groups.push(GroupRow::new(group, &opened, facts, support));
         }
     }
     (groups, refusals)
 }
 
-impl Descriptors {
-    fn new(used: Option<usize>, limit: usize, groups: &[GroupRow]) -> Self {
-        let mut descriptors = Self { used, limit, cpus: 0, per_cgroup: 0, per_thread: 0 };
-        for group in groups.iter().filter(|group| !group.is_refused()) {
-            match group.scope {
-                "cgroup" => descriptors.per_cgroup += group.descriptors_per_target,
-                "process" => descriptors.per_thread += group.descriptors_per_target,
-                _ => descriptors.cpus += group.descriptors_per_target * group.cpus,
-            }
-        }
-        descriptors
+/// The stream without what this host is known not to have.
+fn counted(plan: &Plan, catalog: &Catalog, facts: &Facts) -> Option<Stream> {
+    let mut stream = plan.stream.clone()?;
+    for set in &mut stream.sets {
+        let refused = |event: &Event| foreseen(&event.name, event.kind, Scope::Cpu, catalog, facts).is_some();
+        set.events.retain(|event| !refused(event));
     }
-}
-
-impl GroupRow {
-    /// A group of which `counters` are opened.
-    fn new(group: &Group, counters: &[Counter], facts: &Facts) -> Self {
-        let cpus = group.cpus(&facts.online).len();
-        let each = if group.scope() == Scope::Cgroup { cpus } else { 1 };
-        Self {
-            entry: group.entry.to_string(),
-            scope: group.scope().as_str(),
-            pmu: group.pmu.as_deref().map(str::to_owned),
-            events: counters.iter().map(|counter| counter.event.name.to_string()).collect(),
-            metrics: counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
-            targets: None,
-            left_out: None,
-            cpus,
-            descriptors_per_target: counters.len() * each,
-        }
-    }
-
-    /// Whether it was tried, and opened for nobody.
-    fn is_refused(&self) -> bool {
-        self.targets == Some(0) && self.left_out.is_some_and(|left_out| left_out > 0)
-    }
-}
-
-impl RefusalRow {
-    fn new(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> Self {
-        Self {
-            entry: entry.to_owned(),
-            scope: scope.as_str(),
-            event: refusal.event.to_string(),
-            target: refusal.target.clone(),
-            targets,
-            cause: refusal.cause.as_str(),
-            reason: refusal.reason.clone(),
-            remedy: refusal.remedy.clone(),
-        }
-    }
+    stream.sets.retain(|set| !set.events.is_empty());
+    (!stream.sets.is_empty()).then_some(stream)
 }

@@ -12,7 +12,7 @@ use crate::counter::{Budget, Measurement, Whom};
 use crate::event::{Catalog, Kind, Listed, parse};
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Facts, Roots};
-use crate::plan::plan;
+use crate::plan::{StreamSupport, plan};
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Glob;
@@ -112,7 +112,7 @@ impl<'a> Prober<'a> {
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let groups = parse(event).ok()?;
         let entry = Counters { name: "list".into(), groups, per: vec![Per::Cpu] };
-        let plan = plan(&[entry], self.catalog);
+        let plan = plan(&[entry], self.catalog, &StreamSupport::foreseen(self.facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);
         }

@@ -49,7 +49,8 @@ struct Cli {
 enum Command {
     /// Run the service (what perf-exporter does without a command).
     Run(run::RunArgs),
-    /// Check a configuration: every problem at once, then what would be opened on this machine, and what is refused.
+    /// Check a configuration: every problem at once, then what is counted on this machine, how and why so, what it
+    /// takes, and what is refused.
     Check(check::CheckArgs),
     /// List every event that can be named on this machine, and how to write it in the configuration.
     List(list::ListArgs),

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use super::counters::counters;
 use super::decode::At;
-use super::file::{self, CONNECTIONS_MAX, DESCRIPTORS_MAX, File, SERIES_MAX};
+use super::file::{
+    self, CONNECTIONS_MAX, DESCRIPTORS_MAX, File, RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
+};
 use super::problem::shown;
 use super::report::Report;
 use super::selection::{Selections, cgroups, number, processes};
-use super::value::{Address, Period};
+use super::value::{Address, Period, Size};
 use super::{Collection, Config, Counters, Limits, Per};
 
 /// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
@@ -137,12 +139,23 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections }) = written else { return base };
+    let Some(file::Limits { series, descriptors, connections, ring_memory }) = written else { return base };
     Limits {
         series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
         descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
         connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
+        ring_memory: memory(ring_memory.as_ref(), base.ring_memory, report),
     }
+}
+
+fn memory(written: Option<&At<Size>>, base: u64, report: &mut Report<'_>) -> u64 {
+    let Some(At { node, value: size @ Size(bytes) }) = written else { return base };
+    if !(RING_MEMORY_MIN..=RING_MEMORY_MAX).contains(bytes) {
+        let message =
+            format!("{size} is not between {} and {}", Size(RING_MEMORY_MIN), Size(RING_MEMORY_MAX));
+        report.error(*node, message, Some(format!("{} is the default", Size(base))));
+    }
+    *bytes
 }
 
 #[cfg(test)]
@@ -220,6 +233,21 @@ mod tests {
     fn limits_have_bounds() {
         assert_eq!(report("limits: {series: 0}"), "1:18: limits.series: 0 is not between 1 and 10000000");
         assert_eq!(good("limits: {descriptors: 99}").limits.descriptors, Some(99));
+    }
+
+    #[test]
+    fn the_memory_of_rings_has_bounds() {
+        let memory = |text: &str| good(&format!("limits: {{ring_memory: {text}}}")).limits.ring_memory;
+        assert_eq!(memory("256KiB"), 256 << 10);
+        assert_eq!(memory("16Gi"), 16 << 30);
+        assert_eq!(memory("300000"), 300_000);
+        assert_eq!(Config::default().limits.ring_memory, 64 << 20);
+        assert_eq!(
+            report("limits: {ring_memory: 64KiB}"),
+            "1:23: limits.ring_memory: 64KiB is not between 256KiB and 16GiB; 64MiB is the default"
+        );
+        assert!(report("limits: {ring_memory: 64}").contains("64 bytes is not between 256KiB and 16GiB"));
+        assert!(report("limits: {ring_memory: 17179869185}").contains("17179869185 bytes is not between"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::yaml::NodeId;
 use super::{Counters, Per, file};
 use crate::event;
 use crate::event::syntax::{self, Group, Name, TermValue};
+use crate::target::{CgroupSelection, ProcessSelection};
 
 /// The most events that all entries name together: more than any PMU can serve, and it bounds what a file may cost.
 const EVENT_LIMIT: usize = 4096;
@@ -218,7 +219,7 @@ impl Clashes {
                     let metric = (scope(per), label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_"));
                     match self.first.get(&metric) {
                         Some((first, whom)) => {
-                            let clash = (*node, Arc::clone(first), whom == per);
+                            let clash = (*node, Arc::clone(first), same_whom(whom, per));
                             clashes.entry(clash).or_default().push(label);
                         }
                         None => drop(self.first.insert(metric, (Arc::clone(entry), per.clone()))),
@@ -234,6 +235,19 @@ impl Clashes {
                 report_clash(node, scope(per), &by, same, &labels, report);
             }
         }
+    }
+}
+
+/// Whether both count for the same, in whatever way.
+fn same_whom(one: &Per, other: &Per) -> bool {
+    match (one, other) {
+        (Per::Cgroup(one), Per::Cgroup(other)) => {
+            *one == CgroupSelection { attribution: one.attribution, ..other.clone() }
+        }
+        (Per::Process(one), Per::Process(other)) => {
+            *one == ProcessSelection { attribution: one.attribution, ..other.clone() }
+        }
+        _ => one == other,
     }
 }
 
@@ -416,6 +430,16 @@ mod tests {
                 "3:17: warning: counters.web.events: `faults` is counted per process by `os` too"
             )
         );
+    }
+
+    #[test]
+    fn an_event_counted_in_two_ways_for_the_same_is_an_error() {
+        for (per, selection) in [("cgroup", "cgroups"), ("process", "processes")] {
+            let other = format!("b: {{events: faults, per: {per}, {selection}: {{attribution: dedicated}}}}");
+            let report = report(&format!("counters:\n  a: {{events: faults, per: {per}}}\n  {other}\n"));
+            let expected = format!("3:15: counters.b.events: `faults` is counted per {per} by `a` already");
+            assert!(report.starts_with(&expected), "{report}");
+        }
     }
 
     #[test]

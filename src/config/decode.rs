@@ -485,12 +485,13 @@ mod tests {
         assert_eq!(report("limts: {}"), "1:1: limts: there is no setting `limts`; did you mean `limits`?");
         assert_eq!(
             report("processes: {by: [comm, exee]}\ncounters: {a: {events: cycles, per: process}}"),
-            "1:24: processes.by[1]: expected `comm`, `pid`, `exe` or `cgroup`, found `exee`; did you mean `exe`?"
+            "1:24: processes.by[1]: expected `comm`, `pid`, `exe`, `cgroup`, `unit` or `kind`, found `exee`; \
+             did you mean `exe`?"
         );
         assert_eq!(
             report("limits: {horses: 1}"),
             "1:10: limits.horses: there is no setting `horses`; \
-             what can stand here is `series`, `descriptors` and `connections`"
+             what can stand here is `series`, `descriptors`, `connections` and `ring_memory`"
         );
     }
 

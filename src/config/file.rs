@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::decode::At;
-use super::value::{Address, Entries, Event, List, Period};
+use super::value::{Address, Entries, Event, List, Period, Size};
+use crate::target;
 
 /// A configuration file. What it does not mention keeps its built-in value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -117,6 +118,15 @@ pub(super) struct Cgroups {
     pub(super) depth: Option<At<u64>>,
     /// Whether a cgroup's counts include those of the cgroups below it. Sums over cgroups then count twice.
     pub(super) descendants: Option<At<bool>>,
+    /// How the counts of cgroups are told apart: `auto`, `stream` or `dedicated`.
+    ///
+    /// `stream`: CPUs × (events + 2) descriptors, however many cgroups, and a record of about 90 bytes and 8 per event
+    /// (about 1 µs) for each switch between cgroups; for each context switch as soon as processes or the root cgroup
+    /// `/` are counted by stream. Needs Linux 5.13.
+    ///
+    /// `dedicated`: cgroups × CPUs × events descriptors, and the PMU is re-programmed at each switch between counted
+    /// cgroups.
+    pub(super) attribution: Option<At<Attribution>>,
 }
 
 /// A selection of processes, and how they become series.
@@ -130,6 +140,14 @@ pub(super) struct Processes {
     pub(super) exclude: Option<At<List<ProcessRule>>>,
     /// The labels: processes that agree in all of them share a series.
     pub(super) by: Option<At<List<By>>>,
+    /// How the counts of processes are told apart: `auto`, `stream` or `dedicated`.
+    ///
+    /// `stream`: CPUs × (events + 2) descriptors, however many processes, and a record of about 90 bytes and 8 per
+    /// event (about 1 µs) for each context switch. Sees processes that live shorter than `collection.interval`, too.
+    ///
+    /// `dedicated`: threads × events descriptors, and the PMU is re-programmed at each switch between counted threads.
+    /// Misses processes that come and go between two readings.
+    pub(super) attribution: Option<At<Attribution>>,
 }
 
 /// A rule for processes. Everything that it gives must hold.
@@ -145,6 +163,8 @@ pub(super) struct ProcessRule {
     /// The process id.
     #[schemars(range(min = 1, max = PID_MAX))]
     pub(super) pid: Option<At<u64>>,
+    /// Whether it is a thread of the kernel (`kworker/0:1`): `exclude: [{kernel: true}]` leaves those out.
+    pub(super) kernel: Option<At<bool>>,
 }
 
 /// A property of processes that becomes a label.
@@ -159,6 +179,34 @@ pub(super) enum By {
     Exe,
     /// The path of the cgroup.
     Cgroup,
+    /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
+    /// none.
+    Unit,
+    /// `kernel` for threads of the kernel, `user` for every other process.
+    Kind,
+}
+
+/// How counts are told apart by cgroup or process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Attribution {
+    /// Whichever is cheaper: `dedicated` for at most 4 targets that are named (cgroups without patterns, processes by
+    /// pid) and on kernels that have no stream, else `stream`.
+    Auto,
+    /// One event group per CPU, in whose records at context switches the kernel says what was counted, and for whom.
+    Stream,
+    /// Descriptors for every target.
+    Dedicated,
+}
+
+impl From<Attribution> for target::Attribution {
+    fn from(written: Attribution) -> Self {
+        match written {
+            Attribution::Auto => Self::Auto,
+            Attribution::Stream => Self::Stream,
+            Attribution::Dedicated => Self::Dedicated,
+        }
+    }
 }
 
 /// What the exporter may use at most.
@@ -168,13 +216,17 @@ pub(super) struct Limits {
     /// Series per metric; what is over it is added up in one series `other`.
     #[schemars(range(min = 1, max = SERIES_MAX))]
     pub(super) series: Option<At<u64>>,
-    /// File descriptors for events: one per event, CPU and target. By default what the limit of open files
-    /// (`RLIMIT_NOFILE`) allows, less a reserve.
+    /// File descriptors for events: one per event and CPU, and with `attribution: dedicated` for every target as well.
+    /// By default what the limit of open files (`RLIMIT_NOFILE`) allows, less a reserve.
     #[schemars(range(min = 1, max = DESCRIPTORS_MAX))]
     pub(super) descriptors: Option<At<u64>>,
     /// HTTP connections at a time.
     #[schemars(range(min = 1, max = CONNECTIONS_MAX))]
     pub(super) connections: Option<At<u64>>,
+    /// Memory of all rings together, from 256KiB to 16GiB: what the kernel writes the records of `attribution: stream`
+    /// to. It is locked, so never swapped out. More of it loses fewer records at times of many switches.
+    #[schemars(extend("minimum" = RING_MEMORY_MIN, "maximum" = RING_MEMORY_MAX))]
+    pub(super) ring_memory: Option<At<Size>>,
 }
 
 /// The deepest that cgroups are looked for.
@@ -185,5 +237,9 @@ pub(super) const PID_MAX: u64 = (4 << 20) - 1;
 pub(super) const SERIES_MAX: u64 = 10_000_000;
 /// The kernel's ceiling for `fs.nr_open` on 64 bits is higher, its default is 2^20; more are never used in earnest.
 pub(super) const DESCRIPTORS_MAX: u64 = 1 << 24;
+/// The least memory for rings: some thousand records, so that a few CPUs get along.
+pub(super) const RING_MEMORY_MIN: u64 = 256 << 10;
+/// The most memory for rings: 16 MiB for each of 1024 CPUs, which is many seconds of switches.
+pub(super) const RING_MEMORY_MAX: u64 = 16 << 30;
 /// More connections than any number of scrapers needs.
 pub(super) const CONNECTIONS_MAX: u64 = 10_000;

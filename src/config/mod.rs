@@ -84,7 +84,7 @@ fn built_in() -> (Config, Selections) {
         listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         collection: Collection { interval: Duration::ZERO, freshness: Duration::ZERO },
         counters: Vec::new(),
-        limits: Limits { series: 0, descriptors: None, connections: 0 },
+        limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0 },
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
@@ -131,6 +131,8 @@ pub struct Limits {
     pub descriptors: Option<usize>,
     /// HTTP connections at a time.
     pub connections: usize,
+    /// Bytes of all rings together; locked, so they are never swapped out.
+    pub ring_memory: u64,
 }
 
 /// One entry of `counters`: what to count, and for whom.

@@ -7,7 +7,7 @@ use super::file::{By, Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
-use crate::target::{self, CgroupSelection, Glob, GroupBy, ProcessSelection};
+use crate::target::{self, Attribution, CgroupSelection, Glob, GroupBy, ProcessSelection};
 
 /// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -28,8 +28,19 @@ impl Selections {
     /// Nobody.
     pub(super) fn none() -> Self {
         Self {
-            cgroups: CgroupSelection { include: vec![], exclude: vec![], depth: None, descendants: false },
-            processes: ProcessSelection { include: vec![], exclude: vec![], by: vec![] },
+            cgroups: CgroupSelection {
+                include: vec![],
+                exclude: vec![],
+                depth: None,
+                descendants: false,
+                attribution: Attribution::Auto,
+            },
+            processes: ProcessSelection {
+                include: vec![],
+                exclude: vec![],
+                by: vec![],
+                attribution: Attribution::Auto,
+            },
         }
     }
 }
@@ -53,7 +64,8 @@ pub(super) fn cgroups(
     base: &CgroupSelection,
     report: &mut Report<'_>,
 ) -> CgroupSelection {
-    let Some(At { value: Cgroups { include, exclude, depth, descendants }, .. }) = written else {
+    let Some(At { value: Cgroups { include, exclude, depth, descendants, attribution }, .. }) = written
+    else {
         return base.clone();
     };
     not_empty(
@@ -71,6 +83,7 @@ pub(super) fn cgroups(
         exclude: exclude.as_ref().map_or_else(|| base.exclude.clone(), &mut globs),
         depth: number(depth.as_ref(), DEPTH_MAX, report).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
+        attribution: attribution.map_or(base.attribution, |at| at.value.into()),
     }
 }
 
@@ -97,7 +110,9 @@ pub(super) fn processes(
     base: &ProcessSelection,
     report: &mut Report<'_>,
 ) -> ProcessSelection {
-    let Some(At { value: Processes { include, exclude, by }, .. }) = written else { return base.clone() };
+    let Some(At { value: Processes { include, exclude, by, attribution }, .. }) = written else {
+        return base.clone();
+    };
     let hint = "to count for none, take `process` out of every `per`";
     not_empty(include.as_ref(), "selects no process", hint, report);
     not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`", report);
@@ -108,6 +123,7 @@ pub(super) fn processes(
         include: include.as_ref().map_or_else(|| base.include.clone(), &mut rules),
         exclude: exclude.as_ref().map_or_else(|| base.exclude.clone(), &mut rules),
         by: by.as_ref().map_or_else(|| base.by.clone(), |by| group_by(by, report)),
+        attribution: attribution.map_or(base.attribution, |at| at.value.into()),
     }
 }
 
@@ -146,22 +162,29 @@ fn group_by(by: &At<List<By>>, report: &mut Report<'_>) -> Vec<GroupBy> {
         By::Pid => GroupBy::Pid,
         By::Exe => GroupBy::Exe,
         By::Cgroup => GroupBy::Cgroup,
+        By::Unit => GroupBy::Unit,
+        By::Kind => GroupBy::Kind,
     };
     once(by, report).into_iter().map(group_by).collect()
 }
 
 fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::ProcessRule {
-    let At { node, value: ProcessRule { comm: name, exe, cgroup, pid } } = rule;
-    let conditions = name.is_some() || exe.is_some() || cgroup.is_some() || pid.is_some();
+    let At { node, value: ProcessRule { comm: name, exe, cgroup, pid, kernel } } = rule;
+    let conditions = name.is_some() || exe.is_some() || cgroup.is_some() || pid.is_some() || kernel.is_some();
     if !conditions && !report.blames(*node) {
-        let hint = "for every process write {comm: \"**\"}; otherwise give comm, exe, cgroup or pid";
+        let hint = "for every process write {comm: \"**\"}; otherwise give comm, exe, cgroup, pid or kernel";
         report.error(*node, "a rule without conditions", Some(hint.into()));
+    }
+    if let (Some(exe), Some(At { value: true, .. })) = (exe, kernel) {
+        let message = "this never matches beside `kernel: true`: threads of the kernel have no executable";
+        report.error(exe.node, message, Some("leave out one of the two".into()));
     }
     target::ProcessRule {
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
         exe: exe.as_ref().and_then(|pattern| path(pattern, Path::Exe, report)),
         cgroup: cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report)),
         pid: number(pid.as_ref(), PID_MAX, report),
+        kernel: kernel.map(|at| at.value),
     }
 }
 
@@ -249,6 +272,7 @@ fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
 mod tests {
     use crate::config::tests::{good, report};
     use crate::config::{Config, Per};
+    use crate::target::Attribution;
 
     /// The report about one pattern of `cgroups.include`, without its place.
     fn cgroup(pattern: &str) -> String {
@@ -357,6 +381,48 @@ mod tests {
         );
         assert_eq!(rule("{pid: 0}"), ".pid: 0 is not between 1 and 4194303");
         assert_eq!(rule("{pid: x}").lines().count(), 1);
+    }
+
+    #[test]
+    fn a_rule_about_the_kernel_is_a_truth_value_that_no_executable_fits() {
+        assert_eq!(rule("[{kernel: true}, {kernel: false, exe: /a}, {kernel: true, comm: 'kworker*'}]"), "");
+        assert_eq!(
+            rule("[{kernel: true, exe: '/**'}]"),
+            "[0].exe: this never matches beside `kernel: true`: threads of the kernel have no executable; \
+             leave out one of the two"
+        );
+        assert!(rule("{kernel: yes}").contains("; write `true`"));
+        let config = good("processes: {exclude: [{kernel: true}]}");
+        let Per::Process(processes) = &config.counters[2].per[2] else { panic!("{config:?}") };
+        assert_eq!(processes.exclude[0].kernel, Some(true));
+    }
+
+    #[test]
+    fn the_attribution_is_inherited_like_everything_else() {
+        let text = |file: &str, entry: &str| {
+            format!(
+                "cgroups: {{{file}}}\nprocesses: {{{file}}}\ncounters: {{a: {{events: cycles, \
+                 per: [cgroup, process], cgroups: {{{entry}}}, processes: {{{entry}}}}}}}"
+            )
+        };
+        for (file, entry, expected) in [
+            ("", "", Attribution::Auto),
+            ("attribution: stream", "", Attribution::Stream),
+            ("attribution: stream", "attribution: dedicated", Attribution::Dedicated),
+            ("attribution: dedicated", "attribution: auto", Attribution::Auto),
+        ] {
+            let Config { counters, .. } = good(&text(file, entry));
+            let [Per::Cgroup(cgroups), Per::Process(processes)] = &counters[0].per[..] else {
+                panic!("{counters:?}")
+            };
+            assert_eq!((cgroups.attribution, processes.attribution), (expected, expected), "{file} {entry}");
+        }
+        assert_eq!(
+            report("cgroups: {attribution: dedicate}"),
+            "1:24: cgroups.attribution: expected `auto`, `stream` or `dedicated`, found `dedicate`; \
+             did you mean `dedicated`?"
+        );
+        assert!(report("processes: {attribution: true}").ends_with("or `dedicated`, found `true`"));
     }
 
     #[test]

@@ -153,10 +153,14 @@ listen: "[::]:1"
 collection: {interval: 10s, freshness: 1s}
 counters:
   a: {events: [cycles, {event: faults, name: f}], group: false, per: [cpu, process], processes: {by: pid}}
-  b: {preset: detailed, per: cgroup, cgroups: {include: [/a], depth: 3, descendants: true}}
-cgroups: {include: ["/**"], exclude: [/b], depth: 6, descendants: false}
-processes: {include: [{comm: x, exe: /x, cgroup: /y, pid: 7}], exclude: [], by: [comm]}
-limits: {series: 7, descriptors: 8, connections: 9}
+  b: {preset: detailed, per: cgroup, cgroups: {include: [/a], depth: 3, descendants: true, attribution: dedicated}}
+cgroups: {include: ["/**"], exclude: [/b], depth: 6, descendants: false, attribution: stream}
+processes:
+  include: [{comm: x, exe: /x, cgroup: /y, pid: 7, kernel: false}]
+  exclude: []
+  by: [comm, unit, kind]
+  attribution: auto
+limits: {series: 7, descriptors: 8, connections: 9, ring_memory: 64MiB}
 "#;
 
 #[test]
@@ -169,6 +173,9 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         json!(1.5),
         json!("cpu"),
         json!("5s"),
+        json!("2GiB"),
+        json!(1 << 20),
+        json!("stream"),
         json!("detailed"),
         json!([]),
         json!(["cpu", "comm"]),

@@ -1,4 +1,4 @@
-//! Values that are written in a way of their own: addresses, durations, events, lists that may be one item.
+//! Values that are written in a way of their own: addresses, durations, sizes, events, lists that may be one item.
 //!
 //! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](mod@super::schema)
 //! hold the two together.
@@ -14,11 +14,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::decode::{At, TEXT_OR_BLOCK};
+use super::problem::shown;
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
 /// What [`Period::parse`] reads.
 const PERIOD_PATTERN: &str = "^[0-9]+(ms|s|m|h)$";
+/// What [`Size::parse`] reads.
+const SIZE_PATTERN: &str = "^[0-9]+(KiB|MiB|GiB|Ki|Mi|Gi)$";
 
 /// Whether a text can be a part of a metric's name as it is.
 pub(super) fn is_name(text: &str) -> bool {
@@ -144,6 +147,91 @@ impl JsonSchema for Period {
             "type": "string",
             "pattern": PERIOD_PATTERN,
             "examples": ["500ms", "15s", "1m"],
+        })
+    }
+}
+
+/// An amount of memory: bytes, or a whole number and `KiB`, `MiB` or `GiB`, of which Kubernetes leaves out the `B`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+/// The units of sizes, the largest first.
+const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+impl Size {
+    /// `512KiB`, `64MiB`, `64Mi`, `1GiB`.
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+        let (_, bytes) =
+            SIZE_UNITS.into_iter().find(|(name, _)| unit == *name || Some(unit) == name.strip_suffix('B'))?;
+        Some(Self(number.parse::<u64>().ok()?.checked_mul(bytes)?))
+    }
+
+    /// What to write instead of a text that is no size, but means one: `64MB`, `64m`, `64 MiB`, `4096B`, `"4096"`.
+    fn meant(text: &str) -> Option<String> {
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let number: u64 = number.parse().ok()?;
+        let unit = unit.trim().to_ascii_lowercase();
+        if matches!(&*unit, "" | "b" | "byte" | "bytes") {
+            return Some(format!("write `{number}`, without quotes, for bytes"));
+        }
+        let (letter, rest) = unit.split_at_checked(1)?;
+        let known = |(name, _): &(&str, _)| {
+            name.to_ascii_lowercase().starts_with(letter) && matches!(rest, "" | "b" | "i" | "ib")
+        };
+        SIZE_UNITS.iter().find(|unit| known(unit)).map(|(name, _)| format!("write `{number}{name}`"))
+    }
+}
+
+/// As it would be written; in the largest unit of which it is a whole number.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = *self;
+        match SIZE_UNITS.into_iter().find(|(_, unit)| bytes != 0 && bytes.is_multiple_of(*unit)) {
+            Some((name, unit)) => write!(f, "{}{name}", bytes / unit),
+            None => write!(f, "{bytes} bytes"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes, or a whole number with KiB, MiB or GiB, such as `64MiB`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                let unknown = || match Size::meant(text) {
+                    Some(hint) => E::custom(format_args!("{} is not a size; {hint}", shown(text))),
+                    None => E::invalid_value(de::Unexpected::Str(text), &self),
+                };
+                Size::parse(text).ok_or_else(unknown)
+            }
+
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(bytes))
+            }
+        }
+
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Bytes, or a whole number and its unit: KiB, MiB or GiB.",
+            "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": SIZE_PATTERN }],
+            "examples": ["512KiB", "64MiB", "1GiB"],
         })
     }
 }
@@ -332,6 +420,64 @@ mod tests {
             report("collection: {interval: 1.5s}").contains("expected a whole number with ms, s, m or h")
         );
         assert!(report("collection: {interval: 1.5}").contains("found the number 1.5"));
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_a_whole_number_and_a_unit() {
+        let parse = |text| Size::parse(text).map(|Size(bytes)| bytes);
+        assert_eq!(parse("512KiB"), Some(512 << 10));
+        assert_eq!(parse("64MiB"), Some(64 << 20));
+        assert_eq!(parse("2GiB"), Some(2 << 30));
+        assert_eq!((parse("1Ki"), parse("1Mi"), parse("1Gi")), (Some(1 << 10), Some(1 << 20), Some(1 << 30)));
+        for text in
+            ["", "KiB", "64", "64M", "64MB", "64 MiB", "64mib", "1.5GiB", "-1MiB", "+1MiB", "17179869184GiB"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        let memory = |text: &str| good(&format!("limits: {{ring_memory: {text}}}")).limits.ring_memory;
+        assert_eq!(memory("1048576"), memory("1MiB"));
+    }
+
+    #[test]
+    fn sizes_are_shown_as_they_are_written() {
+        for text in ["512KiB", "64MiB", "1GiB", "1025KiB"] {
+            assert_eq!(Size::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!((Size(0).to_string(), Size(1025).to_string()), ("0 bytes".into(), "1025 bytes".into()));
+    }
+
+    #[test]
+    fn a_size_in_another_notation_is_given_back_in_ours() {
+        let report =
+            |text: &str| report(&format!("limits: {{ring_memory: {text}}}")).split_off("1:23: ".len());
+        for (text, better) in [
+            ("64MB", "write `64MiB`"),
+            ("64M", "write `64MiB`"),
+            ("64mi", "write `64MiB`"),
+            ("64 MiB", "write `64MiB`"),
+            ("2gb", "write `2GiB`"),
+            ("4096k", "write `4096KiB`"),
+            ("1048576B", "write `1048576`, without quotes, for bytes"),
+            ("'1048576'", "write `1048576`, without quotes, for bytes"),
+        ] {
+            let shown = text.trim_matches('\'');
+            assert_eq!(report(text), format!("limits.ring_memory: `{shown}` is not a size; {better}"));
+        }
+        let expected =
+            "limits.ring_memory: expected bytes, or a whole number with KiB, MiB or GiB, such as `64MiB`";
+        for (text, found) in [
+            ("1.5GiB", "the text `1.5GiB`"),
+            ("5%", "the text `5%`"),
+            ("1TiB", "the text `1TiB`"),
+            ("lots", "the text `lots`"),
+            ("é", "the text `é`"),
+            ("1é", "the text `1é`"),
+            ("-1", "the number -1"),
+            ("1.5", "the number 1.5"),
+            ("[]", "a list"),
+        ] {
+            assert_eq!(report(text), format!("{expected}, found {found}"));
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Context;
 use super::busy::Busy;
+use super::naming::{group_labels, labels_of, other_labels, selects};
 use super::series::{SeriesId, SeriesTable};
 use super::slots::{Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
 use crate::health::{Interval, Verdict};
 use crate::host::{CpuSet, KernelVersion};
-use crate::metrics::Labels;
 use crate::plan::{Group, Targets};
 use crate::sys::Kernel;
 use crate::target::parent_of;
@@ -64,22 +64,7 @@ pub(super) struct GroupCounter<K: Kernel> {
 impl<K: Kernel> GroupCounter<K> {
     /// Nothing is open yet. At most `limit` series are kept apart.
     pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
-        let rest = || Arc::from("other");
-        let other = match &plan.targets {
-            Targets::Cpus | Targets::PmuCpus => labels(&plan, [("cpu", rest())]),
-            Targets::Cgroups(_) => labels(&plan, [("cgroup", rest())]),
-            Targets::Processes(selection) => {
-                labels(&plan, selection.by.iter().map(|by| (by.label(), rest())))
-            }
-        };
-        let leader =
-            plan.counters.first().map_or_else(|| "".into(), |counter| Arc::clone(&counter.event.name));
-        let group = vec![
-            ("counters".into(), Arc::clone(&plan.entry)),
-            ("leader".into(), leader),
-            ("scope".into(), plan.scope().as_str().into()),
-            ("pmu".into(), plan.pmu.clone().unwrap_or_else(|| "".into())),
-        ];
+        let (group, other) = (group_labels(&plan), other_labels(&plan));
         Self {
             series: SeriesTable::new(plan.counters.len(), group, limit, other, context.now),
             plan,
@@ -120,7 +105,7 @@ impl<K: Kernel> GroupCounter<K> {
     /// Starts to count a target, if it is one of this group's.
     pub(super) fn add(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
-        if self.targets.contains_key(&key) || self.left.contains_key(&key) || !self.selects(&subject) {
+        if self.targets.contains_key(&key) || self.left.contains_key(&key) || !selects(&self.plan, &subject) {
             return;
         }
         let mut slots = Slots::default();
@@ -136,7 +121,7 @@ impl<K: Kernel> GroupCounter<K> {
     /// Enters a target whose counters are open.
     fn count(&mut self, subject: Subject, slots: Slots<K::Event>, context: &Context<'_, K>) {
         let key = subject.key();
-        let series = self.series.enter(self.labels_of(&subject), context.now);
+        let series = self.series.enter(labels_of(&self.plan, &subject), context.now);
         let parent = self.parent_of(&subject);
         self.know_path(&subject);
         let tallies = vec![Tally::default(); self.plan.counters.len()].into();
@@ -167,12 +152,12 @@ impl<K: Kernel> GroupCounter<K> {
     /// the series where it is.
     pub(super) fn change(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
-        if !self.selects(&subject) || !self.targets.contains_key(&key) {
+        if !selects(&self.plan, &subject) || !self.targets.contains_key(&key) {
             self.remove(&[key], context);
             self.add(subject, context);
             return;
         }
-        let to = self.series.enter(self.labels_of(&subject), context.now);
+        let to = self.series.enter(labels_of(&self.plan, &subject), context.now);
         if let Some(target) = self.targets.get_mut(&key) {
             target.take_counts(&self.plan, &mut self.series);
         }
@@ -198,6 +183,11 @@ impl<K: Kernel> GroupCounter<K> {
         {
             self.cgroups_by_path.remove(&cgroup.path);
         }
+    }
+
+    /// Has everybody tried again who was refused.
+    pub(super) fn forgive(&mut self) {
+        self.left.values_mut().for_each(|left| left.again = true);
     }
 
     /// Tries again what found no descriptor, and looks for new threads where the kernel does not follow them.
@@ -309,26 +299,6 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    fn selects(&self, subject: &Subject) -> bool {
-        match (&self.plan.targets, subject) {
-            (Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
-            (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) => selection.matches(cgroup),
-            (Targets::Processes(selection), Subject::Process(process)) => selection.matches(process),
-            _ => false,
-        }
-    }
-
-    fn labels_of(&self, subject: &Subject) -> Arc<Labels> {
-        match (&self.plan.targets, subject) {
-            (Targets::Processes(selection), Subject::Process(process)) => {
-                labels(&self.plan, selection.labels(process))
-            }
-            (_, Subject::Cgroup(cgroup)) => labels(&self.plan, [("cgroup", Arc::clone(&cgroup.path))]),
-            (_, Subject::Cpu(cpu)) => labels(&self.plan, [("cpu", cpu.to_string().into())]),
-            (_, Subject::Process(process)) => labels(&self.plan, [("comm", Arc::clone(&process.comm))]),
-        }
-    }
-
     /// The nearest cgroup above that this group counts too, unless counts are to include what is below.
     fn parent_of(&self, subject: &Subject) -> Option<Key> {
         match (&self.plan.targets, subject) {
@@ -357,9 +327,4 @@ impl<E: crate::sys::Event> Target<E> {
             }
         });
     }
-}
-
-fn labels<'a>(plan: &Group, own: impl IntoIterator<Item = (&'a str, Arc<str>)>) -> Arc<Labels> {
-    let pmu = plan.pmu.iter().map(|pmu| ("pmu", Arc::clone(pmu)));
-    Labels::new(own.into_iter().chain(pmu))
 }

@@ -1,37 +1,50 @@
-//! Counting with dedicated descriptors: every planned group is opened for every CPU, cgroup or process that it is
-//! for, read at each collection, and added to series whose totals only grow.
+//! Counting: every planned group is opened for every CPU, cgroup or process that it is for, or is fed by the
+//! [switch stream](crate::attribute); it is read at each collection, and added to series whose totals only grow.
 //!
 //! A [`Collector`] is told what to count ([`Collector::apply`]) and who is there ([`Collector::follow`]);
 //! [`Collector::collect`] gives the families to publish. It never fails: what cannot be counted stands on its
 //! [board](Collector::board) with the reason and what would help.
 
+mod attributed;
 mod budget;
 mod busy;
+mod census;
+mod counting;
 mod group;
 mod measure;
+mod naming;
 mod open;
 mod publish;
 mod scale;
 mod series;
 mod slots;
+mod stream;
 mod subject;
 
+pub use attributed::Unattributed;
 pub use budget::Budget;
 pub use measure::{Count, Measurement, Whom};
+pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;
 
+use crate::attribute::{Losses, Shares};
 use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Group, Plan, Targets};
+use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
 use crate::sys::{Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changes, Process, Watch};
+use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
+use census::Census;
+use counting::Counting;
 use group::GroupCounter;
 use open::{How, Opened, Opener};
 use publish::Quality;
+use stream::{Reading, Stream};
 use subject::{Key, Subject};
 
 /// What opening and closing need besides the group itself.
@@ -65,18 +78,40 @@ impl<K: Kernel> Context<'_, K> {
     }
 }
 
-/// Everything that is counted by dedicated descriptors.
+/// The bounds of what is kept and locked in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// At most so many series of each metric have a name of their own.
+    pub series: usize,
+    /// Bytes of the rings of all CPUs.
+    pub ring_memory: u64,
+}
+
+impl From<&Limits> for Bounds {
+    fn from(limits: &Limits) -> Self {
+        Self { series: limits.series, ring_memory: limits.ring_memory }
+    }
+}
+
+/// Everything that is counted.
 #[derive(Debug)]
 pub struct Collector<K: Kernel> {
     kernel: K,
     clock: Clock,
+    roots: Roots,
     facts: Facts,
     core_pmu_present: bool,
     budget: Budget,
     board: Board,
     /// Refusals of events that could not even be named on this host.
     unresolved: Vec<Ticket>,
-    groups: Vec<GroupCounter<K>>,
+    stream: Option<Stream<K>>,
+    /// What the stream was refused, by CPU.
+    stream_refused: Vec<(u32, Ticket)>,
+    /// Of streams before this one.
+    past_losses: Losses,
+    census: Census,
+    groups: Vec<Counting<K>>,
     busy: Busy,
     quality: Quality,
 }
@@ -96,8 +131,10 @@ pub struct GroupState {
     pub lowest_ratio: f64,
     /// How many series it has.
     pub series: usize,
-    /// How many targets and ended series were folded into `other` so far.
+    /// How often a series went into `other` so far: for want of a name, or because it ended.
     pub folded: u64,
+    /// What stands in none of its series; `None` where the switch stream does not count it for cgroups or processes.
+    pub unattributed: Option<Unattributed>,
 }
 
 impl<K: Kernel> Collector<K> {
@@ -121,15 +158,40 @@ impl<K: Kernel> Collector<K> {
             budget,
             board: Board::default(),
             unresolved: Vec::new(),
+            stream: None,
+            stream_refused: Vec::new(),
+            past_losses: Losses::default(),
+            census: Census::default(),
             groups: Vec::new(),
             busy: Busy::new(roots),
+            roots: roots.clone(),
             quality: Quality::new()?,
         })
     }
 
+    /// Judges by these facts from now on, and tries again what was refused by those before.
+    pub fn look_again(&mut self, facts: Facts, core_pmu_present: bool) {
+        (self.facts, self.core_pmu_present) = (facts, core_pmu_present);
+        for counting in &mut self.groups {
+            if let Counting::Dedicated(counter) = counting {
+                counter.forgive();
+            }
+        }
+    }
+
+    /// What this machine has of the switch stream.
+    pub fn stream_support(&self) -> StreamSupport {
+        support(&self.kernel, &self.facts)
+    }
+
     /// Counts what `plan` says from now on. Groups that it shares with the plan before go on undisturbed; the others
-    /// are closed, and their series end. At most `series_limit` series of each metric are kept apart.
-    pub fn apply(&mut self, plan: &Plan, series_limit: usize, targets: &Watch) {
+    /// are closed, and their series end.
+    pub fn apply(&mut self, plan: &Plan, bounds: Bounds, targets: &Watch) {
+        self.census.follow(targets);
+        let restart = self.stream.as_ref().map(|stream| &stream.plan) != plan.stream.as_ref();
+        if restart {
+            self.close_stream();
+        }
         let groups = std::mem::take(&mut self.groups);
         let unresolved = std::mem::take(&mut self.unresolved);
         unresolved.into_iter().for_each(|ticket| self.board.remove(ticket));
@@ -137,61 +199,205 @@ impl<K: Kernel> Collector<K> {
         self.unresolved =
             refused.map(|refused| self.board.add(&refused.entry, refused.scope, refused.refusal)).collect();
 
-        let (mut kept, closed): (Vec<_>, Vec<_>) =
-            groups.into_iter().partition(|counter| plan.groups.iter().any(|group| **group == *counter.plan));
-        self.each(targets, closed, GroupCounter::close);
+        let (mut kept, closed): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|counting| plan.groups.iter().any(|group| **group == **counting.plan()));
+        self.close(targets, closed);
         for group in &plan.groups {
-            let old = kept.iter().position(|counter| *counter.plan == **group);
-            let counter = match old {
+            let old = kept.iter().position(|counting| **counting.plan() == **group);
+            let counting = match old {
                 Some(at) => {
-                    let mut counter = kept.swap_remove(at);
-                    counter.series.set_limit(series_limit);
-                    counter
+                    let mut counting = kept.swap_remove(at);
+                    counting.series_mut().set_limit(bounds.series);
+                    counting
                 }
-                None => {
-                    let context = &mut self.context(targets);
-                    let mut counter = GroupCounter::new(Arc::clone(group), series_limit, context);
-                    open_all(&mut counter, targets, context);
-                    counter
-                }
+                None => self.begin(group, plan, bounds.series, targets),
             };
-            self.groups.push(counter);
+            self.groups.push(counting);
         }
+        if restart && let Some(stream) = &plan.stream {
+            let rate = stream::switch_rate(&self.roots, targets.online().len());
+            self.stream = Some(Stream::new(stream.clone(), rate, bounds.ring_memory));
+        }
+        self.follow_stream(targets);
         self.board.log_news();
+    }
+
+    /// Begins to count a group that was not counted before.
+    fn begin(
+        &mut self,
+        group: &Arc<Group>,
+        plan: &Plan,
+        series_limit: usize,
+        targets: &Watch,
+    ) -> Counting<K> {
+        let now = self.clock.now();
+        let numbers = plan.stream.as_ref().and_then(|stream| stream.counters_of(group));
+        if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
+            let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, series_limit, now);
+            attributed.set_online(targets.online(), now, self.clock.monotonic());
+            subjects_of(group, targets).into_iter().for_each(|subject| attributed.add(subject, now));
+            return Counting::Attributed(attributed);
+        }
+        let context = &mut self.context(targets);
+        let mut counter = GroupCounter::new(Arc::clone(group), series_limit, context);
+        counter.set_online(targets.online(), context);
+        subjects_of(group, targets).into_iter().for_each(|subject| counter.add(subject, context));
+        Counting::Dedicated(counter)
+    }
+
+    fn close(&mut self, targets: &Watch, closed: Vec<Counting<K>>) {
+        let context = &mut self.context(targets);
+        for counting in closed {
+            if let Counting::Dedicated(counter) = counting {
+                counter.close(context);
+            }
+        }
     }
 
     /// Follows what changed on the host since the last look.
     pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
-        let groups = std::mem::take(&mut self.groups);
-        self.groups = self.each(targets, groups, |mut counter, context| {
-            counter.set_online(targets.online(), context);
-            let cgroups = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
-            let processes = changes.processes.removed.iter().map(|&key| Key::Process(key));
-            counter.remove(&cgroups.chain(processes).collect::<Vec<_>>(), context);
-            let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
-                cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
-            };
-            for subject in of(&changes.cgroups.changed, &changes.processes.changed) {
-                counter.change(subject, context);
+        self.census.follow(targets);
+        self.follow_stream(targets);
+        let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
+            cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
+        };
+        let removed = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
+        let removed: Vec<Key> =
+            removed.chain(changes.processes.removed.iter().map(|&key| Key::Process(key))).collect();
+        let changed = of(&changes.cgroups.changed, &changes.processes.changed);
+        let added = of(&changes.cgroups.added, &changes.processes.added);
+
+        let mut groups = std::mem::take(&mut self.groups);
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let context = &mut self.context(targets);
+        for counting in &mut groups {
+            match counting {
+                Counting::Dedicated(counter) => {
+                    counter.set_online(targets.online(), context);
+                    counter.remove(&removed, context);
+                    changed.iter().for_each(|subject| counter.change(subject.clone(), context));
+                    added.iter().for_each(|subject| counter.add(subject.clone(), context));
+                    counter.catch_up(context);
+                }
+                Counting::Attributed(group) => {
+                    group.set_online(targets.online(), now, monotonic);
+                    removed.iter().for_each(|&key| group.remove(key, monotonic));
+                    changed.iter().for_each(|subject| group.change(subject.clone(), now, monotonic));
+                    added.iter().for_each(|subject| group.add(subject.clone(), now));
+                }
             }
-            for subject in of(&changes.cgroups.added, &changes.processes.added) {
-                counter.add(subject, context);
-            }
-            counter.catch_up(context);
-            counter
-        });
+        }
+        self.groups = groups;
         self.board.log_news();
+    }
+
+    /// Opens the stream on the CPUs that came, and tells it who is there.
+    fn follow_stream(&mut self, targets: &Watch) {
+        let Some(stream) = &mut self.stream else { return };
+        // Before it opens, so that no process that is there already is a stranger to it.
+        let mut intake = stream.intake();
+        for process in self.census.processes() {
+            intake.describe(process.key.pid, &process.comm, process.kernel_thread);
+        }
+        drop(intake);
+        let mut context = stream::Context {
+            kernel: &self.kernel,
+            facts: &self.facts,
+            core_pmu_present: self.core_pmu_present,
+            budget: &mut self.budget,
+        };
+        let refused = stream.set_online(targets.online(), &mut context);
+        // A CPU that could not be opened was tried again just now, and its old answer gives way to the new one.
+        let old =
+            |cpu: u32| !targets.online().contains(cpu) || refused.iter().any(|refused| refused.cpu == cpu);
+        for (_, ticket) in self.stream_refused.extract_if(.., |(cpu, _)| old(*cpu)) {
+            self.board.remove(ticket);
+        }
+        for stream::Refused { cpu, counter, refusal } in refused {
+            for group in self.groups.iter().filter_map(Counting::attributed) {
+                if counter.is_none_or(|counter| group.counts(counter)) {
+                    let (entry, scope) = (&group.plan.entry, group.plan.scope());
+                    self.stream_refused.push((cpu, self.board.add(entry, scope, refusal.clone())));
+                }
+            }
+        }
+        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
+            if let Some(numbers) = stream.plan.counters_of(&group.plan) {
+                group.renumber(numbers, |number| stream.counts(number));
+            }
+        }
+    }
+
+    /// Closes the stream, after its last counts have been charged.
+    fn close_stream(&mut self) {
+        let Some(stream) = self.stream.take() else { return };
+        self.past_losses = stream.state().losses.and(self.past_losses);
+        let born = stream.born();
+        let (readings, shares) = stream.close(&mut self.budget);
+        self.charge(&shares, &readings, &born);
+        for (_, ticket) in self.stream_refused.drain(..) {
+            self.board.remove(ticket);
+        }
     }
 
     /// Reads every counter, and gives the families of all series.
     pub fn collect(&mut self) -> Vec<Family> {
         self.busy.refresh();
-        let now = self.clock.monotonic();
-        for counter in &mut self.groups {
-            counter.collect(&self.busy);
-            counter.series.expire(now);
+        for counting in &mut self.groups {
+            if let Counting::Dedicated(counter) = counting {
+                counter.collect(&self.busy);
+            }
         }
-        self.quality.publish(&self.groups, &self.board)
+        if let Some(mut stream) = self.stream.take() {
+            let mut readings = Vec::new();
+            stream.read(|reading| readings.push(reading));
+            let shares = stream.take(|pid| self.census.has_process(pid));
+            self.charge(&shares, &readings, &|id| stream.path_of(id));
+            stream.grow();
+            self.stream = Some(stream);
+        }
+        self.publish()
+    }
+
+    fn publish(&mut self) -> Vec<Family> {
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        for counting in &mut self.groups {
+            counting.series_mut().expire(monotonic);
+            counting.series_mut().end_collection(now);
+        }
+        let state = self.stream_state();
+        self.quality.publish(&self.groups, state.as_ref(), &self.board)
+    }
+
+    /// Ends the switch stream, and gives the families a last time: what the CPUs counted is then what cgroups and
+    /// processes were charged with, and what could not be attributed, to the last count.
+    pub fn finish(&mut self) -> Vec<Family> {
+        self.close_stream();
+        self.publish()
+    }
+
+    /// Gives the groups of the stream what it counted.
+    fn charge(&mut self, shares: &Shares, readings: &[Reading], born: &BornPath<'_>) {
+        let collected = Collected {
+            shares,
+            readings,
+            census: &self.census,
+            born,
+            busy: &self.busy,
+            now: self.clock.now(),
+            monotonic: self.clock.monotonic(),
+        };
+        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
+            group.collect(&collected);
+        }
+    }
+
+    /// What there is to say about the switch stream, if there is one.
+    pub fn stream_state(&self) -> Option<StreamState> {
+        let mut state = self.stream.as_ref().map(Stream::state)?;
+        state.losses = state.losses.and(self.past_losses);
+        Some(state)
     }
 
     /// What is refused.
@@ -206,23 +412,21 @@ impl<K: Kernel> Collector<K> {
 
     /// What is known of each group.
     pub fn states(&self) -> Vec<GroupState> {
-        let state = |counter: &GroupCounter<K>| {
+        let state = |counting: &Counting<K>| {
             let of = |wanted: usize| {
-                let states = counter.states.iter().filter(move |&(&(index, _), _)| index == wanted);
+                let states = counting.states().iter().filter(move |&(&(index, _), _)| index == wanted);
                 states.map(|(&(_, verdict), &places)| (verdict, places)).collect()
             };
+            let series = counting.series();
             GroupState {
-                plan: Arc::clone(&counter.plan),
-                states: (0..counter.plan.counters.len()).map(of).collect(),
-                targets: counter.counted(),
-                left_out: counter.left_out(),
-                lowest_ratio: counter
-                    .series
-                    .iter()
-                    .filter_map(|series| series.interval.ratio())
-                    .fold(1.0, f64::min),
-                series: counter.series.iter().count(),
-                folded: counter.series.folded(),
+                plan: Arc::clone(counting.plan()),
+                states: (0..counting.plan().counters.len()).map(of).collect(),
+                targets: counting.counted(),
+                left_out: counting.left_out(),
+                lowest_ratio: series.iter().filter_map(|series| series.interval.ratio()).fold(1.0, f64::min),
+                series: series.iter().count(),
+                folded: series.folded(),
+                unattributed: counting.attributed().and_then(AttributedGroup::unattributed_parts),
             }
         };
         self.groups.iter().map(state).collect()
@@ -240,30 +444,13 @@ impl<K: Kernel> Collector<K> {
             monotonic: self.clock.monotonic(),
         }
     }
-
-    /// Gives each group to `act` together with what opening and closing need.
-    fn each<T>(
-        &mut self,
-        targets: &Watch,
-        groups: Vec<GroupCounter<K>>,
-        mut act: impl FnMut(GroupCounter<K>, &mut Context<'_, K>) -> T,
-    ) -> Vec<T> {
-        let mut context = self.context(targets);
-        groups.into_iter().map(|counter| act(counter, &mut context)).collect()
-    }
 }
 
-/// Opens a new group for everybody who is there already.
-fn open_all<K: Kernel>(counter: &mut GroupCounter<K>, targets: &Watch, context: &mut Context<'_, K>) {
-    counter.set_online(targets.online(), context);
-    match counter.plan.scope() {
-        Scope::Cpu | Scope::Pmu => {}
-        Scope::Cgroup => {
-            targets.cgroups().into_iter().for_each(|cgroup| counter.add(Subject::Cgroup(cgroup), context));
-        }
-        Scope::Process => targets
-            .processes()
-            .into_iter()
-            .for_each(|process| counter.add(Subject::Process(process), context)),
+/// Everybody who may be a target of a group now, CPUs excepted.
+fn subjects_of(group: &Group, targets: &Watch) -> Vec<Subject> {
+    match group.scope() {
+        Scope::Cpu | Scope::Pmu => Vec::new(),
+        Scope::Cgroup => targets.cgroups().into_iter().map(Subject::Cgroup).collect(),
+        Scope::Process => targets.processes().into_iter().map(Subject::Process).collect(),
     }
 }

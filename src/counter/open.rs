@@ -12,8 +12,9 @@ use crate::host::Facts;
 use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Attr, Event, Inherit, Kernel, Place, Start};
 
-/// The words of the largest group read: number of members, two times, a value each.
-pub(super) const WORDS: usize = 3 + MOST_MEMBERS;
+/// The words of the largest group read: number of members, two times, a value each; the switch stream has two members
+/// of its own.
+pub(super) const WORDS: usize = 3 + 2 + MOST_MEMBERS;
 
 /// Events that the kernel schedules as one group.
 #[derive(Debug)]
@@ -131,6 +132,7 @@ impl<K: Kernel> Opener<'_, K> {
             modifiers: counter.event.modifiers,
             inherit: how.inherit,
             start: how.start,
+            sampling: None,
         };
         let attempt = self.attempt(group, counter);
         let Some(bundle) = bundles.first_mut() else {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::group::GroupCounter;
+use super::StreamState;
+use super::counting::Counting;
 use super::series::Series;
 use crate::clock::Timestamp;
 use crate::health::{Board, Scope, Verdict};
@@ -18,6 +19,60 @@ pub(super) struct Quality {
     state: Arc<Metadata>,
     targets: Arc<Metadata>,
     folded: Arc<Metadata>,
+    hidden: Arc<Metadata>,
+    stream: StreamQuality,
+}
+
+/// The families about the switch stream as a whole.
+#[derive(Debug)]
+struct StreamQuality {
+    records: Arc<Metadata>,
+    lost: Arc<Metadata>,
+    bytes: Arc<Metadata>,
+}
+
+impl StreamQuality {
+    fn new() -> Result<Self, NameError> {
+        Ok(Self {
+            records: Metadata::new(
+                "perf_ring_records",
+                "Records that were read from the rings of all CPUs.",
+                "",
+                Kind::Counter,
+            )?,
+            lost: Metadata::new(
+                "perf_lost_records",
+                "Records that were not read: ring_full, for which the kernel found no room; unrecorded, which it did not \
+                 write; unreadable, which are not what they should be. What they would have told is counted as \
+                 unattributed.",
+                "",
+                Kind::Counter,
+            )?,
+            bytes: Metadata::new(
+                "perf_ring_bytes",
+                "Memory of the rings of all CPUs, which is locked.",
+                "bytes",
+                Kind::Gauge,
+            )?,
+        })
+    }
+
+    fn publish(&self, stream: &StreamState) -> [Family; 3] {
+        let ring = ("ring", "switches");
+        let point =
+            |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
+        let lost = [
+            ("ring_full", stream.losses.ring_full),
+            ("unrecorded", stream.losses.unrecorded),
+            ("unreadable", stream.losses.unreadable),
+        ];
+        let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
+        [
+            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), stream.losses.records)]),
+            Family::new(Arc::clone(&self.lost), lost.to_vec()),
+            Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), stream.ring_bytes)]),
+        ]
+    }
 }
 
 impl Quality {
@@ -45,19 +100,32 @@ impl Quality {
             )?,
             folded: Metadata::new(
                 "perf_series_folded",
-                "Targets and ended series that were added to the series \"other\" instead of having one of their own.",
+                "How often a series went into the series \"other\": there were busier ones than the limit allows, or it \
+                 ended.",
                 "",
                 Kind::Counter,
             )?,
+            hidden: Metadata::new(
+                "perf_series_hidden",
+                "Number of series that have targets and are counted in the series \"other\", for want of a name.",
+                "",
+                Kind::Gauge,
+            )?,
+            stream: StreamQuality::new()?,
         })
     }
 
     /// Everything that `groups` have to say.
-    pub(super) fn publish<K: Kernel>(&self, groups: &[GroupCounter<K>], board: &Board) -> Vec<Family> {
+    pub(super) fn publish<K: Kernel>(
+        &self,
+        groups: &[Counting<K>],
+        stream: Option<&StreamState>,
+        board: &Board,
+    ) -> Vec<Family> {
         let mut families = Vec::new();
         for group in groups {
-            for (index, counter) in group.plan.counters.iter().enumerate() {
-                let points = group.series.iter().filter_map(|series| point(series, index, counter));
+            for (index, counter) in group.plan().counters.iter().enumerate() {
+                let points = group.series().iter().filter_map(|series| point(series, index, counter));
                 families.push(Family::new(Arc::clone(&counter.metric), points.collect()));
             }
         }
@@ -68,6 +136,11 @@ impl Quality {
         families.push(Family::new(Arc::clone(&self.state), states(groups, board)));
         families.push(Family::new(Arc::clone(&self.targets), groups.iter().flat_map(targets).collect()));
         families.push(Family::new(Arc::clone(&self.folded), groups.iter().map(folded).collect()));
+        families.push(Family::new(Arc::clone(&self.hidden), groups.iter().map(hidden).collect()));
+        families.extend(unattributed(groups));
+        if let Some(stream) = stream {
+            families.extend(self.stream.publish(stream));
+        }
         families
     }
 }
@@ -76,52 +149,77 @@ impl Quality {
 fn point(series: &Series, index: usize, counter: &Counter) -> Option<Point> {
     let counted = *series.counted.get(index)? && !*series.doubted.get(index)?;
     let &total = series.totals.get(index).filter(|_| counted)?;
-    let value = match &counter.event.scale {
+    Some(Point { labels: Arc::clone(&series.labels), value: quantity(counter, total), start: series.start })
+}
+
+/// A count in the unit of its metric.
+fn quantity(counter: &Counter, total: u64) -> Value {
+    match &counter.event.scale {
         Some(scale) => Value::Float(scale.quantity(total)),
         None => Value::Integer(total),
-    };
-    Some(Point { labels: Arc::clone(&series.labels), value, start: series.start })
+    }
 }
 
 /// Whether a group needs counters of which a PMU has only so many; software always counts.
-fn can_be_rotated<K: Kernel>(group: &GroupCounter<K>) -> bool {
-    group.plan.counters.iter().any(|counter| !counter.event.kind.joins_any_group())
+fn can_be_rotated<K: Kernel>(group: &Counting<K>) -> bool {
+    group.plan().counters.iter().any(|counter| !counter.event.kind.joins_any_group())
 }
 
 /// How much of the time that it could have counted each series did, in the last interval.
-fn ratios<K: Kernel>(group: &GroupCounter<K>) -> impl Iterator<Item = Point> {
-    group.series.iter().filter_map(|series| {
+fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
+    group.series().iter().filter_map(|series| {
         let value = Value::Float(series.interval.ratio()?);
         Some(Point { labels: Arc::clone(&series.quality_labels), value, start: Timestamp::default() })
     })
 }
 
 /// How many targets a group has, and how many it should have besides.
-fn targets<K: Kernel>(group: &GroupCounter<K>) -> [Point; 2] {
+fn targets<K: Kernel>(group: &Counting<K>) -> [Point; 2] {
     [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
-        let own = group.series.group_labels().iter().cloned();
+        let own = group.series().group_labels().iter().cloned();
         let labels = Labels::new(own.chain([("state".into(), state.into())]));
         Point { labels, value: Value::Integer(number as u64), start: Timestamp::default() }
     })
 }
 
-fn folded<K: Kernel>(group: &GroupCounter<K>) -> Point {
-    let labels = Labels::new(group.series.group_labels().iter().cloned());
-    Point { labels, value: Value::Integer(group.series.folded()), start: group.series.start() }
+fn folded<K: Kernel>(group: &Counting<K>) -> Point {
+    let labels = Labels::new(group.series().group_labels().iter().cloned());
+    Point { labels, value: Value::Integer(group.series().folded()), start: group.series().start() }
+}
+
+/// What stands in no series, by metric: several groups may have counted the same event for different scopes.
+fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
+    let mut families: BTreeMap<String, (Arc<Metadata>, Vec<Point>)> = BTreeMap::new();
+    for group in groups.iter().filter_map(Counting::attributed) {
+        for (counter, labels, total) in group.unattributed() {
+            let metadata = &counter.unattributed;
+            let (_, points) = families
+                .entry(metadata.name().to_owned())
+                .or_insert_with(|| (Arc::clone(metadata), Vec::new()));
+            points.push(Point { labels, value: quantity(counter, total), start: group.series.start() });
+        }
+    }
+    families.into_values().map(|(metadata, points)| Family::new(metadata, points)).collect()
+}
+
+fn hidden<K: Kernel>(group: &Counting<K>) -> Point {
+    let labels = Labels::new(group.series().group_labels().iter().cloned());
+    let value = Value::Integer(group.series().hidden() as u64);
+    Point { labels, value, start: Timestamp::default() }
 }
 
 /// In how many places each event is counted, shared, refused, …. Of `counting` a zero is told too, so that an event
 /// that counts nowhere has a series to alert on; of the others only what there is.
-fn states<K: Kernel>(groups: &[GroupCounter<K>], board: &Board) -> Vec<Point> {
+fn states<K: Kernel>(groups: &[Counting<K>], board: &Board) -> Vec<Point> {
     let mut places: BTreeMap<(Arc<str>, Scope, &'static str), usize> = BTreeMap::new();
     for group in groups {
-        for (index, counter) in group.plan.counters.iter().enumerate() {
+        for (index, counter) in group.plan().counters.iter().enumerate() {
             for verdict in Verdict::ALL {
-                let here = group.states.get(&(index, verdict)).copied().unwrap_or(0);
+                let here = group.states().get(&(index, verdict)).copied().unwrap_or(0);
                 if here == 0 && verdict != Verdict::Counting {
                     continue;
                 }
-                let key = (Arc::clone(&counter.event.name), group.plan.scope(), verdict.as_str());
+                let key = (Arc::clone(&counter.event.name), group.plan().scope(), verdict.as_str());
                 *places.entry(key).or_default() += here;
             }
         }

@@ -1,4 +1,13 @@
 //! The series of one group: totals that only grow, whatever comes and goes behind them.
+//!
+//! At most `limit` label sets are published under their names: the busiest. The others are *hidden*: what they count
+//! goes into the series `other` at the end of each collection, and they are at zero again. So a series can get a name
+//! or lose it without any total falling: with a name it begins anew, and without one its total goes where its later
+//! counts will go. The sum of all totals is what was counted, at all times.
+
+mod names;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,20 +40,28 @@ pub(super) struct Series {
     pub start: Timestamp,
     /// The last interval, over all that it is made of.
     pub interval: Interval,
+    /// Nanoseconds of CPU time that it used lately; see `names`.
+    activity: u64,
+    /// It is part of `other`, and `folded` has counted it.
+    folded: bool,
     targets: usize,
     ended: Option<Monotonic>,
 }
 
-/// All series of one group. At most `limit` have a name of their own; what is beyond them adds to `other`.
+/// All series of one group.
 #[derive(Debug)]
 pub(super) struct SeriesTable {
     counters: usize,
     /// What the quality labels have besides the series' own.
     group: Vec<(Arc<str>, Arc<str>)>,
     limit: usize,
-    by_id: BTreeMap<SeriesId, Series>,
+    /// Those that are published, but for `other`; they stay for a while when they have no targets any more.
+    named: BTreeMap<SeriesId, Series>,
+    /// Those that are counted in `other`. All have targets, so there are never more of them than of those.
+    hidden: BTreeMap<SeriesId, Series>,
     by_labels: HashMap<Arc<Labels>, SeriesId>,
-    other: SeriesId,
+    /// What was counted without a name. No target is in it directly.
+    other: Series,
     next: u64,
     folded: u64,
 }
@@ -59,82 +76,89 @@ impl SeriesTable {
         other: Arc<Labels>,
         now: Timestamp,
     ) -> Self {
-        let mut table = Self {
+        let mut other = Series::new(counters, other, now);
+        other.quality_labels = quality_labels(&other.labels, &group);
+        Self {
             counters,
             group,
             limit,
-            by_id: BTreeMap::new(),
+            named: BTreeMap::new(),
+            hidden: BTreeMap::new(),
             by_labels: HashMap::new(),
-            other: SeriesId(0),
+            other,
             next: 0,
             folded: 0,
-        };
-        table.other = table.insert(other, now);
-        table
+        }
     }
 
-    /// The series with these labels, with one more target in it: an old one that goes on, a new one, or `other` if
-    /// there are too many.
+    /// The series with these labels, with one more target in it: an old one that goes on, or a new one. If there is
+    /// no name left for it, [`end_collection`](Self::end_collection) decides whether it is worth one.
     pub(super) fn enter(&mut self, labels: Arc<Labels>, now: Timestamp) -> SeriesId {
         let id = match self.by_labels.get(&labels).copied() {
             Some(id) => id,
-            // `other` itself is not counted against the limit.
-            None if self.by_id.len() <= self.limit || self.fold_oldest_ended() => self.insert(labels, now),
-            None => {
-                self.folded += 1;
-                self.other
-            }
+            None => self.insert(labels, now),
         };
-        if let Some(series) = self.by_id.get_mut(&id) {
+        if let Some(series) = self.get_mut(id) {
             series.targets += 1;
             series.ended = None;
         }
         id
     }
 
-    /// Takes one target out of a series. The last one leaves its totals there for five minutes.
+    /// Takes one target out of a series. Under a name the last one leaves its totals there for five minutes; what has
+    /// none is forgotten, for its totals are in `other` anyway.
     pub(super) fn leave(&mut self, id: SeriesId, now: Monotonic) {
-        if let Some(series) = self.by_id.get_mut(&id) {
-            series.targets = series.targets.saturating_sub(1);
-            if series.targets == 0 {
-                series.ended = Some(now);
+        let Some(series) = self.get_mut(id) else { return };
+        series.targets = series.targets.saturating_sub(1);
+        if series.targets == 0 {
+            series.ended = Some(now);
+            if let Some(series) = self.hidden.remove(&id) {
+                self.fold(series);
             }
         }
     }
 
-    /// Folds into `other` what ended long ago.
+    /// Folds into `other` what ended long ago. Call it before [`end_collection`](Self::end_collection), so that the
+    /// names go to others at once.
     pub(super) fn expire(&mut self, now: Monotonic) {
         let old = |series: &Series| series.ended.is_some_and(|ended| now.since(ended) > KEPT);
-        let expired: Vec<SeriesId> = self
-            .by_id
-            .iter()
-            .filter(|&(&id, series)| id != self.other && old(series))
-            .map(|(&id, _)| id)
-            .collect();
+        let expired: Vec<SeriesId> =
+            self.named.iter().filter(|(_, series)| old(series)).map(|(&id, _)| id).collect();
         for id in expired {
-            self.fold(id);
+            self.fold_named(id);
         }
     }
 
-    /// Changes the limit; series that exist keep their names.
+    /// Ends a collection, once every interval and every count of it has been entered: gives the names to the busiest,
+    /// and adds what the rest counted to `other`. Only here do series lose their names, so that every label set that
+    /// begins anew was absent from at least one collection.
+    pub(super) fn end_collection(&mut self, now: Timestamp) {
+        for series in self.iter_mut() {
+            series.note_activity();
+        }
+        self.rebalance();
+        self.pour_into_other(now);
+    }
+
+    /// Changes the limit. With the next collection, names are given or taken accordingly.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
     pub(super) fn get_mut(&mut self, id: SeriesId) -> Option<&mut Series> {
-        self.by_id.get_mut(&id)
+        self.named.get_mut(&id).or_else(|| self.hidden.get_mut(&id))
     }
 
-    /// Every series that has something to say: `other` only once something was folded into it.
+    /// Every series to be published: `other`, once there is something in it, and those with a name. Of `other` it is
+    /// what [`end_collection`](Self::end_collection) left.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Series> {
-        let silent = |id: SeriesId, series: &Series| {
-            id == self.other && series.targets == 0 && !series.counted.contains(&true)
-        };
-        self.by_id.iter().filter(move |&(&id, series)| !silent(id, series)).map(|(_, series)| series)
+        let silent = self.hidden.is_empty() && !self.other.counted.contains(&true);
+        Some(&self.other).filter(|_| !silent).into_iter().chain(self.named.values())
     }
 
+    /// Every series that can have targets, with a name or without.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Series> {
-        self.by_id.values_mut()
+        self.named.values_mut().chain(self.hidden.values_mut())
     }
 
     /// What tells the group of this table from others in families about all groups.
@@ -144,120 +168,109 @@ impl SeriesTable {
 
     /// When counting began.
     pub(super) fn start(&self) -> Timestamp {
-        self.by_id.get(&self.other).map_or_else(Timestamp::default, |other| other.start)
+        self.other.start
     }
 
-    /// How many targets and ended series went into `other` so far.
+    /// How often a series went into `other` so far: because there was no name for it, because a busier one got its
+    /// name, or because it ended. Targets that join it there are not counted again.
     pub(super) fn folded(&self) -> u64 {
         self.folded
+    }
+
+    /// How many series with targets are in `other` now.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden.len()
     }
 
     fn insert(&mut self, labels: Arc<Labels>, start: Timestamp) -> SeriesId {
         let id = SeriesId(self.next);
         self.next += 1;
-        let own = labels.pairs().iter().cloned();
-        let series = Series {
-            labels: Arc::clone(&labels),
-            quality_labels: Labels::new(own.chain(self.group.iter().cloned())),
-            totals: vec![0; self.counters].into(),
-            counted: vec![false; self.counters].into(),
-            doubted: vec![false; self.counters].into(),
-            start,
-            interval: Interval::default(),
-            targets: 0,
-            ended: None,
-        };
-        self.by_id.insert(id, series);
+        self.hidden.insert(id, Series::new(self.counters, Arc::clone(&labels), start));
+        // Something may be called `other` itself. It has no name but that one.
+        if self.named.len() < self.limit && labels != self.other.labels {
+            self.name(id);
+        }
         self.by_labels.insert(labels, id);
         id
     }
 
-    /// Makes room by folding the series that ended first. `false` if all have targets.
-    fn fold_oldest_ended(&mut self) -> bool {
-        let ended = self.by_id.iter().filter(|&(&id, _)| id != self.other);
-        let oldest = ended.filter_map(|(&id, series)| Some((series.ended?, id))).min();
-        if let Some((_, id)) = oldest {
-            self.fold(id);
+    /// Folds a series that has a name, for good.
+    fn fold_named(&mut self, id: SeriesId) {
+        if let Some(series) = self.named.remove(&id) {
+            self.fold(series);
         }
-        oldest.is_some()
     }
 
-    fn fold(&mut self, id: SeriesId) {
-        let Some(series) = self.by_id.remove(&id) else { return };
+    /// Adds a series that is not in the table any more to `other`.
+    fn fold(&mut self, mut series: Series) {
         self.by_labels.remove(&series.labels);
-        self.folded += 1;
-        let Some(other) = self.by_id.get_mut(&self.other) else { return };
-        for (total, more) in other.totals.iter_mut().zip(&series.totals) {
-            *total = total.saturating_add(*more);
+        self.folded += u64::from(!series.folded);
+        self.other.take_totals(&mut series);
+    }
+
+    /// Adds what was counted without a name since the last time to `other`.
+    ///
+    /// A counter of `other` is doubted if all that could be said of it in this collection is doubtful. One hidden
+    /// series that is doubted does not take away what all others counted, as it does to those with which it shares a
+    /// name: a name stands for one thing that its reader can look into, `other` for a thousand. Nothing wrong gets
+    /// into the total, for what is doubted adds nothing, and `perf_event_state` says in how many places it is.
+    fn pour_into_other(&mut self, now: Timestamp) {
+        self.other.interval = Interval::default();
+        self.other.doubted.fill(false);
+        let mut believed = vec![false; self.counters];
+        for series in self.hidden.values_mut() {
+            let Interval { enabled, running } = &mut self.other.interval;
+            *enabled = enabled.saturating_add(series.interval.enabled);
+            *running = running.saturating_add(series.interval.running);
+            // Since the last time it began anew, so what is counted was counted in this collection.
+            for ((believed, counted), doubted) in
+                believed.iter_mut().zip(&series.counted).zip(&series.doubted)
+            {
+                *believed |= counted & !doubted;
+            }
+            for (doubted, more) in self.other.doubted.iter_mut().zip(&series.doubted) {
+                *doubted |= more;
+            }
+            self.folded += u64::from(!std::mem::replace(&mut series.folded, true));
+            self.other.take_totals(series);
+            series.start = now;
         }
-        for (counted, more) in other.counted.iter_mut().zip(&series.counted) {
-            *counted |= more;
+        for (doubted, believed) in self.other.doubted.iter_mut().zip(believed) {
+            *doubted &= !believed;
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn labels(comm: &str) -> Arc<Labels> {
-        Labels::new([("comm", comm)])
-    }
-
-    fn table(limit: usize) -> SeriesTable {
-        SeriesTable::new(1, Vec::new(), limit, labels("other"), Timestamp(0))
-    }
-
-    fn count(table: &mut SeriesTable, id: SeriesId, n: u64) {
-        let series = table.get_mut(id).unwrap();
-        series.totals[0] += n;
-        series.counted[0] = true;
-    }
-
-    fn totals(table: &SeriesTable) -> Vec<(String, u64)> {
-        table.iter().map(|series| (series.labels.get("comm").unwrap().to_owned(), series.totals[0])).collect()
-    }
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn a_series_goes_on_where_its_predecessor_stopped() {
-        let mut table = table(10);
-        let id = table.enter(labels("nginx"), Timestamp(0));
-        count(&mut table, id, 5);
-        table.leave(id, at(1));
-        table.expire(at(300));
-        assert_eq!(table.enter(labels("nginx"), Timestamp(9)), id);
-        table.expire(at(9999));
-        assert_eq!(totals(&table), [("nginx".into(), 5)]);
-    }
-
-    #[test]
-    fn what_ended_long_ago_is_folded_and_the_sum_stays() {
-        let mut table = table(10);
-        for comm in ["a", "b"] {
-            let id = table.enter(labels(comm), Timestamp(0));
-            count(&mut table, id, 5);
-            table.leave(id, at(0));
+impl Series {
+    /// Without a name, and so without labels that only names need.
+    fn new(counters: usize, labels: Arc<Labels>, start: Timestamp) -> Self {
+        Self {
+            quality_labels: Arc::clone(&labels),
+            labels,
+            totals: vec![0; counters].into(),
+            counted: vec![false; counters].into(),
+            doubted: vec![false; counters].into(),
+            start,
+            interval: Interval::default(),
+            activity: 0,
+            folded: false,
+            targets: 0,
+            ended: None,
         }
-        table.expire(at(301));
-        assert_eq!(totals(&table), [("other".into(), 10)]);
-        assert_eq!(table.folded(), 2);
     }
 
-    #[test]
-    fn over_the_limit_the_oldest_ended_series_makes_room_and_else_other_takes_the_target() {
-        let mut table = table(2);
-        let a = table.enter(labels("a"), Timestamp(0));
-        count(&mut table, a, 1);
-        table.enter(labels("b"), Timestamp(0));
-        let c = table.enter(labels("c"), Timestamp(0));
-        count(&mut table, c, 10);
-        assert_eq!(totals(&table), [("other".into(), 10), ("a".into(), 1), ("b".into(), 0)]);
-        table.leave(a, at(1));
-        table.enter(labels("d"), Timestamp(0));
-        assert_eq!(totals(&table), [("other".into(), 11), ("b".into(), 0), ("d".into(), 0)]);
+    /// Takes over all that `from` counted; of that one nothing is known any more.
+    fn take_totals(&mut self, from: &mut Self) {
+        for (total, more) in self.totals.iter_mut().zip(&mut from.totals) {
+            *total = total.saturating_add(std::mem::take(more));
+        }
+        for (counted, more) in self.counted.iter_mut().zip(&mut from.counted) {
+            *counted |= std::mem::take(more);
+        }
     }
+}
+
+/// The labels of a series in families about all groups.
+fn quality_labels(own: &Labels, group: &[(Arc<str>, Arc<str>)]) -> Arc<Labels> {
+    Labels::new(own.pairs().iter().chain(group).cloned())
 }

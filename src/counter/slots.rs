@@ -280,7 +280,7 @@ fn descriptors<E>(bundles: &[Bundle<E>]) -> usize {
 }
 
 /// Whether an event must move while code runs: cycles and instructions of every privilege level.
-fn must_move(counter: &Counter) -> bool {
+pub(super) fn must_move(counter: &Counter) -> bool {
     let event = &counter.event;
     let everything =
         !event.modifiers.exclude_user && !event.modifiers.exclude_kernel && !event.modifiers.exclude_host;

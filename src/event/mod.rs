@@ -155,6 +155,24 @@ pub struct Event {
     pub help: Arc<str>,
 }
 
+impl Event {
+    /// Whether both count the same thing, whatever they are called.
+    pub fn counts_as(&self, other: &Self) -> bool {
+        let bits = |modifiers: Modifiers| Modifiers {
+            precise: Precise::Any,
+            pinned: false,
+            exclusive: false,
+            weak: false,
+            leader_sampling: false,
+            ..modifiers
+        };
+        self.selector == other.selector
+            && bits(self.modifiers) == bits(other.modifiers)
+            && self.pmu == other.pmu
+            && self.cpus == other.cpus
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,8 @@ pub struct Status {
     pub host: Host,
     /// What is counted, per entry of `counters` and scope, in the order of the file.
     pub counters: Vec<CounterStatus>,
+    /// What counts for the entries whose `how` is the switch stream; `None` if there are none.
+    pub stream: Option<Stream>,
     /// What could not be opened.
     pub refusals: Vec<Refusal>,
     /// Perf event descriptors.
@@ -90,7 +92,7 @@ pub struct CounterStatus {
     pub entry: String,
     /// For whom: `cpu`, `cgroup`, `process`.
     pub scope: String,
-    /// How it is done, in a few words: `16 CPUs`, `212 cgroups, by the switch stream`.
+    /// How it is done, in a few words: `16 CPUs, own descriptors`, `212 cgroups, switch stream`.
     pub how: String,
     /// Its events.
     pub events: Vec<EventStatus>,
@@ -119,6 +121,53 @@ pub struct Shared {
     pub count: u64,
     /// The smallest share of the time that one of them ran, in percent.
     pub lowest_percent: u8,
+}
+
+/// The switch stream: one group of counters for each CPU, and a record of them at each switch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stream {
+    /// What it tells apart: `cgroup` or `process`.
+    pub granularity: String,
+    /// The event at which the kernel writes a record.
+    pub leader: String,
+    /// On how many CPUs it is open.
+    pub cpus: u64,
+    /// Perf event descriptors on all of them.
+    pub descriptors: u64,
+    /// The groups on a CPU, as the entries of `counters` that each counts for. Several take turns on the PMU.
+    pub groups: Vec<Vec<String>>,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// Bytes of all rings, and what they may grow to where they run over.
+    pub ring_bytes: Usage,
+    /// Records that were read since it was opened.
+    pub records: u64,
+    /// Records that were not. Their counts are `lost` or `unrecorded` among what is unattributed.
+    pub lost: u64,
+    /// What the CPUs counted and no series has, by scope.
+    pub unattributed: Vec<Unattributed>,
+}
+
+/// What the CPUs counted of one event, and no series of a scope has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unattributed {
+    /// `cgroup` or `process`.
+    pub scope: String,
+    /// The event: CPU time, if it is counted.
+    pub event: String,
+    /// How much of all counts since the counters were opened series do have, in percent.
+    pub attributed_percent: f64,
+    /// Why the rest is in none, the largest part first.
+    pub reasons: Vec<UnattributedPart>,
+}
+
+/// What no series has for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UnattributedPart {
+    /// As in `perf_unattributed_<event>_total`.
+    pub reason: String,
+    /// How much of all counts.
+    pub percent: f64,
 }
 
 /// What could not be opened for one reason.
@@ -298,13 +347,13 @@ pub(super) mod tests {
                 CounterStatus {
                     entry: "core".to_owned(),
                     scope: "cpu".to_owned(),
-                    how: "4 CPUs".to_owned(),
+                    how: "4 CPUs, own descriptors".to_owned(),
                     events: vec![event("cycles", 4, 0, 0), event("instructions", 4, 0, 0)],
                 },
                 CounterStatus {
                     entry: "cache".to_owned(),
                     scope: "cpu".to_owned(),
-                    how: "4 CPUs".to_owned(),
+                    how: "4 CPUs, switch stream".to_owned(),
                     events: vec![
                         EventStatus { shared: Some(misses), ..event("cache-misses", 1, 0, 0) },
                         event("cache-references", 0, 0, 4),
@@ -313,10 +362,31 @@ pub(super) mod tests {
                 CounterStatus {
                     entry: "os".to_owned(),
                     scope: "process".to_owned(),
-                    how: "12 processes by comm".to_owned(),
+                    how: "12 processes, switch stream".to_owned(),
                     events: vec![event("task-clock", 12, 0, 0), event("page-faults", 10, 2, 0)],
                 },
             ],
+            stream: Some(Stream {
+                granularity: "process".to_owned(),
+                leader: "context-switches".to_owned(),
+                cpus: 4,
+                descriptors: 44,
+                groups: vec![vec!["core".to_owned()], vec!["cache".to_owned(), "os".to_owned()]],
+                record_bytes: 120,
+                ring_bytes: Usage { used: 1 << 20, limit: Some(16 << 20) },
+                records: 123_456_789,
+                lost: 17,
+                unattributed: vec![Unattributed {
+                    scope: "process".to_owned(),
+                    event: "task-clock".to_owned(),
+                    attributed_percent: 35.246,
+                    reasons: vec![
+                        UnattributedPart { reason: "idle".to_owned(), percent: 61.25 },
+                        UnattributedPart { reason: "not_selected".to_owned(), percent: 3.5 },
+                        UnattributedPart { reason: "lost".to_owned(), percent: 0.004 },
+                    ],
+                }],
+            }),
             refusals: vec![
                 Refusal {
                     events: vec!["uncore_imc_0/cas_count_read/".to_owned()],

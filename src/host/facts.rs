@@ -1,6 +1,7 @@
 //! What the machine is and what it lets this process do.
 
 use std::fmt;
+use std::fs;
 use std::str::FromStr;
 
 use super::{CpuSet, Roots, read_number, read_text};
@@ -75,7 +76,14 @@ pub struct Facts {
     pub virtual_machine: bool,
     /// The active mode of kernel lockdown other than `none`: `integrity` or `confidentiality`.
     pub lockdown: Option<String>,
+    /// `kernel.perf_event_mlock_kb`: how much memory for rings an unprivileged user may lock, in KiB for each CPU.
+    pub mlock_kb: Option<u64>,
+    /// Whether this process lives in a pid namespace of its own: to it, every task outside has the id 0.
+    pub own_pid_namespace: bool,
 }
+
+/// What `/proc/PID/ns/pid` says of the namespace that the machine booted with (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Facts {
     /// Reads them below `roots`.
@@ -92,6 +100,9 @@ impl Facts {
             lockdown: read_text(&roots.sys.join("kernel/security/lockdown"))
                 .ok()
                 .and_then(|text| lockdown(&text)),
+            mlock_kb: read_number(&roots.proc.join("sys/kernel/perf_event_mlock_kb")).ok(),
+            own_pid_namespace: fs::read_link(roots.proc.join("self/ns/pid"))
+                .is_ok_and(|namespace| namespace.as_os_str() != INITIAL_PID_NAMESPACE),
         }
     }
 }

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Attr, Event, Kernel, Place};
+use super::sample::records;
+use super::{Attr, Drained, Event, Kernel, Place, Ring};
 use crate::error::Errno;
 
 /// What an event of the fake was opened for. A cgroup is known by the inode number of its directory.
@@ -39,6 +40,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The number by which records name it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Whether it was opened as a member of another event's group.
     pub fn is_member(&self) -> bool {
         self.leader != self.id
@@ -72,6 +78,9 @@ struct State {
     unplaced: bool,
     limit: Option<usize>,
     calls: u64,
+    /// Leader of a ring → its unread records.
+    rings: BTreeMap<u64, Vec<u8>>,
+    most_ring_pages: Option<usize>,
 }
 
 impl FakeKernel {
@@ -98,6 +107,20 @@ impl FakeKernel {
     /// Whether reads of leaders find their pinned group in error state.
     pub fn set_unplaced(&self, unplaced: bool) {
         self.state().unplaced = unplaced;
+    }
+
+    /// Allows rings of at most `pages` pages; larger ones are refused with `EPERM`.
+    pub fn limit_rings(&self, pages: usize) {
+        self.state().most_ring_pages = Some(pages);
+    }
+
+    /// Writes whole records into the ring of the event that `of` holds for. Nothing happens if it has none.
+    pub fn write(&self, of: impl Fn(&Opened) -> bool, bytes: &[u8]) {
+        let state = &mut *self.state();
+        let event = state.open.values().find(|&event| state.rings.contains_key(&event.id) && of(event));
+        if let Some(ring) = event.and_then(|event| state.rings.get_mut(&event.id)) {
+            ring.extend_from_slice(bytes);
+        }
     }
 
     /// What is open, in the order of opening.
@@ -158,6 +181,8 @@ impl Kernel for FakeKernel {
 }
 
 impl Event for FakeEvent {
+    type Ring = FakeRing;
+
     fn read(&self, words: &mut [u64]) -> Result<usize, Errno> {
         let state = self.kernel.state();
         if state.unplaced {
@@ -166,13 +191,15 @@ impl Event for FakeEvent {
         let leader = state.open.get(&self.id).ok_or(Errno::EBADF)?;
         let group = state.groups.get(&self.id).into_iter().flatten();
         let values = group.filter_map(|id| state.open.get(id)).map(|event| event.count.value);
-        let times = [leader.count.enabled, leader.count.running];
+        let untimed =
+            leader.attr.sampling.and_then(|sampling| sampling.fields.read).is_some_and(|read| read.untimed);
+        let times: &[u64] = if untimed { &[] } else { &[leader.count.enabled, leader.count.running] };
         let mut length = 1;
-        for value in times.into_iter().chain(values) {
+        for value in times.iter().copied().chain(values) {
             *words.get_mut(length).ok_or(Errno::ENOSPC)? = value;
             length += 1;
         }
-        *words.first_mut().ok_or(Errno::ENOSPC)? = length as u64 - 3;
+        *words.first_mut().ok_or(Errno::ENOSPC)? = (length - 1 - times.len()) as u64;
         Ok(length)
     }
 
@@ -182,6 +209,55 @@ impl Event for FakeEvent {
 
     fn disable(&self) -> Result<(), Errno> {
         Ok(())
+    }
+
+    fn id(&self) -> Result<u64, Errno> {
+        Ok(self.id)
+    }
+
+    fn map(&self, pages: usize) -> Result<FakeRing, Errno> {
+        let mut state = self.kernel.state();
+        if state.most_ring_pages.is_some_and(|most| pages > most) {
+            return Err(Errno::EPERM);
+        }
+        state.rings.insert(self.id, Vec::new());
+        let size = pages * 4096;
+        Ok(FakeRing { kernel: self.kernel.clone(), id: self.id, size })
+    }
+
+    fn write_to(&self, _to: &Self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A ring of the fake, filled by [`FakeKernel::write`].
+#[derive(Debug)]
+pub struct FakeRing {
+    kernel: FakeKernel,
+    id: u64,
+    size: usize,
+}
+
+impl Ring for FakeRing {
+    fn drain(&mut self, each: impl FnMut(&[u8])) -> Drained {
+        let mut bytes = self.kernel.state().rings.get_mut(&self.id).map(std::mem::take).unwrap_or_default();
+        let head = bytes.len() as u64;
+        bytes.resize(bytes.len().next_power_of_two(), 0);
+        records(&bytes, 0, head, &mut Vec::new(), each)
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for FakeRing {
+    fn drop(&mut self) {
+        self.kernel.state().rings.remove(&self.id);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The kernel itself.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
-use super::{Attr, Event, Inherit, Kernel, Place, Start};
+use super::ring::LiveRing;
+use super::{Attr, Event, Inherit, Kernel, Place, Sampling, Start};
 use crate::error::Errno;
 
 /// The running kernel.
@@ -43,6 +44,8 @@ impl Kernel for Live {
 }
 
 impl Event for LiveEvent {
+    type Ring = LiveRing;
+
     fn read(&self, words: &mut [u64]) -> Result<usize, Errno> {
         // SAFETY: the pointer and the length in bytes describe exactly the memory of `words`, which any bytes may
         // fill; the descriptor is open for as long as `self` lives.
@@ -62,10 +65,30 @@ impl Event for LiveEvent {
         // SAFETY: DISABLE takes a number as its argument; the descriptor is open.
         check(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })
     }
+
+    fn id(&self) -> Result<u64, Errno> {
+        let mut id = 0;
+        // SAFETY: ID writes one u64 through its argument, which points to one; the descriptor is open.
+        check(unsafe { ioctls::ID(self.0.as_raw_fd(), &raw mut id) })?;
+        Ok(id)
+    }
+
+    fn map(&self, pages: usize) -> Result<LiveRing, Errno> {
+        LiveRing::map(self.0.as_fd(), pages)
+    }
+
+    fn write_to(&self, to: &Self) -> Result<(), Errno> {
+        // SAFETY: SET_OUTPUT takes a descriptor as its argument; both are open.
+        check(unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), to.0.as_raw_fd()) })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 impl AsFd for LiveEvent {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
@@ -102,7 +125,36 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_inherit_thread(bit(attr.inherit == Inherit::Threads));
     raw.set_disabled(bit(attr.start != Start::WithLeader));
     raw.set_enable_on_exec(bit(attr.start == Start::OnExec));
+    if let Some(sampling) = &attr.sampling {
+        set_sampling(&mut raw, sampling);
+    }
     raw
+}
+
+/// What an event that writes records has besides.
+fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
+    let Sampling { period, fields, sideband } = *sampling;
+    raw.sample_period = period;
+    let asked = [
+        (fields.identifier, abi::PERF_SAMPLE_IDENTIFIER),
+        (fields.tid, abi::PERF_SAMPLE_TID),
+        (fields.time, abi::PERF_SAMPLE_TIME),
+        (fields.read.is_some(), abi::PERF_SAMPLE_READ),
+        (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
+    ];
+    raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
+    if let Some(read) = fields.read {
+        if read.untimed {
+            raw.read_format = abi::PERF_FORMAT_GROUP.into();
+        }
+        raw.read_format |= if read.id { u64::from(abi::PERF_FORMAT_ID) } else { 0 };
+        raw.read_format |= if read.lost { u64::from(abi::PERF_FORMAT_LOST) } else { 0 };
+    }
+    raw.set_comm(u64::from(sideband.comm));
+    raw.set_task(u64::from(sideband.task));
+    raw.set_cgroup(u64::from(sideband.cgroup));
+    // A watermark of 0 is half of the ring, however large that is when it is mapped.
+    raw.set_watermark(1);
 }
 
 /// A CPU or thread number as the system call takes it.
@@ -110,11 +162,11 @@ fn number(number: u32) -> Result<i32, Errno> {
     i32::try_from(number).map_err(|_| Errno::EINVAL)
 }
 
-fn check(result: i32) -> Result<(), Errno> {
+pub(super) fn check(result: i32) -> Result<(), Errno> {
     if result < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-fn last_errno() -> Errno {
+pub(super) fn last_errno() -> Errno {
     Errno::of(&std::io::Error::last_os_error())
 }
 
@@ -129,6 +181,7 @@ mod tests {
             modifiers: Modifiers::default(),
             inherit: Inherit::Nothing,
             start: Start::Later,
+            sampling: None,
         }
     }
 

@@ -8,8 +8,12 @@
 
 pub mod fake;
 pub mod live;
+mod ring;
+mod sample;
 pub mod spawn;
 pub mod usage;
+
+pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -22,7 +26,7 @@ pub trait Kernel {
     /// An open event; dropping it closes it.
     type Event: Event + fmt::Debug;
 
-    /// Opens one event for counting, as a member of `leader`'s group if there is one.
+    /// Opens one event, as a member of `leader`'s group if there is one.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -32,9 +36,13 @@ pub trait Kernel {
 
 /// An open event.
 pub trait Event {
+    /// A ring for the records of this event.
+    type Ring: Ring + Send + fmt::Debug + 'static;
+
     /// Reads the group that this event leads into `words`: the number of members, nanoseconds enabled, nanoseconds
     /// running, then one value per member in the order in which they were opened
-    /// (`PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`). Returns how many words were read: 0 means
+    /// (`PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`; without the times if this event's
+    /// [`ReadFormat`] leaves them out). Returns how many words were read: 0 means
     /// that a pinned group could not be placed on the PMU and is in error state.
     ///
     /// # Errors
@@ -52,9 +60,32 @@ pub trait Event {
     /// # Errors
     /// The kernel's errno.
     fn disable(&self) -> Result<(), Errno>;
+
+    /// The number by which records name this event.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    fn id(&self) -> Result<u64, Errno>;
+
+    /// Makes a ring of `pages` pages for records, a power of two, besides one page for positions. There is one ring
+    /// at a time: drop it before asking for another.
+    ///
+    /// # Errors
+    /// `EPERM` when the memory does not fit into `perf_event_mlock_kb` and `RLIMIT_MEMLOCK`, which do not bind a
+    /// process with `CAP_IPC_LOCK`; `ENOMEM`; `EINVAL` for other numbers of pages.
+    fn map(&self, pages: usize) -> Result<Self::Ring, Errno>;
+
+    /// Lets this event write into the ring of `to`, which counts on the same CPU. Holds until that ring is dropped.
+    ///
+    /// # Errors
+    /// The kernel's errno; `EINVAL` for events of other CPUs or clocks.
+    fn write_to(&self, to: &Self) -> Result<(), Errno>;
+
+    /// What can be polled for unread records; `None` if nothing can.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// How an event is opened for counting.
+/// How an event is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
     /// What to count.
@@ -65,6 +96,8 @@ pub struct Attr {
     pub inherit: Inherit,
     /// When counting starts.
     pub start: Start,
+    /// Whether it writes records besides counting.
+    pub sampling: Option<Sampling>,
 }
 
 /// Whether what the thread starts later is counted too.

@@ -4,6 +4,7 @@
 //! Whatever stands in `/proc` or in a cgroup's name may have been written by anybody who can start a process. So
 //! every look is bounded, and what it could not take in is counted by reason in [`LeftOut`].
 
+mod attribution;
 mod cgroup;
 mod glob;
 mod process;
@@ -11,9 +12,10 @@ mod process;
 mod testing;
 mod watch;
 
+pub use attribution::Attribution;
 pub use cgroup::{Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, parent_of};
 pub use glob::{Glob, GlobError};
-pub use process::{GroupBy, Need, Process, ProcessKey, ProcessRule, ProcessSelection, Processes};
+pub use process::{GroupBy, Need, Process, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of};
 pub use watch::{Changes, Needs, Watch};
 
 use crate::error::{Errno, FileError};

@@ -171,7 +171,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::target::{GroupBy, ProcessRule};
+    use crate::target::{Attribution, GroupBy, ProcessRule};
 
     fn everything() -> Needs {
         let mut needs = Needs { cgroups: true, ..Needs::default() };
@@ -179,6 +179,7 @@ mod tests {
             include: vec![ProcessRule::default()],
             exclude: vec![],
             by: vec![GroupBy::Cgroup],
+            attribution: Attribution::default(),
         });
         needs
     }

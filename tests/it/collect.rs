@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Counters, Per};
-use perf_exporter::counter::{Budget, Collector};
+use perf_exporter::counter::{Bounds, Budget, Collector};
 use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::plan;
+use perf_exporter::plan::{StreamSupport, plan};
 use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
-use perf_exporter::target::{CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Watch};
+use perf_exporter::target::{
+    Attribution, CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Watch,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -59,10 +61,12 @@ impl World {
     fn count_at_most(&mut self, events: &str, per: Per, series: usize) {
         let groups = parse(events).unwrap();
         let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
-        let plan = plan(&counters, &Catalog::load(&self.roots, &Facts::read(&self.roots)));
+        let facts = Facts::read(&self.roots);
+        let support = StreamSupport::foreseen(&facts);
+        let plan = plan(&counters, &Catalog::load(&self.roots, &facts), &support);
         self.watch.need(plan.needs());
         self.watch.refresh();
-        self.collector.apply(&plan, series, &self.watch);
+        self.collector.apply(&plan, Bounds { series, ring_memory: 1 << 20 }, &self.watch);
     }
 
     fn cgroup(&self, path: &str) -> PathBuf {
@@ -133,7 +137,13 @@ fn in_cgroup(dir: &PathBuf) -> impl Fn(&Opened) -> bool {
 
 fn cgroups(include: &[&str]) -> CgroupSelection {
     let include = include.iter().map(|glob| Glob::new(glob).unwrap()).collect();
-    CgroupSelection { include, exclude: vec![], depth: None, descendants: false }
+    CgroupSelection {
+        include,
+        exclude: vec![],
+        depth: None,
+        descendants: false,
+        attribution: Attribution::Dedicated,
+    }
 }
 
 fn everybody() -> Per {
@@ -141,6 +151,7 @@ fn everybody() -> Per {
         include: vec![ProcessRule::default()],
         exclude: vec![],
         by: vec![GroupBy::Comm],
+        attribution: Attribution::Dedicated,
     })
 }
 
@@ -414,6 +425,65 @@ fn series_over_the_limit_are_counted_together() {
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3));
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"p1\""), Some(1));
     assert_eq!(world.collector.states()[0].folded, 3);
+}
+
+#[test]
+fn the_busiest_are_kept_by_name_and_nothing_that_was_counted_is_lost() {
+    let mut world = World::new(100);
+    for pid in 1..=5 {
+        world.process(pid, &format!("p{pid}"), &[pid]);
+    }
+    world.count_at_most("page-faults", everybody(), 2);
+    let of = |wanted: u32| move |event: &Opened| event.place == FakePlace::Thread(wanted);
+    let total = |families: &[Family], comm: &str| {
+        value(families, "perf_process_page_faults", &format!("comm=\"{comm}\""))
+    };
+    world.run(1, |_| true);
+    world.clock.advance(Duration::from_secs(15));
+    world.collect();
+    let (mut other, mut sum) = (3, 5);
+    for _ in 0..4 {
+        world.clock.advance(Duration::from_secs(15));
+        world.run_for(10, 3 * SECOND, 3 * SECOND, of(4));
+        world.run_for(1, SECOND, SECOND, of(1));
+        sum += 11;
+        let families = world.collect();
+        let now = total(&families, "other").unwrap();
+        assert!(now >= other, "{now} after {other}");
+        other = now;
+        let published = ["other", "p1", "p2", "p3", "p4", "p5"].map(|comm| total(&families, comm));
+        assert_eq!(published.into_iter().flatten().sum::<u64>(), sum);
+    }
+    let families = world.collect();
+    assert_eq!(total(&families, "p1"), Some(5));
+    assert_eq!(total(&families, "p2"), None);
+    assert!(total(&families, "p4") > Some(0));
+    let group = "counters=\"test\",leader=\"page-faults\",scope=\"process\"";
+    assert_eq!(value(&families, "perf_series_hidden", group), Some(3));
+    assert_eq!(value(&families, "perf_series_folded", group), Some(4));
+}
+
+/// Beside the others of `other`, of which it is one of many.
+#[test]
+fn a_counter_that_is_not_believed_takes_nothing_away_from_the_others_without_a_name() {
+    let mut world = World::new(100);
+    for pid in 1..=3 {
+        world.process(pid, &format!("p{pid}"), &[pid]);
+    }
+    world.count_at_most("cycles", everybody(), 1);
+    world.run(5_000_000_000, |_| true);
+    let other = |families: &[Family]| value(families, "perf_process_cycles", "comm=\"other\"");
+    assert_eq!(other(&world.collect()), Some(10_000_000_000));
+    // The first stays busy, so that it keeps the name.
+    let of = |wanted: u32| move |event: &Opened| event.place == FakePlace::Thread(wanted);
+    world.run(5_000_000_000, of(1));
+    world.run(0, of(3));
+    let families = world.collect();
+    assert_eq!(state(&families, "cycles", "process", "stalled"), 1);
+    assert_eq!(other(&families), Some(10_000_000_000));
+    world.run(5_000_000_000, of(1));
+    world.run(0, |event| !of(1)(event));
+    assert_eq!(other(&world.collect()), None);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::Config;
-use perf_exporter::counter::{Budget, Collector};
+use perf_exporter::counter::{Bounds, Budget, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::{Encoder, Format};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::Snapshot;
-use perf_exporter::plan::plan;
+use perf_exporter::plan::{StreamSupport, plan};
 use perf_exporter::sys::fake::{Count, FakeKernel};
 use perf_exporter::target::Watch;
 
@@ -20,12 +20,12 @@ pub(crate) fn scrape(root: &Path, config: &Config, format: Format) -> String {
     let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
     let facts = Facts::read(&roots);
     let budget = Budget { limit: 10_000, used: 0 };
-    let plan = plan(&config.counters, &Catalog::load(&roots, &facts));
+    let plan = plan(&config.counters, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
     let mut watch = Watch::new(roots.clone());
     watch.need(plan.needs());
     watch.refresh();
     let mut collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget).unwrap();
-    collector.apply(&plan, 1000, &watch);
+    collector.apply(&plan, Bounds { series: 1000, ring_memory: 1 << 20 }, &watch);
     kernel.update(|event| event.count = Count { value: 7, enabled: 1_000_000, running: 1_000_000 });
     let snapshot = Snapshot::new(clock.now(), collector.collect());
     assert!(snapshot.conflicts().is_empty(), "{:?}", snapshot.conflicts());

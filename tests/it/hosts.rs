@@ -1,13 +1,20 @@
 //! What the program makes of a configuration on each machine under `tests/data/hosts`: the plan, as values and as
 //! `check` and `list` print it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Mutex;
 
-use perf_exporter::config::{Config, load};
+use perf_exporter::clock::{Clock, Timestamp};
+use perf_exporter::config::{Config, load, load_file};
+use perf_exporter::counter::{Bounds, Budget, Collector, foreseen};
+use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, Kind};
 use perf_exporter::health::{Cause, Scope};
 use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::plan::{Group, MOST_MEMBERS, Plan, plan};
+use perf_exporter::plan::{Group, MOST_MEMBERS, Plan, StreamSupport, plan};
+use perf_exporter::sys::fake::{FakeKernel, FakePlace};
+use perf_exporter::target::Watch;
 
 use crate::program::{host, repository, run};
 
@@ -21,7 +28,8 @@ fn planned(on: &str, yaml: &str) -> Plan {
     let roots = Roots::under(&host(on));
     let (config, warnings): (Config, _) = load(yaml.as_bytes(), "test.yaml").unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
-    plan(&config.counters, &Catalog::load(&roots, &Facts::read(&roots)))
+    let facts = Facts::read(&roots);
+    plan(&config.counters, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
 /// The names of each group's members, with commas between.
@@ -143,6 +151,116 @@ fn an_event_that_is_not_there_takes_nothing_else_with_it() {
     );
 }
 
+/// How each group is counted, and why.
+fn ways(on: &str, yaml: &str) -> Vec<String> {
+    let support = StreamSupport::foreseen(&Facts::read(&Roots::under(&host(on))));
+    let way = |group: &Group| format!("{}: {:?}, {}", group.scope(), group.source, group.why(&support));
+    planned(on, yaml).groups.iter().map(|group| way(group)).collect()
+}
+
+#[test]
+fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
+    let table = [
+        ("cgroup", "", "", "cgroup: Stream, auto: all or many"),
+        ("cgroup", "cgroups: {attribution: dedicated}", "", "cgroup: Dedicated, attribution: dedicated"),
+        (
+            "cgroup",
+            "cgroups: {include: [/a], attribution: stream}",
+            "",
+            "cgroup: Stream, attribution: stream",
+        ),
+        ("cgroup", "cgroups: {include: [/a]}", "", "cgroup: Dedicated, auto: a few named ones"),
+        ("cgroup", "", ":D", "cgroup: Dedicated, auto: for its modifiers"),
+        ("process", "", "", "process: Stream, auto: all or many"),
+        ("cpu", "", "", "cpu: Dedicated, nothing to tell apart"),
+    ];
+    for (scope, selection, modifiers, expected) in table {
+        let yaml = format!("counters: {{a: {{events: [\"cycles{modifiers}\"], per: {scope}}}}}\n{selection}");
+        assert_eq!(ways("amd", &yaml), [expected], "{yaml}");
+    }
+    let both = "counters: {a: {events: [cycles, instructions], per: [cpu, cgroup]}, \
+                b: {events: [{event: cycles, name: mine}], per: cgroup, cgroups: {include: [/a]}}}";
+    let expected = [
+        "cpu: Stream, it counts this anyway",
+        "cgroup: Stream, auto: all or many",
+        "cgroup: Stream, it counts this anyway",
+    ];
+    assert_eq!(ways("amd", both), expected);
+}
+
+#[test]
+fn the_plan_says_why_there_is_no_stream_on_a_host() {
+    let yaml = "counters: {a: {events: [page-faults], per: [cgroup, process]}}";
+    let old = ["cgroup: Dedicated, auto: not in this kernel", "process: Stream, auto: all or many"];
+    assert_eq!(ways("intel-server", yaml), old);
+    let unprivileged =
+        ["cgroup: Dedicated, auto: not allowed here", "process: Dedicated, auto: not allowed here"];
+    assert_eq!(ways("arm", yaml), unprivileged);
+}
+
+/// Everything that a configuration counts on a host, opened with a fake kernel; and its plan.
+fn opened(on: &str, config: &Config, kernel: &FakeKernel) -> (Collector<FakeKernel>, Plan) {
+    let roots = Roots::under(&host(on));
+    let facts = Facts::read(&roots);
+    let plan = plan(&config.counters, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
+    let budget = Budget { limit: 100_000, used: 0 };
+    let clock = Clock::manual(Timestamp(0));
+    let mut collector = Collector::new(kernel.clone(), clock, &roots, facts, true, budget).unwrap();
+    let mut watch = Watch::new(roots);
+    watch.refresh();
+    collector.apply(&plan, Bounds::from(&config.limits), &watch);
+    (collector, plan)
+}
+
+/// `check --no-open` must not promise anything else than what `check` finds.
+#[test]
+fn what_is_foreseen_of_the_stream_is_what_is_opened() {
+    for on in ["intel-hybrid", "intel-server", "amd", "vm"] {
+        for example in examples() {
+            let (config, _) = load_file(Some(&repository(&example))).unwrap();
+            let (collector, plan) = opened(on, &config, &FakeKernel::new());
+            let roots = Roots::under(&host(on));
+            let foreseen = |stream| foreseen(stream, &Facts::read(&roots), &roots, config.limits.ring_memory);
+            assert_eq!(collector.stream_state(), plan.stream.as_ref().map(foreseen), "{on}: {example}");
+        }
+    }
+}
+
+#[test]
+fn entries_that_find_no_place_on_the_pmu_together_are_told_by_group() {
+    let kernel = FakeKernel::new();
+    // On each CPU the first attempt to add r99 fails, and one in another group does not.
+    let tried = Mutex::new(BTreeSet::new());
+    kernel.refuse(Errno::EINVAL, move |attr, place, _| match place {
+        FakePlace::Cpu(cpu) => attr.selector.config[0] == 0x99 && tried.lock().unwrap().insert(cpu),
+        _ => false,
+    });
+    let yaml = "counters: {a: {events: [r1], per: cgroup}, b: {events: [r2, r99], per: cgroup}, \
+                c: {events: [page-faults], per: cgroup}}";
+    let (config, _) = load(yaml.as_bytes(), "test.yaml").unwrap();
+    let (collector, _) = opened("amd", &config, &kernel);
+    let groups = collector.stream_state().unwrap().groups;
+    let groups: Vec<String> = groups.iter().map(|entries| entries.join(",")).collect();
+    // What needs no PMU does not take turns with what does.
+    assert_eq!(groups, ["a", "b", "c"]);
+}
+
+#[test]
+fn an_entry_of_the_stream_that_is_refused_everywhere_counts_for_nobody() {
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::ENOENT, |attr, _, _| attr.selector.kind == 0);
+    let (collector, _) = opened("amd", &Config::default(), &kernel);
+    let of = |entry: &str| {
+        let states = collector.states();
+        let state = states
+            .iter()
+            .find(|state| &*state.plan.entry == entry && state.plan.scope() == Scope::Cpu)
+            .unwrap();
+        (state.targets, state.left_out)
+    };
+    assert_eq!((of("core"), of("os")), ((0, 64), (64, 0)));
+}
+
 /// The number of descriptors that are allowed is that of whoever runs the test.
 fn without_limit(text: &str) -> String {
     let mut page = String::new();
@@ -202,7 +320,7 @@ fn the_example_of_the_built_in_configuration_is_the_built_in_configuration() {
 
 #[test]
 fn check_says_the_same_to_programs() {
-    for on in ["intel-hybrid", "vm"] {
+    for on in ["intel-hybrid", "arm", "vm"] {
         let page = printed(on, &["check", "--output", "json"]);
         serde_json::from_str::<serde_json::Value>(&page.replace('…', "0")).unwrap();
         assert_golden(format!("check-json-{on}"), &page);

@@ -6,9 +6,24 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 15] = [
-    "error", "host", "clock", "health", "metrics", "event", "target", "config", "plan", "sys", "counter",
-    "export", "app", "cli", "main",
+const ORDER: [&str; 17] = [
+    "error",
+    "host",
+    "clock",
+    "health",
+    "metrics",
+    "event",
+    "target",
+    "config",
+    "plan",
+    "sys",
+    "ring",
+    "attribute",
+    "counter",
+    "export",
+    "app",
+    "cli",
+    "main",
 ];
 
 /// Every source file below `src`, with its path relative to that.

@@ -2,6 +2,13 @@
 
 #![cfg(test)]
 
+#[path = "../support/any_record.rs"]
+mod any_record;
+#[path = "../support/any_stream.rs"]
+mod any_stream;
+#[path = "../support/rings.rs"]
+mod rings;
+
 mod binary;
 mod collect;
 mod events;
@@ -11,3 +18,4 @@ mod hosts;
 mod layers;
 mod manual;
 mod program;
+mod replay;

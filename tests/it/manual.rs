@@ -7,13 +7,14 @@ use perf_exporter::config::{Config, load};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::plan::plan;
+use perf_exporter::plan::{StreamSupport, plan};
 
 use crate::fake::scrape;
 use crate::program::{Service, host, repository, run};
 
 /// Words that begin like metrics and are the kernel's.
-const OF_THE_KERNEL: [&str; 3] = ["perf_event_open", "perf_event_paranoid", "perf_events"];
+const OF_THE_KERNEL: [&str; 4] =
+    ["perf_event_mlock_kb", "perf_event_open", "perf_event_paranoid", "perf_events"];
 
 /// Events that comments name by way of example, and that no configuration here counts so.
 const EXAMPLES: &str = r#"
@@ -75,9 +76,12 @@ fn metrics() -> BTreeSet<String> {
         let (config, _) = load(yaml.as_bytes(), &path).unwrap();
         for on in ["intel-hybrid", "intel-server", "amd", "arm", "vm"] {
             let roots = Roots::under(&host(on));
-            let plan = plan(&config.counters, &Catalog::load(&roots, &Facts::read(&roots)));
+            let facts = Facts::read(&roots);
+            let support = StreamSupport::foreseen(&facts);
+            let plan = plan(&config.counters, &Catalog::load(&roots, &facts), &support);
             let counters = plan.groups.iter().flat_map(|group| &group.counters);
-            known.extend(counters.map(|counter| format!("{}_total", counter.metric.name())));
+            let metrics = counters.flat_map(|counter| [&counter.metric, &counter.unattributed]);
+            known.extend(metrics.map(|metric| format!("{}_total", metric.name())));
         }
     }
     let served = Service::start(["--host-root", "tests/data/hosts/vm"]).get("/metrics").1;

@@ -4,15 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config;
-use perf_exporter::counter::{Budget, Collector};
+use perf_exporter::config::{self, Per};
+use perf_exporter::counter::{Bounds, Budget, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::plan;
+use perf_exporter::plan::{StreamSupport, plan};
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
-use perf_exporter::target::Watch;
+use perf_exporter::target::{Attribution, Watch};
 
 /// A collector that believes in this machine, on a clock that stands still.
 #[derive(Debug)]
@@ -23,22 +23,30 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Counts what a configuration file says. Everybody who is there now is counted from now on.
+    /// Counts what a configuration file says, each with descriptors of its own. Everybody who is there now is counted from now on.
     pub(crate) fn of(configuration: &str) -> Self {
-        let (config, warnings) = config::load(configuration.as_bytes(), "test.yaml").unwrap();
+        let (mut config, warnings) = config::load(configuration.as_bytes(), "test.yaml").unwrap();
         assert_eq!(warnings, []);
+        for per in config.counters.iter_mut().flat_map(|entry| &mut entry.per) {
+            match per {
+                Per::Cpu => {}
+                Per::Cgroup(selection) => selection.attribution = Attribution::Dedicated,
+                Per::Process(selection) => selection.attribution = Attribution::Dedicated,
+            }
+        }
         let roots = Roots::default();
         let clock = Clock::manual(Timestamp(1_000_000));
         let facts = Facts::read(&roots);
         let catalog = Catalog::load(&roots, &facts);
         let budget = Budget::new(raise_descriptor_limit(), 0, None);
         let mut collector =
-            Collector::new(Live, clock.clone(), &roots, facts, catalog.has_core_pmu(), budget).unwrap();
-        let plan = plan(&config.counters, &catalog);
+            Collector::new(Live, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)
+                .unwrap();
+        let plan = plan(&config.counters, &catalog, &StreamSupport::foreseen(&facts));
         let mut watch = Watch::new(roots);
         watch.need(plan.needs());
         watch.refresh();
-        collector.apply(&plan, config.limits.series, &watch);
+        collector.apply(&plan, Bounds::from(&config.limits), &watch);
         let refused: Vec<_> = collector.board().lines().map(|line| line.refusal.to_string()).collect();
         assert!(refused.is_empty(), "refused: {refused:#?}");
         Self { clock, watch, collector }

@@ -79,10 +79,24 @@ impl PerfCounts {
     /// # Panics
     /// If perf did not count it.
     pub(crate) fn of(&self, event: &str) -> f64 {
+        self.sum(event, |_| true)
+    }
+
+    /// The same for one of the cgroups of `--for-each-cgroup`, by the name that perf was given.
+    ///
+    /// # Panics
+    /// If perf did not count it.
+    pub(crate) fn of_cgroup(&self, event: &str, cgroup: &str) -> f64 {
+        self.sum(event, |behind| behind == Some(&cgroup))
+    }
+
+    /// Adds up the lines of an event for which holds what the field behind its name says.
+    fn sum(&self, event: &str, wanted: impl Fn(Option<&&str>) -> bool) -> f64 {
         let counted = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
-            // value, unit, event, …; with -A the CPU stands in front.
+            // value, unit, event, cgroup if there are several, …; with -A the CPU stands in front.
             let at = fields.iter().position(|field| *field == event)?;
+            wanted(fields.get(at + 1)).then_some(())?;
             let value: f64 = fields[at.checked_sub(2)?].parse().ok()?;
             Some(if fields[at - 1] == "msec" { value / 1e3 } else { value })
         };

@@ -49,7 +49,7 @@ fn a_cgroup_that_is_made_while_the_service_runs_gets_a_series_and_keeps_it_when_
     let top = TestCgroup::new("served");
     let service = Service::start(&format!(
         "{ALWAYS_FRESH}counters: {{memory: {{events: [page-faults], per: [cgroup]}}}}\n\
-         cgroups: {{include: [\"{}/*\"]}}\n",
+         cgroups: {{include: [\"{}/*\"], attribution: dedicated}}\n",
         top.path()
     ));
     let faults = |path: &str| service.metrics().value("perf_cgroup_page_faults_total", &[("cgroup", path)]);
@@ -172,7 +172,7 @@ fn a_service_that_is_short_of_descriptors_says_what_does_not_fit_and_serves_the_
             "{ALWAYS_FRESH}counters:\n\
              \x20 cpus: {{events: [page-faults], per: [cpu]}}\n\
              \x20 processes: {{events: [context-switches], per: [process]}}\n\
-             processes: {{include: [{{comm: \"*\"}}], by: [pid]}}\n\
+             processes: {{include: [{{comm: \"*\"}}], by: [pid], attribution: dedicated}}\n\
              limits: {{connections: 4}}\n"
         ),
     );

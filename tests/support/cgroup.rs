@@ -1,7 +1,7 @@
 //! Cgroups of a test's own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use perf_exporter::host::Roots;
 use perf_exporter::target::CgroupMount;
@@ -31,6 +31,11 @@ impl TestCgroup {
     fn make(dir: PathBuf, path: String) -> Self {
         fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         Self { dir, path }
+    }
+
+    /// Where its files are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The path that the label `cgroup` shows.

@@ -2,9 +2,15 @@
 //! fails if `PERF_EXPORTER_REQUIRE` names what is missing. So `cargo test` is green on every machine, and CI cannot
 //! lose a test by losing a privilege.
 
+#[allow(dead_code, reason = "each target asks what it needs to know")]
+pub(crate) mod books;
 pub(crate) mod cgroup;
 pub(crate) mod exposition;
 pub(crate) mod lines;
+#[allow(dead_code, reason = "each target takes the loads that it needs")]
+pub(crate) mod load;
+#[allow(dead_code, reason = "not every target mixes loads")]
+pub(crate) mod mixed;
 pub(crate) mod service;
 pub(crate) mod worker;
 
@@ -16,7 +22,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use perf_exporter::host::{self, Facts, Roots};
+use perf_exporter::host::{self, Facts, KernelVersion, Roots};
 use rustix::fs::{Access, access};
 
 /// The environment variable that lists, with commas between, the features whose absence is a failure.
@@ -46,10 +52,12 @@ pub(crate) enum Feature {
     Emulated,
     /// A kernel that keeps events of whole CPUs from ordinary users.
     Paranoid,
+    /// The switch stream: a program that can be told to use it, and `cgroup-switches` of Linux 5.13.
+    Stream,
 }
 
 impl Feature {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Software,
         Self::Tracepoint,
         Self::Cgroup,
@@ -60,6 +68,7 @@ impl Feature {
         Self::Perf,
         Self::Emulated,
         Self::Paranoid,
+        Self::Stream,
     ];
 
     /// Why `roots` does not offer it, or `None` if it does.
@@ -79,6 +88,7 @@ impl Feature {
             Self::Perf => no_perf().or_else(|| events_of_others_refused(roots)),
             Self::Emulated => no_emulator(roots).or_else(|| events_of_others_refused(roots)),
             Self::Paranoid => not_paranoid(roots),
+            Self::Stream => no_stream(roots).or_else(|| events_of_others_refused(roots)),
         }
     }
 }
@@ -96,6 +106,7 @@ impl fmt::Display for Feature {
             Self::Perf => "perf",
             Self::Emulated => "emulated",
             Self::Paranoid => "paranoid",
+            Self::Stream => "stream",
         })
     }
 }
@@ -180,6 +191,25 @@ fn not_paranoid(roots: &Roots) -> Option<String> {
         Some(level) if level < 1 => Some(format!("kernel.perf_event_paranoid is {level}")),
         Some(_) => None,
     }
+}
+
+fn no_stream(roots: &Roots) -> Option<String> {
+    let kernel = Facts::read(roots).kernel;
+    if kernel < KernelVersion(5, 13) {
+        return Some(format!("Linux {kernel} has no cgroup-switches"));
+    }
+    (!can_choose_attribution())
+        .then(|| "the program does not know the setting cgroups.attribution".to_owned())
+}
+
+/// Whether the program takes `attribution`. Only if it says that there is no such setting is the answer no: whatever
+/// else is wrong with it is for the tests to find.
+pub(crate) fn can_choose_attribution() -> bool {
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    file.write_all(b"cgroups: {attribution: stream}\nprocesses: {attribution: stream}\n").unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_perf-exporter"));
+    let checked = check.args(["check", "--no-open", "--config"]).arg(file.path()).output().unwrap();
+    !String::from_utf8_lossy(&checked.stderr).contains("there is no setting `attribution`")
 }
 
 fn unreadable(path: &Path) -> Option<String> {

@@ -1,7 +1,8 @@
 //! A child process that does known amounts of work when it is told to, and waits in between: whoever attaches to it
 //! then, or reads counters, misses nothing and counts nothing else.
 //!
-//! It is this very test binary, told to run [`does_what_it_is_told`] and nothing else: guests have no other program.
+//! It is this very test binary, told to run [`does_what_it_is_told`] and nothing else: guests have no other program. A
+//! benchmark runs no tests, and asks [`is_child`] first.
 
 use std::fmt;
 use std::hint::black_box;
@@ -14,7 +15,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::lines::Lines;
+use super::load;
+
+/// The test that is a worker.
+const WORKER: &str = "does_what_it_is_told";
+
+/// No test is called so.
+const NOTHING: &str = "nothing";
 
 /// What a worker can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +39,8 @@ pub(crate) enum Work {
     Children(u64),
     /// Goes so many times through a loop without calls.
     Spin(u64),
+    /// Uses the CPU for so many milliseconds, not counting those in which others had it.
+    Burn(u64),
 }
 
 impl Work {
@@ -36,7 +48,7 @@ impl Work {
     pub(crate) const PAGES_AT_ONCE: u64 = 256;
 
     fn parse(name: &str, amount: u64) -> Option<Self> {
-        let known = [Self::Faults, Self::Getppid, Self::Naps, Self::Children, Self::Spin];
+        let known = [Self::Faults, Self::Getppid, Self::Naps, Self::Children, Self::Spin, Self::Burn];
         known.into_iter().map(|work| work(amount)).find(|work| work.parts().0 == name)
     }
 
@@ -47,6 +59,7 @@ impl Work {
             Self::Naps(amount) => ("naps", amount),
             Self::Children(amount) => ("children", amount),
             Self::Spin(amount) => ("spin", amount),
+            Self::Burn(amount) => ("burn", amount),
         }
     }
 
@@ -60,10 +73,11 @@ impl Work {
             Self::Children(times) => {
                 (0..times).for_each(|_| assert!(Command::new("true").status().unwrap().success()));
             }
-            Self::Spin(times) => {
-                let mut left = times;
-                while black_box(left) > 0 {
-                    left -= 1;
+            Self::Spin(times) => spin(times),
+            Self::Burn(milliseconds) => {
+                let end = cpu_time() + Duration::from_millis(milliseconds);
+                while cpu_time() < end {
+                    spin(10_000);
                 }
             }
         }
@@ -75,6 +89,18 @@ impl fmt::Display for Work {
         let (name, amount) = self.parts();
         write!(f, "{name} {amount}")
     }
+}
+
+fn spin(times: u64) {
+    let mut left = times;
+    while black_box(left) > 0 {
+        left -= 1;
+    }
+}
+
+/// The CPU time of this thread.
+pub(crate) fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
 fn touch_new_pages() {
@@ -132,7 +158,7 @@ impl Worker {
 
     /// Has it execute a program that is called `comm` and does the same.
     pub(crate) fn executes(&mut self, comm: &str) {
-        let program = program(self.dir.path(), comm);
+        let program = self.program(comm);
         self.order(&format!("execute {}", program.display()), "ready");
     }
 
@@ -144,9 +170,26 @@ impl Worker {
         assert!(status.success(), "a worker ended with {status}");
     }
 
-    fn order(&mut self, order: &str, reply: &str) {
+    /// Tells it to begin, without waiting; [`Worker::finish`] does that.
+    pub(crate) fn begin(&mut self, order: &str) {
         let orders = self.orders.as_mut().unwrap();
         writeln!(orders, "{order}").unwrap_or_else(|error| panic!("a worker was told {order:?}: {error}"));
+    }
+
+    /// Waits until it has done what it began, and gives the figures that it reports.
+    pub(crate) fn finish(&mut self) -> Vec<u64> {
+        let said = self.replies.next().expect("a worker that was told something replies");
+        let figures = said.strip_prefix("done").unwrap_or_else(|| panic!("a worker said {said:?}"));
+        figures.split_ascii_whitespace().map(|figure| figure.parse().unwrap()).collect()
+    }
+
+    /// A name for the program, under which a process of it is called `comm`. It is there as long as the worker.
+    pub(crate) fn program(&self, comm: &str) -> PathBuf {
+        program(self.dir.path(), comm)
+    }
+
+    fn order(&mut self, order: &str, reply: &str) {
+        self.begin(order);
         self.expect(reply);
     }
 
@@ -171,18 +214,42 @@ fn program(dir: &Path, comm: &str) -> PathBuf {
     path
 }
 
+/// Runs it as a worker.
 fn command(program: &Path) -> Command {
     let (_crate, module) = module_path!().split_once("::").unwrap();
     let mut command = Command::new(program);
     command.args(["--ignored", "--exact", "--nocapture"]);
-    command.arg(format!("{module}::does_what_it_is_told"));
+    command.arg(format!("{module}::{WORKER}"));
     command
 }
 
-/// The worker's side. Orders come on stdin, replies go to stderr, for the test harness writes to stdout.
+/// Runs it as a process that ends at once.
+pub(super) fn nothing(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--exact", NOTHING]);
+    command
+}
+
+/// Whether this process was started as a worker, or to do nothing, and now has done it. For programs without a test
+/// harness, which would see to that.
+#[allow(dead_code, reason = "benchmarks call it")]
+pub(crate) fn is_child() -> bool {
+    match std::env::args().next_back() {
+        Some(last) if last.ends_with(WORKER) => serve(),
+        Some(last) if last == NOTHING => {}
+        _ => return false,
+    }
+    true
+}
+
 #[test]
 #[ignore = "the child process of other tests"]
 fn does_what_it_is_told() {
+    serve();
+}
+
+/// The worker's side. Orders come on stdin, replies go to stderr, for the test harness writes to stdout.
+fn serve() {
     let mut threads: Vec<(Sender<Work>, Receiver<()>)> = Vec::new();
     // One page, one fault.
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
@@ -198,7 +265,13 @@ fn does_what_it_is_told() {
             }
             ["execute", program] => panic!("{program}: {}", command(Path::new(program)).exec()),
             [name, amount] => Work::parse(name, amount.parse().unwrap()).unwrap().run(),
-            _ => panic!("an order that nobody understands: {order}"),
+            [name, ref arguments @ ..] => {
+                let figures = load::run(name, arguments)
+                    .unwrap_or_else(|| panic!("an order that nobody understands: {order}"));
+                reply(&figures.iter().fold("done".to_owned(), |said, figure| format!("{said} {figure}")));
+                continue;
+            }
+            [] => unreachable!("a line split has one part at least"),
         }
         reply("done");
     }

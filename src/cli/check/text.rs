@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::{Descriptors, GroupRow, RefusalRow, Report};
+use super::Report;
+use super::rows::{Descriptors, GroupRow, RefusalRow};
+use super::stream::{NoStreamRow, RingBound, StreamRow};
 use crate::error::printable;
 
 /// Writes the report.
@@ -17,6 +19,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     refusals(out, &report.refusals)?;
     groups(out, report)?;
+    report.stream.iter().try_for_each(|row| stream(out, row))?;
+    no_stream(out, &report.no_stream)?;
     report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))
 }
 
@@ -69,7 +73,9 @@ fn groups(out: &mut impl Write, report: &Report) -> io::Result<()> {
         if !pmus.is_empty() {
             write!(out, " on {}", pmus.join(", "))?;
         }
-        writeln!(out, ": {}", takes(&same))?;
+        let way = if group.is_streamed() { "by the switch stream" } else { "dedicated" };
+        group.why.iter().try_for_each(|why| write!(out, ", {way} ({why})"))?;
+        writeln!(out, "{}", takes(&same))?;
         let width = group.events.iter().map(String::len).max().unwrap_or(0);
         for (event, metric) in group.events.iter().zip(&group.metrics) {
             let refused = report.refusals.iter().filter(|row| row.is_of(group, event)).count();
@@ -78,12 +84,6 @@ fn groups(out: &mut impl Write, report: &Report) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-impl RefusalRow {
-    fn is_of(&self, group: &GroupRow, event: &str) -> bool {
-        self.entry == group.entry && self.scope == group.scope && self.event == event
-    }
 }
 
 /// For how many a group counts, and what each of them takes.
@@ -98,27 +98,110 @@ fn takes(same: &Together<'_, GroupRow>) -> String {
         "pmu" => (same.first.descriptors_per_target, "cpu of each PMU"),
         _ => (same.first.descriptors_per_target, "cpu"),
     };
+    let counted = match (targets, left_out) {
+        (None, _) => None,
+        (Some(0), 0) => Some("there is none now".to_owned()),
+        (Some(targets), 0) => Some(format!("{targets} counted")),
+        (Some(targets), left_out) => Some(format!("{targets} counted, {left_out} left out")),
+    };
     let each = format!("{} for each {each}", count(descriptors, "descriptor"));
-    match (targets, left_out) {
-        (None, _) => each,
-        (Some(0), 0) => format!("there is none now, {each}"),
-        (Some(targets), 0) => format!("{targets} counted, {each}"),
-        (Some(targets), left_out) => format!("{targets} counted, {left_out} left out, {each}"),
+    let said: Vec<String> = counted.into_iter().chain((!same.first.is_streamed()).then_some(each)).collect();
+    if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) }
+}
+
+/// What the switch stream takes, and what it would take to do without.
+fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
+    let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
+    let all = if stream.descriptors_per_cpu * stream.cpus == stream.descriptors { "" } else { "at most " };
+    writeln!(out, "\nThe switch stream: a record at each switch between {between}")?;
+    writeln!(out, "  leader       {}, on {}", stream.leader, count(stream.cpus, "CPU"))?;
+    writeln!(
+        out,
+        "  descriptors  {all}{} for each CPU, {} in all",
+        stream.descriptors_per_cpu, stream.descriptors
+    )?;
+    let dedicated = &stream.dedicated;
+    let instead = each(&[
+        (dedicated.cpus, "all CPUs"),
+        (dedicated.per_cgroup, "each cgroup"),
+        (dedicated.per_thread, "each thread"),
+    ]);
+    let now = dedicated.at_least_now.map(|now| format!("; now at least {now}")).unwrap_or_default();
+    writeln!(out, "  instead of   {instead}{now}")?;
+    writeln!(out, "  records      {} bytes", stream.record_bytes)?;
+    let bound = match stream.ring_bound {
+        RingBound::RingMemory => "limits.ring_memory",
+        RingBound::MlockKb => "kernel.perf_event_mlock_kb, which CAP_IPC_LOCK lifts",
+        RingBound::Ample => "more would not help",
+    };
+    writeln!(
+        out,
+        "  rings        {} of locked memory in all, up to {} where they run over ({bound})",
+        bytes(stream.ring_bytes),
+        bytes(stream.ring_bytes_limit)
+    )?;
+    if stream.groups.len() > 1 { turns(out, stream) } else { Ok(()) }
+}
+
+/// What does not fit on the PMU together, and what would help.
+fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
+    let groups = stream.groups.len();
+    writeln!(out, "  groups       {groups} on a CPU, for what they count does not fit on its PMU together:")?;
+    stream.groups.iter().try_for_each(|entries| writeln!(out, "    {}", entries.join(", ")))?;
+    writeln!(out, "  They take turns, their counts are scaled, and each writes records of its own.")?;
+    write!(out, "  What helps: fewer events")?;
+    if stream.nmi_watchdog {
+        write!(out, ", or kernel.nmi_watchdog=0, for the NMI watchdog holds a counter of every CPU")?;
     }
+    writeln!(out)
+}
+
+/// Why there is no stream where the program may choose.
+fn no_stream(out: &mut impl Write, rows: &[NoStreamRow]) -> io::Result<()> {
+    let plural = |row: &&NoStreamRow| if row.scope == "cgroup" { "cgroups" } else { "processes" };
+    for same in together(rows, |row| (&row.reason, &row.remedy)) {
+        let row = same.first;
+        let scopes: Vec<&str> = same.all.iter().map(plural).collect();
+        writeln!(out, "\nNo switch stream for {}: {}", scopes.join(" and "), printable(&row.reason))?;
+        row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
+    }
+    Ok(())
+}
+
+/// How many descriptors for whom.
+fn each(takes: &[(usize, &str)]) -> String {
+    let takes: Vec<String> = takes
+        .iter()
+        .filter(|(descriptors, _)| *descriptors > 0)
+        .enumerate()
+        .map(|(place, (descriptors, whom))| match place {
+            0 => format!("{} for {whom}", count(*descriptors, "descriptor")),
+            _ => format!("{descriptors} for {whom}"),
+        })
+        .collect();
+    if takes.is_empty() { "no descriptors".to_owned() } else { takes.join(", ") }
 }
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
-    let Descriptors { used, limit, cpus, per_cgroup, per_thread } = *descriptors;
-    let each = [(cpus, "all CPUs"), (per_cgroup, "each cgroup"), (per_thread, "each thread")];
-    let takes: Vec<String> = each
-        .iter()
-        .filter(|(descriptors, _)| *descriptors > 0)
-        .map(|(descriptors, whom)| format!("{} for {whom}", count(*descriptors, "descriptor")))
-        .collect();
-    let takes = if takes.is_empty() { "no descriptors".to_owned() } else { takes.join(", ") };
+    let Descriptors { used, limit, stream, cpus, per_cgroup, per_thread } = *descriptors;
+    let takes = each(&[
+        (stream, "the switch stream"),
+        (cpus, "all CPUs"),
+        (per_cgroup, "each cgroup"),
+        (per_thread, "each thread"),
+    ]);
     match used {
         Some(used) => writeln!(out, "\nIt takes {takes}; {used} of {limit} are used"),
         None => writeln!(out, "\nIt takes {takes}; {limit} are allowed. Nothing was opened"),
+    }
+}
+
+/// `1.5 MiB`, `64 MiB`.
+fn bytes(number: u64) -> String {
+    let (unit, size) = if number < 1 << 20 { ("KiB", 1 << 10) } else { ("MiB", 1 << 20) };
+    match number % size {
+        0 => format!("{} {unit}", number / size),
+        _ => format!("{:.1} {unit}", number as f64 / size as f64),
     }
 }
 
@@ -150,5 +233,69 @@ fn count(number: usize, what: &str) -> String {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),
         more => format!("{more} {what}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stream::Dedicated;
+    use super::*;
+
+    fn text(row: &StreamRow) -> String {
+        let mut out = Vec::new();
+        stream(&mut out, row).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn row(groups: &[&[&str]]) -> StreamRow {
+        let group = |entries: &&[&str]| entries.iter().map(|&entry| entry.to_owned()).collect();
+        StreamRow {
+            granularity: "cgroup".into(),
+            leader: "cgroup-switches",
+            cpus: 3,
+            descriptors: 23,
+            descriptors_per_cpu: 8,
+            groups: groups.iter().map(group).collect(),
+            record_bytes: 104,
+            ring_bytes: 768 << 10,
+            ring_bytes_limit: 3 << 19,
+            ring_bound: RingBound::RingMemory,
+            nmi_watchdog: true,
+            dedicated: Dedicated { cpus: 18, per_cgroup: 12, per_thread: 0, at_least_now: Some(42) },
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_on_the_pmu_together_is_named_with_what_helps() {
+        let expected = "
+The switch stream: a record at each switch between cgroups
+  leader       cgroup-switches, on 3 CPUs
+  descriptors  at most 8 for each CPU, 23 in all
+  instead of   18 descriptors for all CPUs, 12 for each cgroup; now at least 42
+  records      104 bytes
+  rings        768 KiB of locked memory in all, up to 1.5 MiB where they run over (limits.ring_memory)
+  groups       2 on a CPU, for what they count does not fit on its PMU together:
+    core
+    cache, os
+  They take turns, their counts are scaled, and each writes records of its own.
+  What helps: fewer events, or kernel.nmi_watchdog=0, for the NMI watchdog holds a counter of every CPU
+";
+        assert_eq!(text(&row(&[&["core"], &["cache", "os"]])), expected);
+        let text = text(&row(&[&["cache", "core", "os"]]));
+        assert!(!text.contains("take turns"), "{text}");
+    }
+
+    #[test]
+    fn without_a_watchdog_nobody_is_told_to_stop_it() {
+        let row = StreamRow { nmi_watchdog: false, ..row(&[&["core"], &["cache"]]) };
+        assert!(!text(&row).contains("watchdog"), "{}", text(&row));
+    }
+
+    #[test]
+    fn memory_is_told_in_the_unit_that_fits() {
+        assert_eq!(bytes(4096), "4 KiB");
+        assert_eq!(bytes(1 << 20), "1 MiB");
+        assert_eq!(bytes(3 << 19), "1.5 MiB");
+        assert_eq!(bytes(64 << 20), "64 MiB");
     }
 }

@@ -12,7 +12,7 @@ use crate::config::Per;
 use crate::counter::Whom;
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
-use crate::target::{CgroupMount, CgroupSelection, ProcessSelection};
+use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
 
 /// Who is counted.
 #[derive(Debug)]
@@ -66,10 +66,14 @@ impl Subject {
                 exclude: Vec::new(),
                 depth: None,
                 descendants: true,
+                attribution: Attribution::Dedicated,
             }),
-            Self::Processes(_) | Self::Threads(_) | Self::Command => {
-                Per::Process(ProcessSelection { include: Vec::new(), exclude: Vec::new(), by: Vec::new() })
-            }
+            Self::Processes(_) | Self::Threads(_) | Self::Command => Per::Process(ProcessSelection {
+                include: Vec::new(),
+                exclude: Vec::new(),
+                by: Vec::new(),
+                attribution: Attribution::Dedicated,
+            }),
         }
     }
 

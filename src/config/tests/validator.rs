@@ -76,12 +76,16 @@ fn is(value: &Json, word: &Json) -> bool {
     }
 }
 
-/// The two patterns of the schema, by hand.
+/// The patterns of the schema, by hand.
 fn matches_pattern(pattern: &Json, text: &str) -> bool {
     match pattern.as_str().unwrap() {
         "^[0-9]+(ms|s|m|h)$" => {
             let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
             unit.len() < text.len() && ["ms", "s", "m", "h"].contains(&unit)
+        }
+        "^[0-9]+(KiB|MiB|GiB|Ki|Mi|Gi)$" => {
+            let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+            unit.len() < text.len() && ["KiB", "MiB", "GiB", "Ki", "Mi", "Gi"].contains(&unit)
         }
         "^[a-z_][a-z0-9_]*$" => {
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

@@ -8,7 +8,9 @@ use std::cmp::Reverse;
 
 use self::figures::{bytes, count, duration, percent};
 use self::html::Html;
-use super::status::{CounterStatus, EventStatus, Loss, Refusal, Series, Status, Usage, Utc};
+use super::status::{
+    CounterStatus, EventStatus, Loss, Refusal, Series, Status, Stream, Unattributed, Usage, Utc,
+};
 use crate::clock::Timestamp;
 
 /// How many lines each list has before the rest is only counted; `/api/v1/status` has them all.
@@ -36,6 +38,7 @@ pub fn render(status: &Status) -> String {
     tiles(&mut html, status);
     refusals(&mut html, &status.refusals);
     counters(&mut html, &status.counters);
+    status.stream.iter().for_each(|shown| stream(&mut html, shown));
     html.raw("<div class=\"cards\">");
     series(&mut html, &status.series);
     losses(&mut html, &status.losses);
@@ -219,6 +222,67 @@ fn event(html: &mut Html, event: &EventStatus) {
         html.raw("</span>");
     }
     html.raw("</div></div>");
+}
+
+fn stream(html: &mut Html, stream: &Stream) {
+    let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
+    html.raw("<h2>Switch stream<small>a record of all counters at each switch between ").text(between);
+    html.raw("</small></h2><div class=\"cards\"><div class=\"card\"><dl><dt>Leader</dt><dd><code>");
+    html.text(&stream.leader)
+        .raw("</code> on ")
+        .text(count(stream.cpus))
+        .raw(" CPUs</dd><dt>Descriptors</dt><dd>");
+    html.text(count(stream.descriptors)).raw(", however many cgroups and processes there are</dd>");
+    html.raw("<dt>Groups</dt><dd>");
+    match &stream.groups[..] {
+        [] | [_] => html.raw("one on each CPU"),
+        groups => html.text(count(groups.len() as u64)).raw(" on a CPU, which take turns on its PMU: "),
+    };
+    if stream.groups.len() > 1 {
+        for (place, entries) in stream.groups.iter().take(LINES).enumerate() {
+            html.raw(if place == 0 { "<code>" } else { " | <code>" }).text(entries.join(", ")).raw("</code>");
+        }
+    }
+    html.raw("</dd><dt>Rings</dt><dd>").text(bytes(stream.ring_bytes.used)).raw(" locked");
+    if let Some(limit) = stream.ring_bytes.limit {
+        html.raw(", up to ").text(bytes(limit));
+    }
+    html.raw("</dd><dt>Records</dt><dd>").text(count(stream.records)).raw(" read, of ");
+    html.text(bytes(stream.record_bytes)).raw(" each; ");
+    html.raw(if stream.lost > 0 { "<span class=\"refused\">" } else { "<span>" });
+    html.text(count(stream.lost)).raw(" lost</span></dd></dl></div>");
+    stream.unattributed.iter().for_each(|scope| unattributed(html, scope));
+    html.raw("</div>");
+}
+
+fn unattributed(html: &mut Html, scope: &Unattributed) {
+    html.raw("<section class=\"card\"><header><h3>Unattributed</h3><span>per ").text(&scope.scope);
+    html.raw("</span><small>of <code>")
+        .text(&scope.event)
+        .raw("</code>, since the start</small></header><table class=\"reasons\">");
+    html.raw("<tr><td>in series</td><td></td><td class=\"number counting\">");
+    html.text(percent(scope.attributed_percent)).raw("</td></tr>");
+    for part in scope.reasons.iter().take(LINES) {
+        html.raw("<tr><td><code>").text(&part.reason).raw("</code></td><td class=\"quiet\">");
+        html.raw(meaning(&part.reason)).raw("</td><td class=\"number\">");
+        html.text(percent(part.percent)).raw("</td></tr>");
+    }
+    html.raw("</table></section>");
+}
+
+/// What a reason says to somebody who meets it for the first time.
+fn meaning(reason: &str) -> &'static str {
+    match reason {
+        "idle" => "nothing to do",
+        "idle_or_root" => "nothing to do, or work of the root cgroup",
+        "not_selected" => "work of those that the configuration leaves out",
+        "lost" => "records that found no room in a ring",
+        "rotated" => "while the counters were not on the PMU",
+        "unrecorded" => "slices with a switch that the kernel did not record",
+        "unknown" => "nobody knows the name of who did it",
+        "ended" => "after the last record, when counters were closed",
+        _ => "",
+    }
 }
 
 fn series(html: &mut Html, series: &[Series]) {

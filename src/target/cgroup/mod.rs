@@ -9,7 +9,8 @@ pub use walk::Cgroups;
 
 use std::sync::Arc;
 
-use super::Glob;
+use super::attribution::FEW_TARGETS;
+use super::{Attribution, Glob};
 
 /// The kernel's number of a cgroup: the inode number of its directory, and what `PERF_SAMPLE_CGROUP` and
 /// `PERF_RECORD_CGROUP` carry. No other cgroup has it while the machine is up (64-bit kernels since 5.5; before
@@ -51,6 +52,8 @@ pub struct CgroupSelection {
     /// Whether a cgroup's counts include those of the cgroups below it. If not, each count has one place, and sums
     /// over cgroups count nothing twice.
     pub descendants: bool,
+    /// How the counts of one cgroup are told from those of others.
+    pub attribution: Attribution,
 }
 
 impl CgroupSelection {
@@ -65,6 +68,19 @@ impl CgroupSelection {
             && self.include.iter().any(named)
             && !self.exclude.iter().any(named)
     }
+
+    /// Whether it takes at most a few cgroups, each by its plain name, so that descriptors of their own are cheap. What
+    /// is excluded makes no difference: it can only make them fewer.
+    pub fn names_few(&self) -> bool {
+        let plain = |pattern: &Glob| !pattern.as_str().contains(['*', '?', '[', '{']);
+        self.include.len() <= FEW_TARGETS && self.include.iter().all(plain)
+    }
+
+    /// Whether it takes the root cgroup, `/`.
+    pub fn names_root(&self) -> bool {
+        let root = |pattern: &Glob| pattern.as_str() == "/";
+        self.include.iter().any(root) && !self.exclude.iter().any(root)
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +94,13 @@ mod tests {
 
     fn selection(include: &[&str], exclude: &[&str], depth: Option<usize>) -> CgroupSelection {
         let globs = |patterns: &[&str]| patterns.iter().map(|text| Glob::new(text).unwrap()).collect();
-        CgroupSelection { include: globs(include), exclude: globs(exclude), depth, descendants: false }
+        CgroupSelection {
+            include: globs(include),
+            exclude: globs(exclude),
+            depth,
+            descendants: false,
+            attribution: Attribution::Auto,
+        }
     }
 
     #[test]
@@ -98,6 +120,32 @@ mod tests {
         assert!(selection(&["/", "/a"], &["/**"], None).matches(&cgroup("/")));
         assert!(!selection(&["/"], &["/"], None).matches(&cgroup("/")));
         assert!(!selection(&["/"], &[], None).matches(&cgroup("/a")));
+    }
+
+    #[test]
+    fn the_root_is_named_where_it_is_selected() {
+        for (include, exclude) in [
+            (&["/"][..], &[][..]),
+            (&["/a", "/"], &["/**"]),
+            (&["/**", "**", "{/,/a}"], &[]),
+            (&["/"], &["/"]),
+            (&[], &[]),
+        ] {
+            let selection = selection(include, exclude, Some(1));
+            assert_eq!(selection.names_root(), selection.matches(&cgroup("/")), "{selection:?}");
+        }
+        assert!(selection(&["/"], &[], None).names_root());
+    }
+
+    #[test]
+    fn few_cgroups_are_named_where_there_are_no_patterns() {
+        for few in [&["/a"][..], &["/a", "/b", "/c", "/"], &[r"/a\x2db.service"], &["/a]"], &[]] {
+            assert!(selection(few, &["/**"], None).names_few(), "{few:?}");
+        }
+        for many in [&["/a", "/b", "/c", "/d", "/e"][..], &["/a", "/b/*"], &["/?"], &["/[ab]"], &["{/a,/b}"]]
+        {
+            assert!(!selection(many, &[], None).names_few(), "{many:?}");
+        }
     }
 
     #[test]

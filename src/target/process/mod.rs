@@ -2,13 +2,16 @@
 //! ([`ProcessSelection`]).
 
 mod stat;
+mod unit;
 mod walk;
 
+pub use unit::unit_of;
 pub use walk::Processes;
 
 use std::sync::Arc;
 
-use super::Glob;
+use super::attribution::FEW_TARGETS;
+use super::{Attribution, Glob};
 
 /// What tells a process from every other since boot: pids come again, but not within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +69,8 @@ pub struct ProcessSelection {
     pub exclude: Vec<ProcessRule>,
     /// What makes a series: processes that agree in all of these are counted together.
     pub by: Vec<GroupBy>,
+    /// How the counts of one process are told from those of others.
+    pub attribution: Attribution,
 }
 
 impl ProcessSelection {
@@ -81,8 +86,15 @@ impl ProcessSelection {
         let rules = || self.include.iter().chain(&self.exclude);
         Need {
             exe: rules().any(|rule| rule.exe.is_some()) || self.by.contains(&GroupBy::Exe),
-            cgroup: rules().any(|rule| rule.cgroup.is_some()) || self.by.contains(&GroupBy::Cgroup),
+            cgroup: rules().any(|rule| rule.cgroup.is_some())
+                || self.by.iter().any(|by| matches!(by, GroupBy::Cgroup | GroupBy::Unit)),
         }
+    }
+
+    /// Whether it takes at most a few processes, each by its pid, so that descriptors of their own are cheap. What is
+    /// excluded makes no difference: it can only make them fewer.
+    pub fn names_few(&self) -> bool {
+        self.include.len() <= FEW_TARGETS && self.include.iter().all(|rule| rule.pid.is_some())
     }
 
     /// The labels of the series that this process counts in, in the order of `by`. What is not known is empty,
@@ -103,6 +115,8 @@ pub struct ProcessRule {
     pub cgroup: Option<Glob>,
     /// The process id.
     pub pid: Option<u32>,
+    /// Whether it is a thread of the kernel.
+    pub kernel: Option<bool>,
 }
 
 impl ProcessRule {
@@ -113,6 +127,7 @@ impl ProcessRule {
             (Some(glob), Some(path)) => glob.matches(path),
         };
         self.pid.is_none_or(|pid| pid == process.key.pid)
+            && self.kernel.is_none_or(|kernel| kernel == process.kernel_thread)
             && self.comm.as_ref().is_none_or(|glob| glob.matches_name(&process.comm))
             && path(&self.exe, &process.exe)
             && path(&self.cgroup, &process.cgroup)
@@ -130,6 +145,11 @@ pub enum GroupBy {
     Exe,
     /// `cgroup`.
     Cgroup,
+    /// `unit`: the systemd unit of its cgroup ([`unit_of`]). Where `perf_event` is on cgroup v1, it is known for
+    /// containers at most: systemd has its services in another hierarchy there.
+    Unit,
+    /// `kind`: `kernel` for a thread of the kernel, `user` for every other.
+    Kind,
 }
 
 impl GroupBy {
@@ -140,6 +160,8 @@ impl GroupBy {
             Self::Pid => "pid",
             Self::Exe => "exe",
             Self::Cgroup => "cgroup",
+            Self::Unit => "unit",
+            Self::Kind => "kind",
         }
     }
 
@@ -149,6 +171,8 @@ impl GroupBy {
             Self::Pid => process.key.pid.to_string().into(),
             Self::Exe => process.exe.clone().unwrap_or_default(),
             Self::Cgroup => process.cgroup.clone().unwrap_or_default(),
+            Self::Unit => process.cgroup.as_deref().and_then(unit_of).unwrap_or_default().into(),
+            Self::Kind => if process.kernel_thread { "kernel" } else { "user" }.into(),
         }
     }
 }
@@ -172,7 +196,7 @@ mod tests {
     }
 
     fn selection(include: Vec<ProcessRule>, exclude: Vec<ProcessRule>, by: &[GroupBy]) -> ProcessSelection {
-        ProcessSelection { include, exclude, by: by.to_vec() }
+        ProcessSelection { include, exclude, by: by.to_vec(), attribution: Attribution::Auto }
     }
 
     #[test]
@@ -202,11 +226,51 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_can_be_about_threads_of_the_kernel_or_about_all_others() {
+        let kernel = |kernel| ProcessRule { kernel: Some(kernel), ..ProcessRule::default() };
+        let thread = Process { kernel_thread: true, ..process(2, "kthreadd", None, None) };
+        let shell = process(7, "sh", None, None);
+        let programs = selection(vec![ProcessRule::default()], vec![kernel(true)], &[]);
+        assert!(programs.matches(&shell) && !programs.matches(&thread));
+        let threads = selection(vec![kernel(true)], vec![], &[]);
+        assert!(threads.matches(&thread) && !threads.matches(&shell));
+        assert_eq!(programs.matches(&shell), selection(vec![kernel(false)], vec![], &[]).matches(&shell));
+        assert_eq!(programs.need(), Need::default());
+    }
+
+    #[test]
+    fn few_processes_are_named_where_every_rule_gives_a_pid() {
+        let pid = |pid| ProcessRule { pid: Some(pid), ..ProcessRule::default() };
+        let comm = ProcessRule { comm: glob("sh"), ..ProcessRule::default() };
+        let both = ProcessRule { pid: Some(7), ..comm.clone() };
+        assert!(selection((1..=4).map(pid).collect(), vec![comm.clone()], &[]).names_few());
+        assert!(selection(vec![both], vec![], &[]).names_few());
+        assert!(!selection((1..=5).map(pid).collect(), vec![], &[]).names_few());
+        assert!(!selection(vec![pid(7), comm], vec![], &[]).names_few());
+    }
+
+    #[test]
     fn labels_stand_in_the_order_of_by() {
         let by = [GroupBy::Pid, GroupBy::Comm, GroupBy::Exe, GroupBy::Cgroup];
         let labels = selection(vec![], vec![], &by).labels(&process(7, "sh", Some("/bin/sh"), None));
         let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
         assert_eq!(labels, [("pid", "7"), ("comm", "sh"), ("exe", "/bin/sh"), ("cgroup", "")]);
+    }
+
+    #[test]
+    fn unit_and_kind_are_labels_too_and_the_unit_needs_the_cgroup() {
+        let grouped = selection(vec![ProcessRule::default()], vec![], &[GroupBy::Unit, GroupBy::Kind]);
+        let labels =
+            |process: Process| grouped.labels(&process).into_iter().map(|(_, value)| value.to_string());
+        let web = process(7, "nginx", None, Some("/system.slice/nginx.service"));
+        assert_eq!(grouped.labels(&web).iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["unit", "kind"]);
+        assert!(labels(web).eq(["nginx.service", "user"]));
+        assert!(labels(process(7, "sh", None, Some("/docker/0a1b"))).eq(["", "user"]));
+        assert!(
+            labels(Process { kernel_thread: true, ..process(2, "kthreadd", None, None) }).eq(["", "kernel"])
+        );
+        assert_eq!(grouped.need(), Need { exe: false, cgroup: true });
+        assert_eq!(selection(vec![], vec![], &[GroupBy::Kind]).need(), Need::default());
     }
 
     #[test]

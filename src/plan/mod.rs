@@ -3,6 +3,10 @@
 //! A plan is a template: it says what each CPU, cgroup or process gets. Which of them there are is told to
 //! [`counter`](crate::counter) while it runs.
 
+mod stream;
+
+pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,11 +16,11 @@ use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
-use crate::target::{CgroupSelection, Needs, ProcessSelection};
+use crate::target::{Attribution, CgroupSelection, Needs, ProcessSelection};
 
-/// The most members that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
+/// The most counters that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
 /// whole group when it is passed.
-pub const MOST_MEMBERS: usize = 64;
+pub const MOST_MEMBERS: usize = 62;
 
 /// Everything that is to be opened, and what cannot be.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +28,8 @@ pub struct Plan {
     /// The groups: those of CPUs first, then cgroups, then processes, so that a full descriptor table takes from
     /// the finest scope.
     pub groups: Vec<Arc<Group>>,
+    /// What counts for the groups whose source it is.
+    pub stream: Option<Stream>,
     /// Events that cannot be named on this host.
     pub refusals: Vec<Refused>,
 }
@@ -72,6 +78,19 @@ pub struct Group {
     pub pmu: Option<Arc<str>>,
     /// Whether members that do not fit may leave the group (`:W`).
     pub weak: bool,
+    /// Where its counts come from.
+    pub source: Source,
+}
+
+/// Where the counts of a group come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Descriptors of its own for every target.
+    Dedicated,
+    /// The switch stream.
+    Stream,
+    /// Nowhere: the file insists on a stream that this machine does not have.
+    Refused,
 }
 
 /// For whom a group counts.
@@ -88,6 +107,29 @@ pub enum Targets {
 }
 
 impl Targets {
+    /// How the file wants targets to be told apart, where there is a choice.
+    fn attribution(&self) -> Option<Attribution> {
+        match self {
+            Self::Cpus | Self::PmuCpus => None,
+            Self::Cgroups(selection) => Some(selection.attribution),
+            Self::Processes(selection) => Some(selection.attribution),
+        }
+    }
+
+    /// Whether it is a few targets, each by its name.
+    fn names_few(&self) -> bool {
+        match self {
+            Self::Cpus | Self::PmuCpus => false,
+            Self::Cgroups(selection) => selection.names_few(),
+            Self::Processes(selection) => selection.names_few(),
+        }
+    }
+
+    /// Whether processes must be told apart by their cgroups.
+    fn needs_cgroup(&self) -> bool {
+        matches!(self, Self::Processes(selection) if selection.need().cgroup)
+    }
+
     /// The scope as a word.
     pub fn scope(&self) -> Scope {
         match self {
@@ -106,23 +148,37 @@ pub struct Counter {
     pub event: Event,
     /// The metric: `perf_<scope>_<stem>[_<unit>]`.
     pub metric: Arc<Metadata>,
+    /// The metric of what stands in none of its series: `perf_unattributed_<stem>[_<unit>]`.
+    pub unattributed: Arc<Metadata>,
 }
 
 impl Counter {
     fn new(event: Event, scope: Scope) -> Result<Self, NameError> {
         let unit = event.scale.as_ref().map_or("", |scale| &*scale.unit);
-        let mut name = fit_name(&format!("perf_{scope}_{}", event.stem));
-        if !unit.is_empty() && !name.ends_with(&format!("_{unit}")) {
-            name = format!("{name}_{unit}");
-        }
+        let named = |prefix: &str| {
+            let name = fit_name(&format!("perf_{prefix}_{}", event.stem));
+            match unit.is_empty() || name.ends_with(&format!("_{unit}")) {
+                true => name,
+                false => format!("{name}_{unit}"),
+            }
+        };
         let per = match scope {
             Scope::Cpu => "per CPU",
             Scope::Pmu => "per PMU",
             Scope::Cgroup => "per cgroup, over all CPUs",
             Scope::Process => "per group of processes, over all CPUs",
         };
-        let metric = Metadata::new(&name, &format!("{}, {per}.", event.help), unit, metrics::Kind::Counter)?;
-        Ok(Self { event, metric })
+        let metadata = |name: &str, help: &str| Metadata::new(name, help, unit, metrics::Kind::Counter);
+        let metric = metadata(&named(scope.as_str()), &format!("{}, {per}.", event.help))?;
+        let unattributed = metadata(
+            &named("unattributed"),
+            &format!(
+                "{}, counted on the CPUs and in no series of the scope: idle time, what is not selected, and what \
+                 could not be attributed, by reason.",
+                event.help
+            ),
+        )?;
+        Ok(Self { event, metric, unattributed })
     }
 }
 
@@ -143,15 +199,16 @@ impl Group {
     /// Descriptors that one target takes: a CPU, a cgroup on all its CPUs, or one thread of a process.
     pub fn descriptors_per_target(&self, online: &CpuSet) -> usize {
         match self.targets {
+            _ if self.source != Source::Dedicated => 0,
             Targets::Cpus | Targets::PmuCpus | Targets::Processes(_) => self.counters.len(),
             Targets::Cgroups(_) => self.counters.len() * self.cpus(online).len(),
         }
     }
 }
 
-/// Resolves entries of the configuration on this host.
-pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
-    let mut builder = Builder { plan: Plan::default(), owners: Some(BTreeMap::new()) };
+/// Resolves entries of the configuration on this host, which has the switch stream or not.
+pub fn plan(counters: &[Counters], catalog: &Catalog, support: &StreamSupport) -> Plan {
+    let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
     for entry in counters {
         for per in &entry.per {
             for group in &entry.groups {
@@ -159,24 +216,34 @@ pub fn plan(counters: &[Counters], catalog: &Catalog) -> Plan {
             }
         }
     }
-    let mut plan = builder.plan;
-    plan.groups.sort_by_key(|group| group.scope());
+    let Builder { mut plan, mut groups, .. } = builder;
+    groups.sort_by_key(Group::scope);
+    plan.stream = Stream::plan(&mut groups, support, |group, unsupported| {
+        let (entry, scope) = (Arc::clone(&group.entry), group.scope());
+        plan.refusals.push(Refused { entry, scope, refusal: unsupported.refusal(group), mistake: false });
+    });
+    groups.retain(|group| group.source != Source::Refused);
+    plan.groups = groups.into_iter().map(Arc::new).collect();
     plan
 }
 
 /// Plans one group of events for a measurement that publishes no metrics, and so may count an event more than once.
 /// They are resolved already; `entry` is what refusals call the measurement.
 pub fn groups(entry: &Arc<str>, per: &Per, events: Vec<Event>) -> Plan {
-    let mut builder = Builder { plan: Plan::default(), owners: None };
+    let mut builder = Builder::default();
     builder.add(entry, per, events);
-    builder.plan
+    let Builder { mut plan, groups, .. } = builder;
+    plan.groups = groups.into_iter().map(Arc::new).collect();
+    plan
 }
 
 /// A metric, and the PMU that tells its series apart.
 type SeriesName = (Arc<str>, Option<Arc<str>>);
 
+#[derive(Default)]
 struct Builder {
     plan: Plan,
+    groups: Vec<Group>,
     /// The entry that counts a metric already; `None` if metrics may be counted twice.
     owners: Option<BTreeMap<SeriesName, Arc<str>>>,
 }
@@ -268,8 +335,8 @@ impl Builder {
             let cpus = counters.first().and_then(|counter| counter.event.cpus.clone());
             let weak = counters.iter().any(|counter| counter.event.modifiers.weak);
             let (entry, pmu, counters) = (Arc::clone(entry), pmu.clone(), counters.to_vec());
-            let group = Group { entry, targets: targets.clone(), counters, cpus, pmu, weak };
-            self.plan.groups.push(Arc::new(group));
+            let (targets, source) = (targets.clone(), Source::Dedicated);
+            self.groups.push(Group { entry, targets, counters, cpus, pmu, weak, source });
         }
     }
 

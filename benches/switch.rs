@@ -1,0 +1,348 @@
+//! What it costs to know whose counts are whose: time added to a context switch, our CPU time for a switch, memory and
+//! descriptors for a cgroup. Beside the switch stream run `perf stat --for-each-cgroup`, which has the kernel change
+//! counters at each switch, and a BPF program that does what the stream does.
+//!
+//! `cargo bench --bench switch` takes about three minutes; `-- switches`, `-- records` or `-- memory` runs a part. Needs
+//! root, cgroups, and two CPUs: what switches has CPU 1 for itself, as far as the machine lets it, and everything else
+//! here runs on CPU 0. The goals are no tests: a figure that misses its goal is printed like any other.
+
+#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+
+mod bpf;
+#[expect(dead_code, reason = "it is the tests', which use all of it")]
+#[path = "../tests/live/perf.rs"]
+mod perf;
+#[expect(
+    dead_code,
+    unused_imports,
+    clippy::print_stderr,
+    clippy::explicit_write,
+    reason = "it is the tests', which use all of it, may print and have their output caught"
+)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use perf_exporter::host::{Facts, Roots, read_text};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use bpf::Bpf;
+use perf::PerfStat;
+use support::cgroup::TestCgroup;
+use support::load::{Churn, PingPong};
+use support::service::Service;
+use support::{Feature, lacks};
+
+const EVENTS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "cpu-migrations"];
+/// Where the two that switch run.
+const SWITCHING: usize = 1;
+/// Rounds of the first part, in each of which everyone has a turn.
+const ROUNDS: usize = 9;
+/// Round trips in a turn; each is two switches.
+const TRIPS: u64 = 100_000;
+/// How long to wait until the stream has taken over what was counted.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// A line of the result.
+fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
+    let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
+    println!("{}", format!("{what:<62} {figure:>14}   {goal:<16} {met}").trim_end());
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// How the service finds out whose counts are whose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attribution {
+    Stream,
+    Dedicated,
+}
+
+impl Attribution {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Dedicated => "dedicated",
+        }
+    }
+
+    /// Starts the service with the four events in one group, for the cgroups of a pattern and the two that switch.
+    fn serve(self, per: &str, cgroups: &str) -> Service {
+        // A program that does not know the setting has descriptors for each target.
+        let known = support::can_choose_attribution();
+        let how = if known { format!(", attribution: {}", self.name()) } else { String::new() };
+        let events = EVENTS.join(", ");
+        Service::start(&format!(
+            "collection: {{interval: 10m, freshness: 0s}}\n\
+             counters: {{four: {{events: [{events}], per: [{per}]}}}}\n\
+             cgroups: {{include: [\"{cgroups}\"]{how}}}\n\
+             processes: {{include: [{{comm: ping}}, {{comm: pong}}], by: [comm]{how}}}\n"
+        ))
+    }
+}
+
+/// Who counts while the two switch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counter {
+    Nobody,
+    Perf,
+    Bpf,
+    /// The service, with this `per`.
+    Ours(&'static str),
+}
+
+impl Counter {
+    const ALL: [Self; 6] = [
+        Self::Nobody,
+        Self::Perf,
+        Self::Ours("cgroup"),
+        Self::Bpf,
+        Self::Ours("process"),
+        Self::Ours("cgroup, process"),
+    ];
+
+    fn name(self) -> String {
+        match self {
+            Self::Nobody => "nobody counts".to_owned(),
+            Self::Perf => "perf stat --for-each-cgroup".to_owned(),
+            Self::Bpf => "the BPF program".to_owned(),
+            Self::Ours(per) => format!("our stream per {per}"),
+        }
+    }
+}
+
+/// Two that switch, and those who may count them.
+struct Ring<'a> {
+    top: &'a TestCgroup,
+    first: &'a TestCgroup,
+    second: &'a TestCgroup,
+    switching: PingPong,
+    bpf: Option<Bpf>,
+    /// Of each turn, the part of the time that the two had their CPU.
+    undisturbed: Vec<f64>,
+}
+
+impl Ring<'_> {
+    /// A turn: nanoseconds for a switch. `None` if who should have counted did not.
+    fn turn(&mut self, counter: Counter) -> Option<f64> {
+        let (path, other) = (self.first.path(), self.second.path());
+        let mut run = || {
+            let switches = self.switching.run(SWITCHING, TRIPS);
+            self.undisturbed.push(switches.cpu.as_secs_f64() / switches.elapsed.as_secs_f64());
+            switches.nanoseconds()
+        };
+        let (figure, counted) = match counter {
+            Counter::Nobody => {
+                // For a second after the last event is closed, the kernel goes on to look for events at each switch.
+                sleep(Duration::from_millis(1300));
+                return Some(run());
+            }
+            Counter::Perf => {
+                let names = format!("{},{}", &path[1..], &other[1..]);
+                let mut perf = PerfStat::open(&EVENTS, &["-a", "--for-each-cgroup", &names]);
+                perf.enable();
+                let figure = run();
+                perf.disable();
+                (figure, perf.counts().of_cgroup("context-switches", &path[1..]))
+            }
+            Counter::Bpf => {
+                let counting = self.bpf.as_ref()?.start();
+                let counting = counting.map_err(|error| println!("the BPF program: {error}")).ok()?;
+                let figure = run();
+                (figure, counting.context_switches(self.first.dir().metadata().unwrap().ino()))
+            }
+            Counter::Ours(per) => {
+                let service = Attribution::Stream.serve(per, &format!("{}/*", self.top.path()));
+                let figure = run();
+                sleep(SETTLE);
+                let scrape = service.metrics();
+                let (metric, label) = match per {
+                    "process" => ("perf_process_context_switches_total", ("comm", "ping")),
+                    _ => ("perf_cgroup_context_switches_total", ("cgroup", path)),
+                };
+                (figure, scrape.value(metric, &[label]).unwrap_or_default())
+            }
+        };
+        (counted >= 0.9 * TRIPS as f64).then_some(figure)
+    }
+}
+
+/// How a goal reads, and whether a figure meets it.
+type Goal = (&'static str, fn(f64) -> bool);
+
+/// The first part: what each adds to a switch.
+fn switches() {
+    let top = TestCgroup::new("switch");
+    let (first, second) = (top.below("first"), top.below("second"));
+    let switching = PingPong::between(&first, &second);
+    let bpf = Bpf::build().map_err(|error| println!("the BPF program is left out: {error}")).ok();
+    let counters = Counter::ALL.into_iter().filter(|counter| match counter {
+        Counter::Perf => !lacks(Feature::Perf),
+        Counter::Bpf => bpf.is_some(),
+        Counter::Nobody | Counter::Ours(_) => true,
+    });
+    let counters: Vec<Counter> = counters.collect();
+    let mut ring =
+        Ring { top: &top, first: &first, second: &second, switching, bpf, undisturbed: Vec::new() };
+    // The first run warms up.
+    ring.turn(Counter::Nobody);
+    let rounds: Vec<Vec<Option<f64>>> =
+        (0..ROUNDS).map(|_| counters.iter().map(|counter| ring.turn(*counter)).collect()).collect();
+    // Each is held against nobody in the same round: what else the machine does comes and goes.
+    let added = |counter: Counter| -> Option<f64> {
+        let at = counters.iter().position(|other| *other == counter)?;
+        let figures: Vec<f64> = rounds.iter().filter_map(|round| Some(round[at]? - round[0]?)).collect();
+        (figures.len() > ROUNDS / 2).then(|| median(figures))
+    };
+    let bare = median(rounds.iter().filter_map(|round| round[0]).collect());
+    line("a switch between two cgroups, nobody counts", &format!("{bare:.0} ns"), None);
+    for counter in counters.iter().skip(1) {
+        let figure = added(*counter).map_or("did not count".to_owned(), |added| format!("{added:+.0} ns"));
+        line(&format!("added by {}", counter.name()), &figure, None);
+    }
+    let undisturbed = format!("{:.0} %", 100.0 * median(ring.undisturbed));
+    line("the part of the time that the two had their CPU (noise if low)", &undisturbed, None);
+    let compare = |one: Counter, other: Counter, goal: Option<Goal>| {
+        let ratio = added(one).zip(added(other)).map(|(one, other)| one / other);
+        let figure = ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.2}"));
+        let goal = goal.map(|(goal, meets)| (goal, ratio.is_some_and(meets)));
+        line(&format!("{} / {}", one.name(), other.name()), &figure, goal);
+    };
+    compare(Counter::Ours("cgroup"), Counter::Perf, Some(("at most 0.55", |ratio| ratio <= 0.55)));
+    compare(Counter::Ours("process"), Counter::Perf, Some(("at most 0.7", |ratio| ratio <= 0.7)));
+    compare(Counter::Ours("cgroup, process"), Counter::Perf, None);
+    compare(
+        Counter::Ours("cgroup"),
+        Counter::Bpf,
+        Some(("0.9 to 1.1", |ratio| (0.9..=1.1).contains(&ratio))),
+    );
+}
+
+/// The second part: our own CPU time for a million switches.
+fn records() {
+    const MILLION_TRIPS: u64 = 500_000;
+    let top = TestCgroup::new("records");
+    let (first, second) = (top.below("first"), top.below("second"));
+    let mut switching = PingPong::between(&first, &second);
+    for (per, goal, most) in [("cgroup", "at most 40 ms", 40.0), ("process", "at most 60 ms", 60.0)] {
+        let service = Attribution::Stream.serve(per, &format!("{}/*", top.path()));
+        let used = || service.metrics().value("perf_exporter_cpu_seconds_total", &[]).unwrap();
+        let lost = || {
+            service
+                .metrics()
+                .sum("perf_unattributed_context_switches_total", &[("scope", per), ("reason", "lost")])
+        };
+        let (mut costs, lost_before) = (Vec::new(), lost());
+        for _ in 0..3 {
+            // What others do on this machine makes records too: they are in the idle rate.
+            let (start, begin) = (Instant::now(), used());
+            sleep(Duration::from_secs(3));
+            let (idle_for, idle) = (start.elapsed().as_secs_f64(), used());
+            let start = Instant::now();
+            switching.run(SWITCHING, MILLION_TRIPS);
+            sleep(SETTLE);
+            let busy = used() - idle;
+            let at_rest = (idle - begin) / idle_for * start.elapsed().as_secs_f64();
+            costs.push((busy - at_rest) * 1e3);
+        }
+        let lost = (lost() - lost_before) / costs.len() as f64;
+        let cost = median(costs);
+        let what = format!("our CPU time for a million switches, per {per}");
+        line(&what, &format!("{cost:.1} ms"), Some((goal, cost <= most)));
+        line(
+            &format!("lost of a million switches, per {per}"),
+            &format!("{lost:.0}"),
+            Some(("0", lost == 0.0)),
+        );
+    }
+}
+
+/// What the service takes to count a number of cgroups.
+struct Footprint {
+    cgroups: usize,
+    descriptors: f64,
+    /// Bytes.
+    resident: f64,
+}
+
+fn footprint(attribution: Attribution, cgroups: usize) -> Footprint {
+    let top = TestCgroup::new("memory");
+    let all: Vec<TestCgroup> = (0..cgroups).map(|name| top.below(&name.to_string())).collect();
+    let mut churn = Churn::below(&top, "brief");
+    let service = attribution.serve("cgroup", &format!("{}/*", top.path()));
+    churn.visit(cgroups as u64);
+    sleep(SETTLE);
+    let scrape = service.metrics();
+    let counted = |cgroup: &&TestCgroup| {
+        let faults = scrape.value("perf_cgroup_page_faults_total", &[("cgroup", cgroup.path())]);
+        faults.is_some_and(|faults| faults > 0.0)
+    };
+    let counted = all.iter().filter(counted).count();
+    if counted < cgroups {
+        println!("only {counted} of {cgroups} cgroups have counts");
+    }
+    let descriptors = scrape.value("perf_exporter_open_descriptors", &[]).unwrap();
+    let status = read_text(&PathBuf::from(format!("/proc/{}/status", service.child.id()))).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: f64 = kib.trim().trim_end_matches(" kB").parse().unwrap();
+    let name = attribution.name();
+    line(&format!("descriptors with {cgroups} cgroups, {name}"), &format!("{descriptors}"), None);
+    line(&format!("resident with {cgroups} cgroups, {name}"), &format!("{kib:.0} KiB"), None);
+    Footprint { cgroups, descriptors, resident: kib * 1024.0 }
+}
+
+/// The third part: what cgroups take.
+fn memory() {
+    for (attribution, sizes) in
+        [(Attribution::Stream, &[10, 100, 1000][..]), (Attribution::Dedicated, &[10, 100][..])]
+    {
+        let footprints: Vec<Footprint> = sizes.iter().map(|size| footprint(attribution, *size)).collect();
+        let [.., fewer, more] = &footprints[..] else { unreachable!("two sizes at least") };
+        let further = (more.cgroups - fewer.cgroups) as f64;
+        let bytes = (more.resident - fewer.resident) / further / EVENTS.len() as f64;
+        let descriptors = (more.descriptors - fewer.descriptors) / further;
+        let stream = attribution == Attribution::Stream;
+        let name = attribution.name();
+        let what = format!("bytes for each further cgroup and event, {name}");
+        line(&what, &format!("{bytes:.0}"), stream.then_some(("below 1024", bytes < 1024.0)));
+        let what = format!("descriptors for each further cgroup, {name}");
+        line(&what, &format!("{descriptors}"), stream.then_some(("0", descriptors == 0.0)));
+    }
+}
+
+fn main() {
+    if support::worker::is_child() {
+        return;
+    }
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let online = Facts::read(&Roots::default()).online;
+    if !(online.contains(0) && online.contains(SWITCHING as u32)) {
+        println!("not measured: needs the CPUs 0 and {SWITCHING}, and {online} are online");
+        return;
+    }
+    // Inherited by all that is started from here.
+    let mut only = CpuSet::new();
+    only.set(0);
+    sched_setaffinity(None, &only).unwrap();
+    if lacks(Feature::Stream) {
+        println!("what is called our stream below is therefore descriptors for each target");
+    }
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for (name, part) in [("switches", switches as fn()), ("records", records), ("memory", memory)] {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            part();
+        }
+    }
+}

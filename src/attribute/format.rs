@@ -1,0 +1,50 @@
+//! What the kernel is asked to write.
+
+use crate::plan::{Granularity, Stream};
+use crate::sys::{Fields, ReadFormat, Sideband};
+
+/// What a record at a switch carries. Each field costs time at each switch.
+pub fn fields(stream: &Stream) -> Fields {
+    Fields {
+        // Not to be trusted here: when several period-1 events fire at one switch, ours and other people's, the kernel
+        // (seen on 6.18) gives all their records the identifier of the first. Each group has a ring of its own instead.
+        identifier: false,
+        tid: stream.granularity == Granularity::Process,
+        time: false,
+        read: Some(ReadFormat::default()),
+        cgroup: stream.cgroup,
+    }
+}
+
+/// What the records at switches of one bundle carry, of `fields` that all have: a bundle that never has to wait for a
+/// PMU can do without times, which its clock tells as well.
+pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
+    let read = fields.read.map(|read| ReadFormat { untimed, ..read });
+    Fields { read, ..fields }
+}
+
+/// What a record of the clock carries. The time in it is not needed for itself: it makes these records longer than
+/// those of switches, by which they are told apart.
+pub fn clock_fields(switch: Fields) -> Fields {
+    Fields { time: true, ..switch }
+}
+
+/// What is written besides: the names of who comes and goes.
+pub fn sideband(stream: &Stream) -> Sideband {
+    // The kernel writes about cgroups only where one of the others is asked for, and names are the rarest.
+    Sideband { comm: true, task: stream.granularity == Granularity::Process, cgroup: stream.cgroup }
+}
+
+/// Bytes of the record of a group that has `counters` besides its leader and its clock.
+pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
+    let fields = fields(stream);
+    // Header, number of members, two times, leader, clock.
+    let words = 1
+        + 1
+        + if untimed { 0 } else { 2 }
+        + 2
+        + counters
+        + usize::from(fields.tid)
+        + usize::from(fields.cgroup);
+    words * size_of::<u64>()
+}

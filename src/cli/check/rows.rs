@@ -1,0 +1,146 @@
+//! What a check reports of groups, refusals and descriptors.
+
+use serde::Serialize;
+
+use super::stream::StreamRow;
+use crate::health::{Refusal, Scope};
+use crate::host::Facts;
+use crate::plan::{Counter, Group, Source, StreamSupport, Why};
+
+/// What it takes of the limit on open files.
+#[derive(Debug, Serialize)]
+pub(super) struct Descriptors {
+    /// Open for a moment just now; `None` if nothing was to be opened.
+    pub(super) used: Option<usize>,
+    pub(super) limit: usize,
+    /// What the switch stream takes on all CPUs, however many cgroups and processes there are.
+    pub(super) stream: usize,
+    /// What all CPUs take besides.
+    pub(super) cpus: usize,
+    /// What each cgroup takes that is counted by every entry for cgroups.
+    pub(super) per_cgroup: usize,
+    /// What each thread takes that is counted by every entry for processes.
+    pub(super) per_thread: usize,
+}
+
+/// Events that are counted together, for whom, and how.
+#[derive(Debug, Serialize)]
+pub(super) struct GroupRow {
+    pub(super) entry: String,
+    pub(super) scope: &'static str,
+    /// Where the host has several PMUs for one event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pmu: Option<String>,
+    /// How targets are told apart: `stream` or `dedicated`.
+    pub(super) attribution: &'static str,
+    /// Why so, where there are targets to be told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
+    pub(super) events: Vec<String>,
+    pub(super) metrics: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) targets: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) left_out: Option<usize>,
+    /// On how many CPUs it is opened, each cgroup on all of them.
+    pub(super) cpus: usize,
+    /// What each further CPU, cgroup or thread takes: nothing by the stream.
+    pub(super) descriptors_per_target: usize,
+    /// What it takes or would take with descriptors of its own.
+    #[serde(skip)]
+    pub(super) dedicated_per_target: usize,
+}
+
+/// What cannot be counted for one reason.
+#[derive(Debug, Serialize)]
+pub(super) struct RefusalRow {
+    pub(super) entry: String,
+    pub(super) scope: &'static str,
+    pub(super) event: String,
+    pub(super) target: String,
+    pub(super) targets: usize,
+    pub(super) cause: &'static str,
+    pub(super) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Descriptors {
+    pub(super) fn new(
+        used: Option<usize>,
+        limit: usize,
+        groups: &[GroupRow],
+        stream: Option<&StreamRow>,
+    ) -> Self {
+        let mut descriptors = Self {
+            used,
+            limit,
+            stream: stream.map_or(0, |stream| stream.descriptors),
+            cpus: 0,
+            per_cgroup: 0,
+            per_thread: 0,
+        };
+        for group in groups.iter().filter(|group| !group.is_refused()) {
+            match group.scope {
+                "cgroup" => descriptors.per_cgroup += group.descriptors_per_target,
+                "process" => descriptors.per_thread += group.descriptors_per_target,
+                _ => descriptors.cpus += group.descriptors_per_target * group.cpus,
+            }
+        }
+        descriptors
+    }
+}
+
+impl GroupRow {
+    /// A group of which `counters` are opened, on a machine that has this of the stream.
+    pub(super) fn new(group: &Group, counters: &[Counter], facts: &Facts, support: &StreamSupport) -> Self {
+        let cpus = group.cpus(&facts.online).len();
+        let each = if group.scope() == Scope::Cgroup { cpus } else { 1 };
+        let dedicated = counters.len() * each;
+        let streamed = group.source == Source::Stream;
+        Self {
+            entry: group.entry.to_string(),
+            scope: group.scope().as_str(),
+            pmu: group.pmu.as_deref().map(str::to_owned),
+            attribution: if streamed { "stream" } else { "dedicated" },
+            why: Some(group.why(support)).filter(|&why| why != Why::Whole).map(|why| why.to_string()),
+            events: counters.iter().map(|counter| counter.event.name.to_string()).collect(),
+            metrics: counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
+            targets: None,
+            left_out: None,
+            cpus,
+            descriptors_per_target: if streamed { 0 } else { dedicated },
+            dedicated_per_target: dedicated,
+        }
+    }
+
+    /// Whether it was tried, and opened for nobody.
+    pub(super) fn is_refused(&self) -> bool {
+        self.targets == Some(0) && self.left_out.is_some_and(|left_out| left_out > 0)
+    }
+
+    /// Whether the switch stream counts it.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.attribution == "stream"
+    }
+}
+
+impl RefusalRow {
+    pub(super) fn new(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> Self {
+        Self {
+            entry: entry.to_owned(),
+            scope: scope.as_str(),
+            event: refusal.event.to_string(),
+            target: refusal.target.clone(),
+            targets,
+            cause: refusal.cause.as_str(),
+            reason: refusal.reason.clone(),
+            remedy: refusal.remedy.clone(),
+        }
+    }
+
+    /// Whether it is about this event of this group.
+    pub(super) fn is_of(&self, group: &GroupRow, event: &str) -> bool {
+        self.entry == group.entry && self.scope == group.scope && self.event == event
+    }
+}

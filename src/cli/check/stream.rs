@@ -1,0 +1,133 @@
+//! What a check reports of the switch stream, and of why there is none.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::rows::GroupRow;
+use crate::counter::StreamState;
+use crate::host::Facts;
+use crate::plan::{Plan, StreamSupport, Why};
+
+/// The switch stream.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct StreamRow {
+    /// What it tells apart: `cgroup` or `process`.
+    pub(super) granularity: String,
+    /// The event at which the kernel writes a record.
+    pub(super) leader: &'static str,
+    pub(super) cpus: usize,
+    /// On all of them.
+    pub(super) descriptors: usize,
+    /// On the one that has the most.
+    pub(super) descriptors_per_cpu: usize,
+    /// The groups on each CPU, as the entries that each counts for.
+    pub(super) groups: Vec<Vec<String>>,
+    pub(super) record_bytes: usize,
+    pub(super) ring_bytes: u64,
+    /// What the rings may grow to where records are lost.
+    pub(super) ring_bytes_limit: u64,
+    /// What keeps them from growing further.
+    pub(super) ring_bound: RingBound,
+    /// Whether the NMI watchdog holds a hardware counter on every CPU.
+    pub(super) nmi_watchdog: bool,
+    /// What the same takes without the stream.
+    pub(super) dedicated: Dedicated,
+}
+
+/// What keeps rings from growing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum RingBound {
+    #[serde(rename = "limits.ring_memory")]
+    RingMemory,
+    #[serde(rename = "kernel.perf_event_mlock_kb")]
+    MlockKb,
+    /// A larger one would not help a reader that is so far behind.
+    #[serde(rename = "ample")]
+    Ample,
+}
+
+/// What groups of the stream take with descriptors of their own.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Dedicated {
+    pub(super) cpus: usize,
+    pub(super) per_cgroup: usize,
+    pub(super) per_thread: usize,
+    /// For the cgroups that are there now, and one thread of each process; `None` if nobody looked.
+    pub(super) at_least_now: Option<usize>,
+}
+
+/// Why groups that leave the choice to the program are not counted by the stream.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct NoStreamRow {
+    pub(super) scope: &'static str,
+    pub(super) cause: &'static str,
+    pub(super) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl StreamRow {
+    pub(super) fn new(state: &StreamState, groups: &[GroupRow], facts: &Facts) -> Self {
+        let entries = |group: &Vec<Arc<str>>| group.iter().map(ToString::to_string).collect();
+        Self {
+            granularity: state.granularity.to_string(),
+            leader: state.granularity.leader(),
+            cpus: state.cpus,
+            descriptors: state.descriptors,
+            descriptors_per_cpu: state.descriptors_per_cpu,
+            groups: state.groups.iter().map(entries).collect(),
+            record_bytes: state.record_bytes,
+            ring_bytes: state.ring_bytes,
+            ring_bytes_limit: state.ring_bytes_limit,
+            ring_bound: match state.rings {
+                rings if rings.bound_by_kernel => RingBound::MlockKb,
+                rings if rings.is_ample() => RingBound::Ample,
+                _ => RingBound::RingMemory,
+            },
+            nmi_watchdog: facts.nmi_watchdog,
+            dedicated: Dedicated::of(groups),
+        }
+    }
+}
+
+impl Dedicated {
+    fn of(groups: &[GroupRow]) -> Self {
+        let mut all = Self::default();
+        for group in groups.iter().filter(|group| group.is_streamed() && !group.is_refused()) {
+            let each = group.dedicated_per_target;
+            match group.scope {
+                "cgroup" => all.per_cgroup += each,
+                "process" => all.per_thread += each,
+                _ => all.cpus += each * group.cpus,
+            }
+            let now = match (group.scope, group.targets) {
+                (_, None) => None,
+                ("cgroup" | "process", Some(targets)) => Some(each * targets),
+                (_, Some(_)) => Some(each * group.cpus),
+            };
+            all.at_least_now = now.map(|now| all.at_least_now.unwrap_or(0) + now);
+        }
+        all
+    }
+}
+
+impl NoStreamRow {
+    /// Each reason once for each scope.
+    pub(super) fn all(plan: &Plan, support: &StreamSupport) -> Vec<Self> {
+        let mut rows: Vec<Self> = Vec::new();
+        for group in &plan.groups {
+            let Why::NoStream(unsupported) = group.why(support) else { continue };
+            let row = Self {
+                scope: group.scope().as_str(),
+                cause: unsupported.cause.as_str(),
+                reason: unsupported.reason.clone(),
+                remedy: unsupported.remedy.clone(),
+            };
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,54 @@
+//! Who belongs to a group, and what its series are called.
+
+use std::sync::Arc;
+
+use super::subject::Subject;
+use crate::metrics::Labels;
+use crate::plan::{Group, Targets};
+
+/// Whether a group is for this target.
+pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
+    match (&plan.targets, subject) {
+        (Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
+        (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) => selection.matches(cgroup),
+        (Targets::Processes(selection), Subject::Process(process)) => selection.matches(process),
+        _ => false,
+    }
+}
+
+/// The labels of the series that a target counts in.
+pub(super) fn labels_of(plan: &Group, subject: &Subject) -> Arc<Labels> {
+    match (&plan.targets, subject) {
+        (Targets::Processes(selection), Subject::Process(process)) => labels(plan, selection.labels(process)),
+        (_, Subject::Cgroup(cgroup)) => labels(plan, [("cgroup", Arc::clone(&cgroup.path))]),
+        (_, Subject::Cpu(cpu)) => labels(plan, [("cpu", cpu.to_string().into())]),
+        (_, Subject::Process(process)) => labels(plan, [("comm", Arc::clone(&process.comm))]),
+    }
+}
+
+/// The labels of the series that takes what has no name.
+pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
+    let rest = || Arc::from("other");
+    match &plan.targets {
+        Targets::Cpus | Targets::PmuCpus => labels(plan, [("cpu", rest())]),
+        Targets::Cgroups(_) => labels(plan, [("cgroup", rest())]),
+        Targets::Processes(selection) => labels(plan, selection.by.iter().map(|by| (by.label(), rest()))),
+    }
+}
+
+/// What tells the series of a group from those of others in families about all groups.
+pub(super) fn group_labels(plan: &Group) -> Vec<(Arc<str>, Arc<str>)> {
+    let leader = plan.counters.first().map_or_else(|| "".into(), |counter| Arc::clone(&counter.event.name));
+    vec![
+        ("counters".into(), Arc::clone(&plan.entry)),
+        ("leader".into(), leader),
+        ("scope".into(), plan.scope().as_str().into()),
+        ("pmu".into(), plan.pmu.clone().unwrap_or_else(|| "".into())),
+    ]
+}
+
+/// Labels of a series of a group, which name its PMU where there are several.
+pub(super) fn labels<'a>(plan: &Group, own: impl IntoIterator<Item = (&'a str, Arc<str>)>) -> Arc<Labels> {
+    let pmu = plan.pmu.iter().map(|pmu| ("pmu", Arc::clone(pmu)));
+    Labels::new(own.into_iter().chain(pmu))
+}

@@ -1,0 +1,306 @@
+//! Opening the stream on one CPU: groups of counters led by the kernel's own switches.
+
+use crate::attribute::{bundle_fields, clock_fields, fields, sideband};
+use crate::counter::budget::Budget;
+use crate::error::Errno;
+use crate::event::{Event as Named, Kind, Modifiers, Selector};
+use crate::health::{Attempt, Cause, Judgement, Refusal, Scope, classify};
+use crate::host::Facts;
+use crate::plan::{Granularity, Stream};
+use crate::sys::{Attr, Fields, Inherit, Kernel, Place, Sampling, Sideband, Start};
+
+/// `PERF_TYPE_SOFTWARE`.
+pub(super) const SOFTWARE: u32 = 1;
+/// `PERF_COUNT_SW_CPU_CLOCK`.
+const CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
+pub(super) const CONTEXT_SWITCHES: u64 = 3;
+/// `PERF_COUNT_SW_CGROUP_SWITCHES`. Linux 5.13.
+pub(super) const CGROUP_SWITCHES: u64 = 11;
+
+/// How often a clock writes a record, in nanoseconds: what a task that never leaves its CPU counted is charged to it
+/// at most that late.
+const CLOCK_PERIOD: u64 = 100_000_000;
+
+/// The same for a group that takes turns with others on the PMU. What was counted between two of its records has an
+/// owner only if it was on the PMU all the time, and turns last a few milliseconds (`perf_event_mux_interval_ms`).
+const TURNS_CLOCK_PERIOD: u64 = 1_000_000;
+
+/// A counter of the stream that could not be opened on a CPU.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Its number; `None` for what leads the group, without which nothing is counted there.
+    pub counter: Option<usize>,
+    pub refusal: Refusal,
+}
+
+/// A group that is open on a CPU. Its leader and its clock write into one ring.
+#[derive(Debug)]
+pub(super) struct Group<E> {
+    pub leader: E,
+    pub clock: E,
+    members: Vec<E>,
+    /// For the leader, the clock and each member, the counters of the stream that it is.
+    pub counters: Vec<Vec<usize>>,
+    /// What each of them counts.
+    opened: Vec<(Selector, Modifiers)>,
+    /// How many sets it holds that need the PMU.
+    pub hardware_sets: usize,
+    /// Whether its readings carry no times, because it never has to wait.
+    pub untimed: bool,
+}
+
+impl<E> Group<E> {
+    /// The leader and the clock, which are there beside what is counted.
+    pub(super) const OWN: usize = 2;
+
+    pub(super) fn descriptors(&self) -> usize {
+        Self::OWN + self.members.len()
+    }
+
+    /// Takes back the members from `keep` on, and the counters of a set.
+    fn roll_back(&mut self, keep: usize, set: std::ops::Range<usize>) {
+        self.members.truncate(keep);
+        self.counters.truncate(2 + keep);
+        self.opened.truncate(2 + keep);
+        for counters in &mut self.counters {
+            counters.retain(|counter| !set.contains(counter));
+        }
+    }
+}
+
+/// The groups of one CPU, and what is not in them.
+pub(super) type Opened<E> = (Vec<Group<E>>, Vec<Refused>);
+
+/// What opening on one CPU takes.
+pub(super) struct Opener<'a, K> {
+    pub kernel: &'a K,
+    pub facts: &'a Facts,
+    pub core_pmu_present: bool,
+    pub budget: &'a mut Budget,
+    pub plan: &'a Stream,
+    pub cpu: u32,
+    pub spread: Spread,
+}
+
+/// How the sets of a CPU are spread over groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// All in one: a record at each switch.
+    Together,
+    /// What needs no PMU is in one group, which never waits; what needs it is in as few as the kernel takes.
+    ByNeed,
+    /// As before, but each set that needs the PMU is by itself: the kernel took them together and found no place.
+    Each,
+}
+
+/// A member found no counter beside those that are there.
+#[derive(Debug)]
+pub(super) struct DoesNotFit;
+
+impl<K: Kernel> Opener<'_, K> {
+    /// Opens every set. Nothing counts yet.
+    ///
+    /// # Errors
+    /// When the sets do not fit into as few groups as is asked for. Nothing is open then.
+    pub(super) fn open(&mut self) -> Result<Opened<K::Event>, DoesNotFit> {
+        let (mut groups, mut refused): (Vec<Group<K::Event>>, Vec<Refused>) = (Vec::new(), Vec::new());
+        for (index, set) in self.plan.sets.iter().enumerate() {
+            let first = self.plan.first_of(index);
+            let here = |event: &Named| event.cpus.as_ref().is_none_or(|cpus| cpus.contains(self.cpu));
+            if !set.events.iter().any(here) {
+                continue;
+            }
+            let hardware = set.events.iter().any(|event| !event.kind.joins_any_group());
+            let group = groups.iter_mut().rfind(|group| match self.spread {
+                Spread::Together => true,
+                Spread::ByNeed => hardware == (group.hardware_sets > 0),
+                Spread::Each => !hardware && group.hardware_sets == 0,
+            });
+            if let Some(group) = group {
+                match self.add(group, first, &set.events, true, &mut refused) {
+                    Ok(()) => {
+                        group.hardware_sets += usize::from(hardware);
+                        continue;
+                    }
+                    Err(DoesNotFit) if self.spread == Spread::Together => return Err(DoesNotFit),
+                    Err(DoesNotFit) => {}
+                }
+            }
+            match self.lead(groups.is_empty(), hardware) {
+                Ok(mut group) => {
+                    // Alone in its group, what does not fit is refused.
+                    let _fits = self.add(&mut group, first, &set.events, false, &mut refused);
+                    group.hardware_sets = usize::from(hardware);
+                    groups.push(group);
+                }
+                Err(refusal) => {
+                    refused.push(Refused { counter: None, refusal });
+                    break;
+                }
+            }
+        }
+        self.budget.take(groups.iter().map(Group::descriptors).sum());
+        Ok((groups, refused))
+    }
+
+    fn software(&self, config: u64, sampling: Sampling, start: Start) -> Attr {
+        Attr {
+            selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
+            modifiers: Modifiers::default(),
+            inherit: Inherit::Nothing,
+            start,
+            sampling: Some(sampling),
+        }
+    }
+
+    /// The leader and the clock of a group. The first of a CPU tells of comings and goings as well.
+    fn lead(&mut self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
+        let config = switches(self.plan.granularity);
+        let untimed = !(hardware || self.spread == Spread::Together && needs_pmu(self.plan, self.cpu));
+        let fields = bundle_fields(fields(self.plan), untimed);
+        let sideband = if first { sideband(self.plan) } else { Sideband::default() };
+        let attr = self.software(config, Sampling { period: 1, fields, sideband }, Start::Later);
+        let refuse = |errno| {
+            let refusal = self.refusal(self.plan.granularity.leader(), Kind::Software, errno, false);
+            Refusal { reason: no_stream(&refusal.reason), ..refusal }
+        };
+        if !self.budget.has_room_for(2 + self.plan.width()) {
+            return Err(self.no_room());
+        }
+        let leader = self.kernel.open(&attr, Place::Cpu(self.cpu), None).map_err(refuse)?;
+        let takes_turns = hardware && self.spread != Spread::Together;
+        let clock = self.clock(clock_fields(fields), takes_turns);
+        let clock = self.kernel.open(&clock, Place::Cpu(self.cpu), Some(&leader)).map_err(refuse)?;
+        Ok(Group {
+            leader,
+            clock,
+            members: Vec::new(),
+            counters: vec![Vec::new(); 2],
+            opened: leading(self.plan.granularity).to_vec(),
+            hardware_sets: 0,
+            untimed,
+        })
+    }
+
+    fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
+        let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
+        let sampling = Sampling { period, fields, sideband: Sideband::default() };
+        self.software(CPU_CLOCK, sampling, Start::WithLeader)
+    }
+
+    /// Adds a set to a group. If it `may_leave` and does not fit beside what is there, the group stays as it was.
+    fn add(
+        &self,
+        group: &mut Group<K::Event>,
+        first: usize,
+        events: &[Named],
+        may_leave: bool,
+        refused: &mut Vec<Refused>,
+    ) -> Result<(), DoesNotFit> {
+        let before = (group.members.len(), refused.len());
+        for (place, event) in events.iter().enumerate() {
+            let counter = first + place;
+            if event.cpus.as_ref().is_some_and(|cpus| !cpus.contains(self.cpu)) {
+                continue;
+            }
+            let what = member(event);
+            if let Some(there) = group.opened.iter().position(|&opened| opened == what)
+                && let Some(counters) = group.counters.get_mut(there)
+            {
+                counters.push(counter);
+                continue;
+            }
+            let attr = counting(what, Start::WithLeader);
+            match self.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
+                Ok(member) => {
+                    group.members.push(member);
+                    group.counters.push(vec![counter]);
+                    group.opened.push(what);
+                }
+                Err(Errno::EINVAL) if may_leave && !event.kind.joins_any_group() => {
+                    group.roll_back(before.0, first..first + events.len());
+                    refused.truncate(before.1);
+                    return Err(DoesNotFit);
+                }
+                Err(errno) => {
+                    // EINVAL may mean that the group is too large for the PMU, or that the event is wrong.
+                    let alone = counting(what, Start::Later);
+                    let opens_alone = errno == Errno::EINVAL
+                        && self.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
+                    let refusal = self.refusal(&event.name, event.kind, errno, opens_alone);
+                    refused.push(Refused { counter: Some(counter), refusal });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, name: &str, kind: Kind, errno: Errno, opens_alone: bool) -> Refusal {
+        let attempt = Attempt {
+            scope: Scope::Cpu,
+            on_core_pmu: kind.on_core_pmu(),
+            core_pmu_present: self.core_pmu_present,
+            tracepoint: kind == Kind::Tracepoint,
+            user_only: false,
+            opens_alone,
+        };
+        classify(errno, &attempt, self.facts).refusal(&name.into(), format!("cpu {}", self.cpu), Some(errno))
+    }
+
+    fn no_room(&self) -> Refusal {
+        let judgement = Judgement {
+            cause: Cause::Exhausted,
+            reason: no_stream(&format!("the budget of {} descriptors is used up", self.budget.limit)),
+            remedy: Some("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors".into()),
+        };
+        judgement.refusal(&self.plan.granularity.leader().into(), format!("cpu {}", self.cpu), None)
+    }
+}
+
+/// Why nothing is counted on a CPU, where the refusal itself is about an event that nobody asked for.
+pub(super) fn no_stream(reason: &str) -> String {
+    format!("there is no switch stream on this CPU: {reason}")
+}
+
+/// The software event that leads a group.
+fn switches(granularity: Granularity) -> u64 {
+    match granularity {
+        Granularity::Cgroup => CGROUP_SWITCHES,
+        Granularity::Process => CONTEXT_SWITCHES,
+    }
+}
+
+/// What the leader and the clock of a group count.
+pub(super) fn leading(granularity: Granularity) -> [(Selector, Modifiers); 2] {
+    [switches(granularity), CPU_CLOCK]
+        .map(|config| (Selector { kind: SOFTWARE, config: [config, 0, 0, 0] }, Modifiers::default()))
+}
+
+/// What an event counts as a member of a group: those that count the same are opened once.
+pub(super) fn member(event: &Named) -> (Selector, Modifiers) {
+    (event.selector, plain(event.modifiers))
+}
+
+/// A member that only counts.
+fn counting((selector, modifiers): (Selector, Modifiers), start: Start) -> Attr {
+    Attr { selector, modifiers, inherit: Inherit::Nothing, start, sampling: None }
+}
+
+/// The bits that mean something to a member of somebody else's group.
+fn plain(modifiers: Modifiers) -> Modifiers {
+    Modifiers {
+        pinned: false,
+        exclusive: false,
+        weak: false,
+        leader_sampling: false,
+        precise: Default::default(),
+        ..modifiers
+    }
+}
+
+/// Whether anything that a stream counts on a CPU needs a PMU.
+pub(super) fn needs_pmu(plan: &Stream, cpu: u32) -> bool {
+    let here = |event: &Named| event.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+    plan.sets.iter().flat_map(|set| &set.events).any(|event| here(event) && !event.kind.joins_any_group())
+}

@@ -1,0 +1,55 @@
+//! Whether this kernel writes what the stream takes: asked, not guessed from a version.
+
+use super::open::{CGROUP_SWITCHES, CONTEXT_SWITCHES, SOFTWARE};
+use crate::error::Errno;
+use crate::event::{Modifiers, Selector};
+use crate::health::{Attempt, Scope, classify};
+use crate::host::Facts;
+use crate::plan::{Granularity, StreamSupport, Unsupported};
+use crate::sys::{Attr, Fields, Inherit, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
+
+/// What this machine has of the stream. Opens an event for a moment, and closes it.
+pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
+    let foreseen = StreamSupport::foreseen(facts);
+    let asked = |granularity| match facts.online.iter().next() {
+        Some(cpu) => ask(kernel, facts, granularity, cpu),
+        None => Ok(()),
+    };
+    StreamSupport {
+        cgroup: foreseen.cgroup.and_then(|()| asked(Granularity::Cgroup)),
+        process: foreseen.process.and_then(|()| asked(Granularity::Process)),
+    }
+}
+
+fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32) -> Result<(), Unsupported> {
+    let (config, cgroup) = match granularity {
+        Granularity::Cgroup => (CGROUP_SWITCHES, true),
+        Granularity::Process => (CONTEXT_SWITCHES, false),
+    };
+    let fields = Fields { cgroup, tid: !cgroup, read: Some(ReadFormat::default()), ..Fields::default() };
+    let attr = Attr {
+        selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
+        modifiers: Modifiers::default(),
+        inherit: Inherit::Nothing,
+        start: Start::Later,
+        sampling: Some(Sampling { period: 1, fields, sideband: Sideband::default() }),
+    };
+    let Err(errno) = kernel.open(&attr, Place::Cpu(cpu), None) else { return Ok(()) };
+    let attempt = Attempt {
+        scope: Scope::Cpu,
+        on_core_pmu: false,
+        core_pmu_present: true,
+        tracepoint: false,
+        user_only: false,
+        opens_alone: false,
+    };
+    let judgement = classify(errno, &attempt, facts);
+    let reason = match errno {
+        Errno::EINVAL => format!(
+            "the kernel refuses {} with records ({errno}): it may be built without CONFIG_CGROUP_PERF",
+            granularity.leader()
+        ),
+        _ => judgement.reason,
+    };
+    Err(Unsupported { cause: judgement.cause, reason, remedy: judgement.remedy })
+}

@@ -1,0 +1,119 @@
+//! The thread that empties rings: asleep until one of them is half full.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use crate::error::Errno;
+
+/// What the stop signal is called among the rings.
+const STOP: u64 = u64::MAX;
+
+/// How many rings one wake-up tells of at most; the next one tells of the others.
+const BATCH: usize = 64;
+
+/// The nice value of the thread: it runs seldom and shortly, and what it comes too late for is lost.
+const PRIORITY: i32 = -10;
+
+/// How long to leave a ring alone that says that it has none, so that it does not keep the thread busy.
+const HANG_UP: Duration = Duration::from_millis(50);
+
+/// A thread that calls back when rings want to be read. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Reader {
+    epoll: Arc<OwnedFd>,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    /// Starts it. `read` gets the numbers of the rings that want to be read.
+    ///
+    /// # Errors
+    /// When there are no descriptors left (it takes two), or no threads.
+    pub fn start(mut read: impl FnMut(&[u64]) + Send + 'static) -> io::Result<Self> {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        let waiting = Arc::clone(&epoll);
+        let thread = thread::Builder::new().name("ring-reader".into()).spawn(move || {
+            // On a machine with more to do than CPUs a ring fills up while its reader waits for one. Needs CAP_SYS_NICE,
+            // and does without.
+            if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
+                tracing::debug!(%errno, "the ring reader has no priority over other threads");
+            }
+            while let Some(ready) = wait(waiting.as_fd()) {
+                read(&ready);
+            }
+        })?;
+        Ok(Self { epoll, stop, thread: Some(thread) })
+    }
+
+    /// Listens to a ring from now on, by the descriptor of its event. That ends when the event is closed and the ring
+    /// dropped.
+    ///
+    /// # Errors
+    /// The kernel's errno; `EEXIST` if it listens already.
+    pub fn listen(&self, event: BorrowedFd<'_>, number: u64) -> Result<(), Errno> {
+        epoll::add(&self.epoll, event, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        Ok(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_ok()
+            && let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the ring reader has panicked: a bug");
+        }
+    }
+}
+
+/// Waits for rings that want to be read. `None` when it is time to stop.
+fn wait(epoll: BorrowedFd<'_>) -> Option<Vec<u64>> {
+    let mut events = Vec::with_capacity(BATCH);
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
+        Err(errno) => {
+            tracing::error!(%errno, "the ring reader stops: collections still empty the rings");
+            return None;
+        }
+    }
+    if events.iter().any(|&epoll::Event { data, .. }| data.u64() == STOP) {
+        return None;
+    }
+    // The structure is packed on some architectures: its fields are copied, not borrowed.
+    if events.iter().any(|&epoll::Event { flags, .. }| flags.contains(epoll::EventFlags::HUP)) {
+        thread::sleep(HANG_UP);
+    }
+    Some(events.iter().map(|&epoll::Event { data, .. }| data.u64()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn it_tells_which_ring_wants_to_be_read_and_ends_when_dropped() {
+        let (told, heard) = channel();
+        let reader = Reader::start(move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
+        let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        reader.listen(a.as_fd(), 7).unwrap();
+        reader.listen(b.as_fd(), 8).unwrap();
+        reader.listen(a.as_fd(), 7).unwrap_err();
+        rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
+        assert_eq!(heard.recv().unwrap(), [8]);
+        drop(reader);
+        // The thread is gone, and with it whoever could send.
+        while heard.recv().is_ok() {}
+    }
+}

@@ -1,0 +1,234 @@
+//! `PERF_RECORD_SAMPLE`: what it carries depends on how its event was opened.
+
+use super::{Cursor, Malformed};
+use crate::sys::{Fields, ReadFormat};
+
+/// One sample. What it was not opened with is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample<'a> {
+    /// The event that wrote it.
+    pub identifier: u64,
+    /// The process; `u32::MAX` when it has been reaped already, or lives in another pid namespace.
+    pub pid: u32,
+    /// The thread; 0 is the idle task.
+    pub tid: u32,
+    /// When, in nanoseconds of the event's clock.
+    pub time: u64,
+    /// The counts of its group.
+    pub group: Group<'a>,
+    /// The cgroup of the thread: the inode number of its directory.
+    pub cgroup: u64,
+}
+
+/// The counts of a group (`PERF_SAMPLE_READ` with `PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Group<'a> {
+    /// Nanoseconds since the group was enabled; 0 if times were left out.
+    pub enabled: u64,
+    /// Of these, nanoseconds in which it was on the PMU.
+    pub running: u64,
+    /// How many members it has.
+    members: usize,
+    /// For each member, the leader first: the count, then what [`ReadFormat`] asks for; in numbers.
+    entries: &'a [[u8; 8]],
+    /// Numbers of an entry; 0 where there is none.
+    stride: usize,
+}
+
+impl<'a> Sample<'a> {
+    /// In the order of the bits of `PERF_SAMPLE_*`, but for the identifier, which comes first.
+    pub(super) fn parse(mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
+        let mut sample = Self::default();
+        if fields.identifier {
+            sample.identifier = words.u64()?;
+        }
+        if fields.tid {
+            (sample.pid, sample.tid) = (words.u32()?, words.u32()?);
+        }
+        if fields.time {
+            sample.time = words.u64()?;
+        }
+        if let Some(format) = fields.read {
+            sample.group = Group::parse(&mut words, format)?;
+        }
+        if fields.cgroup {
+            sample.cgroup = words.u64()?;
+        }
+        if words.0.is_empty() { Ok(sample) } else { Err(Malformed) }
+    }
+}
+
+impl<'a> Group<'a> {
+    /// The answer of a `read` from a group's leader, which has the layout of a sample's.
+    ///
+    /// # Errors
+    /// When there are not as many counts as it says.
+    pub fn parse_read(bytes: &'a [u8], format: ReadFormat) -> Result<Self, Malformed> {
+        let mut words = Cursor(bytes);
+        let group = Self::parse(&mut words, format)?;
+        if words.0.is_empty() { Ok(group) } else { Err(Malformed) }
+    }
+
+    fn parse(words: &mut Cursor<'a>, format: ReadFormat) -> Result<Self, Malformed> {
+        let members = words.u64()?;
+        let (enabled, running) = if format.untimed { (0, 0) } else { (words.u64()?, words.u64()?) };
+        let fields = 1 + usize::from(format.id) + usize::from(format.lost);
+        let members = usize::try_from(members).map_err(|_| Malformed)?;
+        let entries = words.words(members.checked_mul(fields).ok_or(Malformed)?)?;
+        Ok(Self { enabled, running, members, entries, stride: fields })
+    }
+
+    /// How many members it has.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// The counts, in the order in which the members were opened.
+    #[inline]
+    pub fn values(&self) -> impl Iterator<Item = u64> + 'a {
+        self.column(0)
+    }
+
+    /// The counts as they stand in memory, if nothing stands beside them.
+    #[inline]
+    pub fn plain(&self) -> Option<&'a [[u8; 8]]> {
+        (self.stride == 1).then_some(self.entries)
+    }
+
+    /// The ids, if they were asked for.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + 'a {
+        self.column(1)
+    }
+
+    /// The numbers at one place of each entry.
+    fn column(&self, place: usize) -> impl Iterator<Item = u64> + 'a {
+        let column = self.entries.get(place..).unwrap_or_default();
+        column.iter().step_by(self.stride.max(1)).map(|&word| u64::from_ne_bytes(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Record;
+    use crate::ring::testing::{bytes, record};
+    use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+    use proptest::prelude::*;
+
+    fn parse<'a>(bytes: &'a [u8], fields: &Fields) -> Sample<'a> {
+        match Record::parse(bytes, fields) {
+            Ok(Record::Sample(sample)) => sample,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_there() {
+        let fields = Fields { cgroup: true, ..Fields::default() };
+        let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&[42]));
+        assert_eq!(parse(&sample, &fields), Sample { cgroup: 42, ..Sample::default() });
+        assert_eq!(parse(&sample, &fields).group.members(), 0);
+        assert_eq!(Record::parse(&sample, &Fields::default()), Err(Malformed));
+    }
+
+    #[test]
+    fn a_group_gives_its_counts_with_or_without_ids_and_losses() {
+        for (id, lost) in [(false, false), (true, false), (false, true), (true, true)] {
+            let format = ReadFormat { untimed: false, id, lost };
+            let mut words = vec![2, 100, 90];
+            for member in 1..=2 {
+                words.push(member * 10);
+                words.extend(id.then_some(member * 1000));
+                words.extend(lost.then_some(7));
+            }
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&words));
+            let fields = Fields { read: Some(format), ..Fields::default() };
+            let group = parse(&sample, &fields).group;
+            assert_eq!((group.enabled, group.running, group.members()), (100, 90, 2));
+            assert_eq!(group.values().collect::<Vec<_>>(), [10, 20], "{format:?}");
+            if id {
+                assert_eq!(group.ids().collect::<Vec<_>>(), [1000, 2000]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_of_more_members_than_bytes_is_malformed() {
+        for members in [2, u64::MAX, u64::MAX / 8 + 2] {
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&[members, 1, 1, 5]));
+            let fields = Fields { read: Some(ReadFormat::default()), ..Fields::default() };
+            assert_eq!(Record::parse(&sample, &fields), Err(Malformed), "{members}");
+        }
+    }
+
+    fn fields() -> impl Strategy<Value = Fields> {
+        let read = proptest::option::of(any::<[bool; 3]>());
+        (any::<[bool; 4]>(), read).prop_map(|([identifier, tid, time, cgroup], read)| Fields {
+            identifier,
+            tid,
+            time,
+            cgroup,
+            read: read.map(|[untimed, id, lost]| ReadFormat { untimed, id, lost }),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(fields in fields(), values in proptest::collection::vec(any::<u64>(), 0..9), w: [u64; 6]) {
+            let mut words = Vec::new();
+            let mut expected = Sample::default();
+            if fields.identifier {
+                words.push(w[0]);
+                expected.identifier = w[0];
+            }
+            if fields.tid {
+                words.push(w[1]);
+                let pair = w[1].to_ne_bytes();
+                expected.pid = u32::from_ne_bytes(pair[..4].try_into().unwrap());
+                expected.tid = u32::from_ne_bytes(pair[4..].try_into().unwrap());
+            }
+            if fields.time {
+                words.push(w[2]);
+                expected.time = w[2];
+            }
+            if let Some(format) = fields.read {
+                words.push(values.len() as u64);
+                if !format.untimed {
+                    words.extend([w[3], w[4]]);
+                }
+                for &value in &values {
+                    words.push(value);
+                    words.extend(format.id.then_some(1));
+                    words.extend(format.lost.then_some(2));
+                }
+            }
+            if fields.cgroup {
+                words.push(w[5]);
+                expected.cgroup = w[5];
+            }
+            let bytes = record(PERF_RECORD_SAMPLE, 0, &bytes(&words));
+            let found = parse(&bytes, &fields);
+            if let Some(format) = fields.read {
+                let times = if format.untimed { (0, 0) } else { (w[3], w[4]) };
+                prop_assert_eq!((found.group.enabled, found.group.running), times);
+                prop_assert_eq!(found.group.values().collect::<Vec<_>>(), values);
+            }
+            prop_assert_eq!(Sample { group: Group::default(), ..found }, expected);
+            // Cut or lengthened, it is another layout or none at all; it never reads what is not there.
+            for length in (8..bytes.len()).step_by(8) {
+                let mut cut = bytes[..length].to_vec();
+                cut[6..8].copy_from_slice(&(length as u16).to_ne_bytes());
+                prop_assert!(Record::parse(&cut, &fields).is_err());
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(fields in fields(), kind in 0u32..24, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let bytes = record(kind, 0, &body);
+            if let Ok(Record::Sample(sample)) = Record::parse(&bytes, &fields) {
+                prop_assert!(sample.group.values().count() <= body.len() / 8);
+            }
+            prop_assert!(!matches!(Record::parse(&body, &fields), Ok(Record::Sample(_))) || body.len() >= 8);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How large a ring may be, and how large it should be.
+
+use crate::host::{Capabilities, Facts};
+
+/// The smallest ring, in pages, where there is memory for it: 512 KiB hold five thousand records, which the
+/// fastest switching writes in twenty milliseconds.
+const LEAST: usize = 128;
+
+/// The largest ring, in pages: 4 MiB, which hold forty thousand records. A reader that is further behind will not
+/// catch up by memory.
+const MOST: usize = 1024;
+
+/// How many pages each ring may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingBudget {
+    /// The most pages for records of one ring, a power of two.
+    pub most: usize,
+    /// Whether the kernel's limit on locked memory is what bounds it, and not the configured one.
+    pub bound_by_kernel: bool,
+}
+
+impl RingBudget {
+    /// Whether no ring would get more, whatever memory there were.
+    pub fn is_ample(&self) -> bool {
+        self.most >= MOST
+    }
+
+    /// Shares `memory` bytes among `rings`, within what the kernel lets a user lock: `perf_event_mlock_kb` for each
+    /// CPU, from which `CAP_IPC_LOCK` and a `perf_event_paranoid` of -1 exempt.
+    pub fn new(facts: &Facts, memory: u64, rings: usize, page_size: usize) -> Self {
+        let page_size = page_size.max(1) as u64;
+        let exempt = facts.capabilities.has(Capabilities::IPC_LOCK)
+            || facts.paranoid.is_some_and(|paranoid| paranoid < 0);
+        let configured = memory / rings.max(1) as u64 / page_size;
+        let kernel = match facts.mlock_kb {
+            // One page of each mapping holds the positions.
+            Some(kilobytes) if !exempt => (kilobytes * 1024 / page_size).saturating_sub(1),
+            _ => u64::MAX,
+        };
+        let most = configured.min(kernel).min(MOST as u64) as usize;
+        Self { most: floor(most.max(1)), bound_by_kernel: kernel < configured.min(MOST as u64) }
+    }
+
+    /// The size, in pages, for a CPU that writes `rate` records of `record` bytes a second: what it holds of a second
+    /// at the usual rate holds a quarter of a second of four times as much.
+    pub fn pages(&self, rate: f64, record: usize, page_size: usize) -> usize {
+        let wanted = (rate.max(0.0) * record as f64 / page_size.max(1) as f64) as usize;
+        floor(wanted.clamp(LEAST, MOST)).min(self.most)
+    }
+}
+
+/// The largest power of two that is not above `number`, which is not 0.
+fn floor(number: usize) -> usize {
+    1 << number.max(1).ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(mlock_kb: Option<u64>, capabilities: u64, paranoid: i32) -> Facts {
+        Facts {
+            mlock_kb,
+            capabilities: Capabilities(capabilities),
+            paranoid: Some(paranoid),
+            ..Facts::default()
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_configured_memory_is_shared_by_all_rings() {
+        let privileged = facts(Some(516), 1 << Capabilities::IPC_LOCK, 2);
+        assert_eq!(RingBudget::new(&privileged, 64 * MIB, 256, 4096).most, 64);
+        assert_eq!(RingBudget::new(&privileged, 64 * MIB, 2, 4096).most, MOST);
+        assert_eq!(RingBudget::new(&privileged, 3 * MIB, 1, 4096).most, 512);
+        assert_eq!(RingBudget::new(&privileged, 1, 1, 4096).most, 1);
+    }
+
+    #[test]
+    fn the_kernels_limit_binds_whoever_is_not_exempt() {
+        let bound = RingBudget::new(&facts(Some(516), 0, 2), 64 * MIB, 2, 4096);
+        assert_eq!(bound, RingBudget { most: 128, bound_by_kernel: true });
+        assert_eq!(RingBudget::new(&facts(Some(516), 0, -1), 64 * MIB, 2, 4096).most, MOST);
+        assert_eq!(RingBudget::new(&facts(None, 0, 2), 64 * MIB, 2, 4096).most, MOST);
+        assert_eq!(RingBudget::new(&facts(Some(0), 0, 2), 64 * MIB, 2, 4096).most, 1);
+    }
+
+    #[test]
+    fn a_busier_cpu_gets_a_larger_ring() {
+        let budget = RingBudget { most: 512, bound_by_kernel: false };
+        assert_eq!(budget.pages(0.0, 100, 4096), 128);
+        assert_eq!(budget.pages(15_000.0, 100, 4096), 256);
+        assert_eq!(budget.pages(1e9, 100, 4096), 512);
+        assert_eq!(budget.pages(f64::NAN, 100, 4096), 128);
+    }
+}

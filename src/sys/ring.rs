@@ -1,0 +1,142 @@
+//! The ring of the running kernel: a mapping that the kernel writes and this process reads.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+use super::live::last_errno;
+use super::sample::records;
+use super::{Drained, Ring};
+use crate::error::Errno;
+
+/// A mapped ring.
+#[derive(Debug)]
+pub struct LiveRing {
+    base: NonNull<u8>,
+    /// Bytes before the records: the page with the positions.
+    page: usize,
+    /// Bytes for records, a power of two.
+    size: usize,
+    /// Where a record that goes around the end is put together.
+    scratch: Vec<u8>,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and nothing else holds a pointer into it.
+unsafe impl Send for LiveRing {}
+
+impl LiveRing {
+    /// Maps the ring of `event`.
+    pub(super) fn map(event: BorrowedFd<'_>, pages: usize) -> Result<Self, Errno> {
+        let page = rustix::param::page_size();
+        let size = pages.checked_mul(page).filter(|_| pages.is_power_of_two()).ok_or(Errno::EINVAL)?;
+        let length = size.checked_add(page).ok_or(Errno::EINVAL)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, event.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(last_errno());
+        }
+        let base = NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?;
+        Ok(Self { base, page, size, scratch: Vec::new() })
+    }
+
+    fn positions(&self) -> *mut perf_event_mmap_page {
+        self.base.as_ptr().cast()
+    }
+
+    /// How far the kernel has written.
+    fn head(&self) -> &AtomicU64 {
+        // SAFETY: the first page of the mapping is this structure; the pointer is only formed, not read.
+        let head = unsafe { &raw mut (*self.positions()).data_head };
+        // SAFETY: the field is aligned, lives as long as the mapping, and is accessed by atomic operations alone.
+        unsafe { AtomicU64::from_ptr(head) }
+    }
+
+    /// How far we have read.
+    fn tail(&self) -> &AtomicU64 {
+        // SAFETY: as for `head`.
+        let tail = unsafe { &raw mut (*self.positions()).data_tail };
+        // SAFETY: as for `head`.
+        unsafe { AtomicU64::from_ptr(tail) }
+    }
+}
+
+impl Ring for LiveRing {
+    fn drain(&mut self, each: impl FnMut(&[u8])) -> Drained {
+        // Pairs with the kernel's barrier before it moves the head: the records up to there are complete. See
+        // perf_output_put_handle() in kernel/events/ring_buffer.c, which describes both pairs.
+        let head = self.head().load(Ordering::Acquire);
+        let tail = self.tail().load(Ordering::Relaxed);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // SAFETY: the pages behind the first are the ring's; `page` is within the mapping.
+        let data = unsafe { self.base.as_ptr().add(self.page) };
+        // SAFETY: `size` bytes from there are mapped for as long as `self` lives. The kernel writes to this memory, but
+        // never between tail and head, and `records` reads nowhere else.
+        let data = unsafe { slice::from_raw_parts(data, self.size) };
+        let drained = records(data, tail, head, &mut scratch, each);
+        self.scratch = scratch;
+        // Ordered behind all reads above: from here on the kernel may write there.
+        self.tail().store(head, Ordering::Release);
+        drained
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for LiveRing {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `map` made, with its length; no reference into it outlives `self`.
+        let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
+        debug_assert_eq!(result, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::Errno;
+    use crate::event::{Modifiers, Selector};
+    use crate::sys::live::Live;
+    use crate::sys::{
+        Attr, Event, Fields, Inherit, Kernel, Place, ReadFormat, Ring, Sampling, Sideband, Start,
+    };
+
+    /// Context switches of this thread, which any user may count of itself.
+    fn switches() -> Attr {
+        Attr {
+            selector: Selector { kind: 1, config: [3, 0, 0, 0] },
+            modifiers: Modifiers { exclude_kernel: true, ..Modifiers::default() },
+            inherit: Inherit::Nothing,
+            start: Start::Later,
+            sampling: Some(Sampling {
+                period: 1,
+                fields: Fields { identifier: true, read: Some(ReadFormat::default()), ..Fields::default() },
+                sideband: Sideband::default(),
+            }),
+        }
+    }
+
+    #[test]
+    fn only_powers_of_two_can_be_mapped_and_one_ring_follows_another() {
+        let Ok(event) = Live.open(&switches(), Place::Thread(0), None) else {
+            eprintln!("skipped: perf_event_open is not allowed here");
+            return;
+        };
+        assert_eq!(event.map(3).unwrap_err(), Errno::EINVAL);
+        assert_eq!(event.map(usize::MAX).unwrap_err(), Errno::EINVAL);
+        for pages in [1, 4, 2] {
+            let mut ring = event.map(pages).unwrap();
+            assert_eq!(ring.size(), pages * rustix::param::page_size());
+            assert_eq!(ring.drain(|_| panic!("nothing was enabled")).bytes, 0);
+        }
+        assert!(event.id().unwrap() > 0);
+        event.write_to(&event).unwrap_err();
+        assert!(event.descriptor().is_some());
+    }
+}

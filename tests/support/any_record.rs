@@ -1,0 +1,39 @@
+//! What must hold for a record of any bytes. Called by a fuzz target, and by a test that keeps it from rotting.
+
+use perf_exporter::ring::{Group, Record};
+use perf_exporter::sys::{Fields, ReadFormat};
+
+/// Fields as the bits of a number have them.
+fn fields(bits: u8) -> Fields {
+    let bit = |place: u8| bits >> place & 1 == 1;
+    Fields {
+        identifier: bit(0),
+        tid: bit(1),
+        time: bit(2),
+        read: bit(3).then_some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
+        cgroup: bit(6),
+    }
+}
+
+/// The first byte says how the event was opened, the others are the record.
+pub(crate) fn holds(bytes: &[u8]) {
+    let Some((&bits, bytes)) = bytes.split_first() else { return };
+    let fields = fields(bits);
+    match Record::parse(bytes, &fields) {
+        Ok(Record::Sample(sample)) => {
+            let members = sample.group.members();
+            assert!(members <= bytes.len() / 8);
+            assert_eq!(sample.group.values().count(), members);
+            let has_ids = fields.read.is_some_and(|format| format.id || format.lost);
+            assert_eq!(sample.group.ids().count(), if has_ids { members } else { 0 });
+            assert!(fields.cgroup || sample.cgroup == 0);
+        }
+        Ok(Record::Comm(comm)) => assert!(comm.name.len() <= bytes.len() && !comm.name.contains(&0)),
+        Ok(Record::Cgroup(cgroup)) => assert!(cgroup.path.len() <= bytes.len() && !cgroup.path.contains(&0)),
+        // Whatever its parts are, they have been read.
+        Ok(_) | Err(_) => {}
+    }
+    if let Ok(group) = Group::parse_read(bytes, ReadFormat::default()) {
+        assert_eq!(bytes.len(), 24 + 8 * group.members());
+    }
+}

@@ -1,0 +1,127 @@
+//! What must hold for rings of any records. Called by a fuzz target, and by a test that keeps it from rotting.
+
+use std::collections::BTreeMap;
+
+use perf_exporter::attribute::{Attributor, Bundle};
+use perf_exporter::plan::Granularity;
+use perf_exporter::ring::{Group, Record};
+use perf_exporter::sys::{Fields, ReadFormat};
+
+const CPUS: u32 = 2;
+const BUNDLES: usize = 2;
+
+/// Members of a bundle besides leader and clock.
+const COUNTERS: usize = 2;
+
+/// `PERF_RECORD_SAMPLE`.
+const SAMPLE: u32 = 9;
+
+/// What a bundle said last, and how much that was above what it said before, added up.
+#[derive(Debug, Default, Clone)]
+struct Told {
+    values: [u64; COUNTERS],
+    sums: [u64; COUNTERS],
+    enabled: u64,
+    running: u64,
+    nanoseconds: u64,
+}
+
+/// The first byte says what owners are told apart by, and what samples carry. Then for each batch a byte for its ring,
+/// its length and what happens after it, and for each record a byte for its length, one for its kind, and the body.
+pub(crate) fn holds(bytes: &[u8]) {
+    let Some((&bits, mut rest)) = bytes.split_first() else { return };
+    let granularity = if bits & 1 == 1 { Granularity::Process } else { Granularity::Cgroup };
+    let bit = |place: u8| bits >> place & 1 == 1;
+    let fields = Fields {
+        identifier: bit(1),
+        tid: bit(2),
+        time: bit(3),
+        read: Some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
+        cgroup: bit(6),
+    };
+    let mut attributor = Attributor::new(granularity, fields, BUNDLES * COUNTERS);
+    for cpu in 0..CPUS {
+        attributor.add_cpu(cpu, (0..BUNDLES).map(bundle).collect());
+    }
+    let mut told = BTreeMap::<(u32, usize), Told>::new();
+    let (mut rotated, mut charged, mut nanoseconds) = (false, [0u64; BUNDLES * COUNTERS], 0);
+    while let Some((&what, behind)) = rest.split_first() {
+        let (cpu, at) = (u32::from(what & 1), usize::from(what >> 1 & 1));
+        let mut records = Vec::new();
+        rest = behind;
+        for _ in 0..1 + (what >> 2 & 7) {
+            records.extend(record(&mut rest, &fields));
+        }
+        for record in &records {
+            if let Ok(Record::Sample(sample)) = Record::parse(record, &fields) {
+                rotated |= told.entry((cpu, at)).or_default().takes(&sample.group);
+            }
+        }
+        attributor.read(cpu, at, |read| records.iter().for_each(|record| read(record)));
+        match what >> 5 {
+            0 => attributor.mark_gap(cpu, at),
+            1 => attributor.describe(u32::from(what), &"name".into(), false),
+            2 | 3 => charge(&mut attributor, &mut charged, &mut nanoseconds),
+            _ => {}
+        }
+    }
+    charge(&mut attributor, &mut charged, &mut nanoseconds);
+    for (number, &charged) in charged.iter().enumerate() {
+        let of_it = told.iter().filter(|((_, bundle), _)| *bundle == number / COUNTERS);
+        let sum = of_it.map(|(_, told)| told.sums[number % COUNTERS]).fold(0, u64::saturating_add);
+        // Scaled where the time off the PMU is known.
+        assert!(charged >= sum && (rotated || charged == sum), "{charged} of {sum}: {told:?}");
+    }
+    let time = told.iter().filter(|((_, bundle), _)| *bundle == 0).map(|(_, told)| told.nanoseconds);
+    assert_eq!(nanoseconds, time.fold(0, u64::saturating_add));
+}
+
+fn bundle(bundle: usize) -> Bundle {
+    let counters = (0..COUNTERS).map(|counter| vec![bundle * COUNTERS + counter]);
+    Bundle { counters: [vec![], vec![]].into_iter().chain(counters).collect(), untimed: false }
+}
+
+/// A record with a good header, as the bytes in front say.
+fn record(bytes: &mut &[u8], fields: &Fields) -> Option<Vec<u8>> {
+    let (&[length, kind], rest) = bytes.split_first_chunk()?;
+    let (body, rest) = rest.split_at_checked(usize::from(length & 127)).unwrap_or((rest, &[]));
+    *bytes = rest;
+    let (mut body, mut kind) = (body.to_vec(), u32::from(kind));
+    if length > 127 {
+        // Of the right size: its numbers alone are hostile.
+        let format = fields.read.unwrap_or_default();
+        let members = 2 + COUNTERS;
+        let before = [fields.identifier, fields.tid, fields.time].map(usize::from).iter().sum::<usize>();
+        let entries = members * (1 + usize::from(format.id) + usize::from(format.lost));
+        body.resize(8 * (before + 3 + entries + usize::from(fields.cgroup)), 0);
+        body[8 * before..8 * before + 8].copy_from_slice(&members.to_ne_bytes());
+        kind = SAMPLE;
+    }
+    let size = u16::try_from(8 + body.len()).ok()?;
+    Some([&kind.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), &body].concat())
+}
+
+impl Told {
+    /// Takes a reading, if it is of this bundle. Gives whether it was off the PMU, or ever will have been.
+    fn takes(&mut self, group: &Group<'_>) -> bool {
+        if group.members() != 2 + COUNTERS {
+            return false;
+        }
+        for ((last, sum), value) in self.values.iter_mut().zip(&mut self.sums).zip(group.values().skip(2)) {
+            *sum = sum.saturating_add(value.saturating_sub(*last));
+            *last = value;
+        }
+        let enabled = group.enabled.saturating_sub(self.enabled);
+        let rotated = group.running.saturating_sub(self.running) < enabled;
+        self.nanoseconds = self.nanoseconds.saturating_add(enabled);
+        (self.enabled, self.running) = (group.enabled, group.running);
+        rotated
+    }
+}
+
+fn charge(attributor: &mut Attributor, charged: &mut [u64], nanoseconds: &mut u64) {
+    for (_, counts, time) in attributor.take(|pid| pid % 2 == 0).iter() {
+        charged.iter_mut().zip(counts).for_each(|(sum, &count)| *sum = sum.saturating_add(count));
+        *nanoseconds = nanoseconds.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
