@@ -6,11 +6,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/rings.rs"]
+mod rings;
+
 mod agreement;
+mod attribution;
 mod cgroups;
+mod conservation;
 mod counting;
 mod perf;
 mod processes;
 mod service;
 mod stat;
+mod stream_records;
 mod tracepoints;

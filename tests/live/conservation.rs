@@ -1,0 +1,224 @@
+//! The switch stream loses no count: what the CPUs counted is what cgroups and processes are charged with, and what
+//! nobody can be charged with, to the last nanosecond and page fault, whatever happens in between.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use perf_exporter::host::{Facts, Roots, list, read_text};
+
+use crate::support::books::{Accountant, Growth};
+use crate::support::cgroup::TestCgroup;
+use crate::support::mixed::{Amounts, Mixed};
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, eventually, lacks};
+
+const EVENTS: &str =
+    "task-clock, context-switches, page-faults, cpu-migrations, \"sched:sched_process_fork\"";
+
+/// The metrics of these events, without their scope.
+const METRICS: [&str; 5] =
+    ["task_clock_seconds", "context_switches", "page_faults", "cpu_migrations", "sched_sched_process_fork"];
+
+/// About ten seconds for two CPUs.
+const LOAD: Amounts = Amounts { bursts: 80, burn: 4000, processes: 1000, cgroups: 500 };
+
+/// The machine, for one test at a time: the stream sees everybody's switches, and a load here is made to be hard on it.
+/// `None` if it has no stream.
+fn machine() -> Option<MutexGuard<'static, ()>> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    let lacking = [Feature::Stream, Feature::Cgroup, Feature::Tracepoint].into_iter().any(lacks);
+    (!lacking).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Everything of everybody.
+fn configuration(scopes: &[&str]) -> String {
+    let mut file = format!("counters: {{os: {{events: [{EVENTS}], per: [cpu, {}]}}}}\n", scopes.join(", "));
+    for scope in scopes {
+        file += match *scope {
+            "cgroup" => "cgroups: {include: [\"/**\"], exclude: [], attribution: stream}\n",
+            _ => "processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}\n",
+        };
+    }
+    file
+}
+
+/// Counts a load from before its begin until after its end.
+fn nothing_is_lost(name: &str, scopes: &[&str]) {
+    let Some(_machine) = machine() else { return };
+    let top = TestCgroup::new(name);
+    let mut load = Mixed::below(&top, LOAD);
+    let mut accountant = Accountant::of(&configuration(scopes));
+    assert_eq!(accountant.refusals(), [""; 0]);
+    let mut growth = Growth::default();
+    // Others may switch on this machine as well, faster than we can. Rings grow with that.
+    let before = (0..3).find_map(|_| {
+        let before = accountant.collect();
+        load.run(|| growth.take(&accountant.collect()));
+        let after = accountant.collect();
+        growth.take(&after);
+        (after.lost_records() == before.lost_records()).then_some(before)
+    });
+    let state = accountant.stream();
+    let before = before.unwrap_or_else(|| panic!("records are lost each time: {state:?}"));
+    let books = load.while_switching(|| accountant.finish());
+    growth.take(&books);
+
+    for scope in scopes {
+        for metric in METRICS {
+            books.balance(scope, metric).assert_exact();
+        }
+        let clock = books.balance(scope, METRICS[0]);
+        let earlier = before.balance(scope, METRICS[0]);
+        let (failed, counted) = (clock.failed() - earlier.failed(), clock.counted - earlier.counted);
+        assert!(
+            failed * 1000 < counted,
+            "more than one in a thousand has no owner: {earlier:?} then {clock:?}"
+        );
+    }
+    if scopes.contains(&"process") {
+        // Each of them left a CPU once at least, for good.
+        let switches = books.by("perf_process_context_switches", "comm", &[]);
+        for (comm, processes) in [(Mixed::SHORT, LOAD.processes), (Mixed::BRIEF, LOAD.cgroups)] {
+            let counted = switches.get(comm).copied().unwrap_or(0);
+            assert!(counted >= processes, "{counted} switches of {processes} processes called {comm}");
+        }
+    }
+    let clocks = books.by("perf_cgroup_task_clock_seconds", "cgroup", &[]);
+    let below = format!("{}/", load.churned());
+    let used = clocks.iter().filter(|&(path, &clock)| path.starts_with(&below) && clock > 0);
+    // Where the kernel hides threads of its own, what ran next to one of them has no owner.
+    let hidden = books.balance(scopes[0], METRICS[0]).of("unrecorded") > 0;
+    let (used, least) = (used.count() as u64, if hidden { LOAD.cgroups * 9 / 10 } else { LOAD.cgroups });
+    assert!(used >= least, "of {} cgroups that are gone {used} have a clock", LOAD.cgroups);
+}
+
+#[test]
+fn what_cgroups_are_charged_with_is_what_the_cpus_counted() {
+    nothing_is_lost("conserved-by-cgroup", &["cgroup"]);
+}
+
+#[test]
+fn what_cgroups_and_processes_are_charged_with_is_what_the_cpus_counted() {
+    nothing_is_lost("conserved-by-process", &["cgroup", "process"]);
+}
+
+/// As in production, where a burst of switches may be more than a ring holds; only sooner.
+#[test]
+fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
+    let Some(_machine) = machine() else { return };
+    let top = TestCgroup::new("overrun");
+    let mut load = Mixed::below(&top, LOAD);
+    let scopes = ["cgroup", "process"];
+    let mut accountant = Accountant::with_rings_of(Some(1), &configuration(&scopes));
+    let page = rustix::param::page_size();
+    let rings = |accountant: &Accountant| accountant.stream().ring_bytes;
+    assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "a page for each CPU");
+    let mut growth = Growth::default();
+    eventually("a ring has run over", || {
+        load.while_switching(|| ());
+        let books = accountant.collect();
+        growth.take(&books);
+        (books.lost_records() > 0).then_some(())
+    });
+    load.while_switching(|| growth.take(&accountant.collect()));
+    assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "there is no memory to grow");
+    let books = accountant.finish();
+    growth.take(&books);
+    for scope in scopes {
+        for metric in METRICS {
+            books.balance(scope, metric).assert_exact();
+        }
+        for metric in &METRICS[..2] {
+            let balance = books.balance(scope, metric);
+            assert!(balance.of("lost") > 0, "{balance:?}");
+        }
+    }
+}
+
+/// The clock of the stream ends a slice at least ten times a second.
+#[test]
+fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
+    let Some(_machine) = machine() else { return };
+    const LATE: Duration = Duration::from_millis(150);
+    let cgroup = TestCgroup::new("hog");
+    let mut hog = Worker::start("hog");
+    cgroup.take(hog.pid());
+    let scopes = ["cgroup", "process"];
+    let mut accountant = Accountant::of(&configuration(&scopes));
+    let before = cpu_time_of(hog.pid());
+    hog.begin(&Work::Burn(3000).to_string());
+    let mut charged_while_it_ran = 0;
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(70));
+        let used = cpu_time_of(hog.pid()) - before;
+        let books = accountant.collect();
+        for (scope, label) in [("cgroup", ("cgroup", cgroup.path())), ("process", ("comm", "hog"))] {
+            let charged = books.sum(&format!("perf_{scope}_task_clock_seconds"), &[label]);
+            let charged = Duration::from_nanos(charged);
+            assert!(charged + LATE >= used, "by {scope} it is charged with {charged:?} of {used:?}");
+            charged_while_it_ran += u32::from(charged > LATE);
+        }
+    }
+    hog.finish();
+    assert!(
+        charged_while_it_ran > 20,
+        "of 40 looks {charged_while_it_ran} saw it charged with more than that"
+    );
+}
+
+/// CPU time of the threads of a process, up to the last tick of those that run: the first field of `schedstat`.
+fn cpu_time_of(pid: u32) -> Duration {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    let of_thread = |thread: &String| -> u64 {
+        let schedstat = read_text(&tasks.join(thread).join("schedstat")).unwrap();
+        schedstat.split(' ').next().unwrap().parse().unwrap()
+    };
+    Duration::from_nanos(list(&tasks).unwrap().iter().map(of_thread).sum())
+}
+
+/// The kernel counts idle time in the root cgroup, as everything else that is in no other.
+#[test]
+fn idle_time_is_not_charged_to_the_root_cgroup() {
+    let Some(_machine) = machine() else { return };
+    let mut accountant = Accountant::of(&format!(
+        "counters: {{os: {{events: [{EVENTS}], per: [cpu, cgroup]}}}}\n\
+         cgroups: {{include: [\"/\", \"/**\"], exclude: [], attribution: stream}}\n"
+    ));
+    let mut look = || {
+        // In this order at the begin and at the end, so that what comes between the two is there only once.
+        let books = accountant.collect();
+        let clock = books.balance("cgroup", METRICS[0]);
+        let root = books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", "/")]);
+        let charged = [clock.of("idle"), clock.of("unrecorded"), root].map(Duration::from_nanos);
+        let times: Vec<Duration> = charged.into_iter().chain(times_of_all_cpus()).collect();
+        (times, Duration::from_nanos(clock.waiting()))
+    };
+    let (before, waited) = look();
+    thread::sleep(Duration::from_secs(3));
+    let (after, waiting) = look();
+    let advanced: Vec<Duration> = after.iter().zip(before).map(|(after, before)| *after - before).collect();
+    let &[idle, unrecorded, root, slept, worked] = &advanced[..] else { panic!("{advanced:?}") };
+    // Each CPU may have a tenth of a second that is not charged yet, and the kernel rounds to ticks.
+    let slack = Duration::from_millis(250) * Facts::read(&Roots::default()).online.len() as u32;
+    let told = format!(
+        "{idle:?} idle, {unrecorded:?} unrecorded, {waited:?} then {waiting:?} waiting, and {root:?} in the root cgroup; the kernel says {slept:?} idle and \
+         {worked:?} in all cgroups"
+    );
+    // Where the kernel hides threads of its own, idle time next to one of them has no owner either; and where it stops
+    // the timers of a CPU that has nothing to do, that time is charged when it has something to do again.
+    assert!(idle + unrecorded + waiting + slack >= slept && idle <= slept + waited + slack, "{told}");
+    assert!(root <= worked + slack, "{told}");
+}
+
+/// How long all CPUs were idle, and how long they were not, since boot: `/proc/stat`.
+fn times_of_all_cpus() -> [Duration; 2] {
+    let stat = read_text(Path::new("/proc/stat")).unwrap();
+    let line = stat.lines().next().unwrap().strip_prefix("cpu ").unwrap();
+    let ticks: Vec<u64> = line.split_ascii_whitespace().map(|ticks| ticks.parse().unwrap()).collect();
+    // user nice system idle iowait irq softirq steal; what follows is part of the first two.
+    let idle = ticks[3] + ticks[4];
+    let all: u64 = ticks[..8].iter().sum();
+    [idle, all - idle].map(|ticks| Duration::from_millis(ticks * 10))
+}
