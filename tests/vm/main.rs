@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attribution;
 mod hierarchy_v1;
 mod loops;
 mod pmus;

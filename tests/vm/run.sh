@@ -8,7 +8,7 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 bed=$repository/tests/vm/bed
-common=software,tracepoint,cgroup,uprobe,kprobe
+common=software,tracepoint,cgroup,uprobe,kprobe,stream
 
 parse_arguments() {
   arches=arm64,amd64 kernels=6.12 tests=() arguments=()
