@@ -1,0 +1,10 @@
+//! Any bytes as a record, of an event opened with any fields.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../tests/support/any_record.rs"]
+mod any_record;
+
+fuzz_target!(|bytes: &[u8]| any_record::holds(bytes));
