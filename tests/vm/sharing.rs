@@ -68,8 +68,10 @@ fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
         .collect();
     let ratios = after.sum("perf_event_running_ratio", &[]);
     assert!(ratios < 15.9, "the ratios of 16 events add up to {ratios}: they did not take turns");
+    // What the timer does at each turn is counted when one is alone, and by nobody while counters change: up to some
+    // percent in a guest that emulates its CPU.
     for (name, count) in names.iter().zip(&counts) {
-        assert!(agree(*count, expected, 0.05), "{name}: {count}, alone {expected}; all: {counts:?}");
+        assert!(agree(*count, expected, 0.1), "{name}: {count}, alone {expected}; all: {counts:?}");
     }
 }
 
