@@ -321,9 +321,7 @@ impl AttributedGroup {
 
     fn charge_series(&mut self, id: SeriesId, counts: &[u64], time: Duration, ratio: f64) {
         let Some(series) = self.series.get_mut(id) else { return };
-        for (total, &number) in series.totals.iter_mut().zip(&self.numbers) {
-            *total = total.saturating_add(counts.get(number).copied().unwrap_or(0));
-        }
+        add(&mut series.totals, &self.numbers, counts);
         mark(&mut series.counted, &self.open);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         series.interval.enabled = series.interval.enabled.saturating_add(nanoseconds);
@@ -333,9 +331,7 @@ impl AttributedGroup {
 
     fn charge_rest(&mut self, reason: &'static str, counts: &[u64]) {
         let rest = self.rest.entry(reason).or_insert_with(|| vec![0; self.numbers.len()]);
-        for (total, &number) in rest.iter_mut().zip(&self.numbers) {
-            *total = total.saturating_add(counts.get(number).copied().unwrap_or(0));
-        }
+        add(rest, &self.numbers, counts);
     }
 
     /// Whether one of its counters has this number in the stream.
@@ -353,7 +349,8 @@ impl AttributedGroup {
         self.targets.len() - self.counted()
     }
 
-    /// Which part of everything that one of its counters counted, a clock if it has one, stands in no series. `None` where series count one another's counts.
+    /// Which part of everything that one of its counters counted, a clock if it has one, stands in no series. `None`
+    /// where series count one another's counts.
     pub(super) fn unattributed_parts(&self) -> Option<Unattributed> {
         let descendants = matches!(&self.plan.targets, Targets::Cgroups(selection) if selection.descendants);
         if self.plan.scope() == Scope::Cpu || descendants {
@@ -386,6 +383,13 @@ impl AttributedGroup {
                 Some((counter, labels(&self.plan, own), *totals.get(place)?))
             })
         })
+    }
+}
+
+/// Adds to the totals of a group the counts of the stream that have its numbers.
+fn add(totals: &mut [u64], numbers: &[usize], counts: &[u64]) {
+    for (total, &number) in totals.iter_mut().zip(numbers) {
+        *total = total.saturating_add(counts.get(number).copied().unwrap_or(0));
     }
 }
 

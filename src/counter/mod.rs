@@ -187,7 +187,6 @@ impl<K: Kernel> Collector<K> {
     /// Counts what `plan` says from now on. Groups that it shares with the plan before go on undisturbed; the others
     /// are closed, and their series end.
     pub fn apply(&mut self, plan: &Plan, bounds: Bounds, targets: &Watch) {
-        self.census.follow(targets);
         let restart = self.stream.as_ref().map(|stream| &stream.plan) != plan.stream.as_ref();
         if restart {
             self.close_stream();
@@ -257,7 +256,6 @@ impl<K: Kernel> Collector<K> {
 
     /// Follows what changed on the host since the last look.
     pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
-        self.census.follow(targets);
         self.follow_stream(targets);
         let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
             cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
@@ -295,6 +293,7 @@ impl<K: Kernel> Collector<K> {
     /// Opens the stream on the CPUs that came, and tells it who is there.
     fn follow_stream(&mut self, targets: &Watch) {
         let Some(stream) = &mut self.stream else { return };
+        self.census.follow(targets);
         // Before it opens, so that no process that is there already is a stranger to it.
         let mut intake = stream.intake();
         for process in self.census.processes() {
@@ -353,7 +352,7 @@ impl<K: Kernel> Collector<K> {
             let mut readings = Vec::new();
             stream.read(|reading| readings.push(reading));
             let shares = stream.take(|pid| self.census.has_process(pid));
-            self.charge(&shares, &readings, &|id| stream.path_of(id));
+            self.charge(&shares, &readings, &stream.born());
             stream.grow();
             self.stream = Some(stream);
         }

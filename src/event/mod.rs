@@ -68,6 +68,20 @@ pub struct Modifiers {
     pub leader_sampling: bool,
 }
 
+impl Modifiers {
+    /// The bits that mean something to a member of somebody else's group, which only counts.
+    pub fn of_member(self) -> Self {
+        Self {
+            precise: Precise::Any,
+            pinned: false,
+            exclusive: false,
+            weak: false,
+            leader_sampling: false,
+            ..self
+        }
+    }
+}
+
 /// `precise_ip`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precise {
@@ -158,18 +172,15 @@ pub struct Event {
 impl Event {
     /// Whether both count the same thing, whatever they are called.
     pub fn counts_as(&self, other: &Self) -> bool {
-        let bits = |modifiers: Modifiers| Modifiers {
-            precise: Precise::Any,
-            pinned: false,
-            exclusive: false,
-            weak: false,
-            leader_sampling: false,
-            ..modifiers
-        };
         self.selector == other.selector
-            && bits(self.modifiers) == bits(other.modifiers)
+            && self.modifiers.of_member() == other.modifiers.of_member()
             && self.pmu == other.pmu
             && self.cpus == other.cpus
+    }
+
+    /// Whether it can be opened on a CPU.
+    pub fn is_on(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
     }
 }
 

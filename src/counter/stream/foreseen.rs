@@ -20,7 +20,7 @@ pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> Str
         let mut opened = leading(plan.granularity).to_vec();
         for event in plan.sets.iter().flat_map(|set| &set.events) {
             let what = super::open::member(event);
-            if event.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)) && !opened.contains(&what) {
+            if event.is_on(cpu) && !opened.contains(&what) {
                 opened.push(what);
             }
         }

@@ -220,8 +220,7 @@ impl<K: Kernel> Stream<K> {
     fn start(&mut self, cpu: u32, groups: Vec<Group<K::Event>>) -> Result<bool, Refusal> {
         let (mut open, mut bundles) = (Vec::new(), Vec::new());
         for group in groups {
-            let record =
-                record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed);
+            let record = self.record_size(&group);
             let wanted = self.rings.pages(self.rate, record, rustix::param::page_size());
             let (ring, pages) = ring::make(&group, wanted).map_err(|errno| self.no_ring(cpu, errno))?;
             bundles.push((Bundle { counters: group.counters.clone(), untimed: group.untimed }, ring));
@@ -254,7 +253,7 @@ impl<K: Kernel> Stream<K> {
                 for &token in ready {
                     let (cpu, group) = ring::of_token(token);
                     // Locked for each, so that a collection does not wait for all.
-                    intake.lock().unwrap_or_else(PoisonError::into_inner).drain(cpu, group);
+                    lock(&intake).drain(cpu, group);
                 }
             });
             match reader {
@@ -321,7 +320,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Makes the rings larger that ran over, as far as memory goes.
     pub(super) fn grow(&mut self) {
-        let mut intake = self.intake.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut intake = lock(&self.intake);
         let lost: Vec<(u32, usize, u64)> = intake
             .rings()
             .map(|(cpu, group, _, lost)| (cpu, group, lost))
@@ -367,18 +366,14 @@ impl<K: Kernel> Stream<K> {
 
     /// The rings and what comes of them.
     pub(super) fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.intake)
     }
 
-    /// The path of a cgroup that was created since the stream began, from the root of the hierarchy.
-    pub(super) fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
-        self.intake().path_of(id).cloned()
-    }
-
-    /// As [`Stream::path_of`], for after the stream is closed.
+    /// The paths of cgroups that were created since the stream began, from the root of the hierarchy; also after it is
+    /// closed.
     pub(super) fn born(&self) -> impl Fn(CgroupId) -> Option<Arc<str>> + use<K> {
         let intake = Arc::clone(&self.intake);
-        move |id| intake.lock().unwrap_or_else(PoisonError::into_inner).path_of(id).cloned()
+        move |id| lock(&intake).path_of(id).cloned()
     }
 
     /// Whether a counter is open on any CPU.
@@ -390,10 +385,12 @@ impl<K: Kernel> Stream<K> {
         self.cpus.values().flat_map(|cpu| &cpu.groups).map(|open| &open.group)
     }
 
+    /// Bytes of a record of a group.
+    fn record_size(&self, group: &Group<K::Event>) -> usize {
+        record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed)
+    }
+
     pub(super) fn state(&self) -> StreamState {
-        let record = |group: &Group<K::Event>| {
-            record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed)
-        };
         let intake = self.intake();
         StreamState {
             granularity: self.plan.granularity,
@@ -409,7 +406,7 @@ impl<K: Kernel> Stream<K> {
             ring_bytes: intake.rings().map(|(.., bytes, _)| bytes as u64).sum(),
             ring_bytes_limit: (intake.rings().count() * self.rings.most * rustix::param::page_size()) as u64,
             rings: self.rings,
-            record_bytes: self.groups().map(record).max().unwrap_or(0),
+            record_bytes: self.groups().map(|group| self.record_size(group)).max().unwrap_or(0),
             losses: intake.losses(),
         }
     }
@@ -430,6 +427,11 @@ impl<K: Kernel> Stream<K> {
     fn no_ring(&self, cpu: u32, errno: Errno) -> Refusal {
         ring::refusal(self.plan.granularity.leader(), cpu, errno)
     }
+}
+
+/// A panic of somebody else with the lock leaves sums that are still sums.
+fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
+    intake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a group that was just enabled does not get on the PMU.

@@ -10,13 +10,13 @@ use crate::plan::{Granularity, Stream};
 use crate::sys::{Attr, Fields, Inherit, Kernel, Place, Sampling, Sideband, Start};
 
 /// `PERF_TYPE_SOFTWARE`.
-pub(super) const SOFTWARE: u32 = 1;
+const SOFTWARE: u32 = 1;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
-pub(super) const CONTEXT_SWITCHES: u64 = 3;
+const CONTEXT_SWITCHES: u64 = 3;
 /// `PERF_COUNT_SW_CGROUP_SWITCHES`. Linux 5.13.
-pub(super) const CGROUP_SWITCHES: u64 = 11;
+const CGROUP_SWITCHES: u64 = 11;
 
 /// How often a clock writes a record, in nanoseconds: what a task that never leaves its CPU counted is charged to it
 /// at most that late.
@@ -107,8 +107,7 @@ impl<K: Kernel> Opener<'_, K> {
         let (mut groups, mut refused): (Vec<Group<K::Event>>, Vec<Refused>) = (Vec::new(), Vec::new());
         for (index, set) in self.plan.sets.iter().enumerate() {
             let first = self.plan.first_of(index);
-            let here = |event: &Named| event.cpus.as_ref().is_none_or(|cpus| cpus.contains(self.cpu));
-            if !set.events.iter().any(here) {
+            if !set.events.iter().any(|event| event.is_on(self.cpu)) {
                 continue;
             }
             let hardware = set.events.iter().any(|event| !event.kind.joins_any_group());
@@ -144,23 +143,13 @@ impl<K: Kernel> Opener<'_, K> {
         Ok((groups, refused))
     }
 
-    fn software(&self, config: u64, sampling: Sampling, start: Start) -> Attr {
-        Attr {
-            selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
-            modifiers: Modifiers::default(),
-            inherit: Inherit::Nothing,
-            start,
-            sampling: Some(sampling),
-        }
-    }
-
     /// The leader and the clock of a group. The first of a CPU tells of comings and goings as well.
     fn lead(&mut self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
         let config = switches(self.plan.granularity);
         let untimed = !(hardware || self.spread == Spread::Together && needs_pmu(self.plan, self.cpu));
         let fields = bundle_fields(fields(self.plan), untimed);
         let sideband = if first { sideband(self.plan) } else { Sideband::default() };
-        let attr = self.software(config, Sampling { period: 1, fields, sideband }, Start::Later);
+        let attr = software(config, Sampling { period: 1, fields, sideband }, Start::Later);
         let refuse = |errno| {
             let refusal = self.refusal(self.plan.granularity.leader(), Kind::Software, errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
@@ -186,7 +175,7 @@ impl<K: Kernel> Opener<'_, K> {
     fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
         let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
         let sampling = Sampling { period, fields, sideband: Sideband::default() };
-        self.software(CPU_CLOCK, sampling, Start::WithLeader)
+        software(CPU_CLOCK, sampling, Start::WithLeader)
     }
 
     /// Adds a set to a group. If it `may_leave` and does not fit beside what is there, the group stays as it was.
@@ -201,7 +190,7 @@ impl<K: Kernel> Opener<'_, K> {
         let before = (group.members.len(), refused.len());
         for (place, event) in events.iter().enumerate() {
             let counter = first + place;
-            if event.cpus.as_ref().is_some_and(|cpus| !cpus.contains(self.cpu)) {
+            if !event.is_on(self.cpu) {
                 continue;
             }
             let what = member(event);
@@ -264,10 +253,21 @@ pub(super) fn no_stream(reason: &str) -> String {
 }
 
 /// The software event that leads a group.
-fn switches(granularity: Granularity) -> u64 {
+pub(super) fn switches(granularity: Granularity) -> u64 {
     match granularity {
         Granularity::Cgroup => CGROUP_SWITCHES,
         Granularity::Process => CONTEXT_SWITCHES,
+    }
+}
+
+/// A software event of a CPU that writes records.
+pub(super) fn software(config: u64, sampling: Sampling, start: Start) -> Attr {
+    Attr {
+        selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
+        modifiers: Modifiers::default(),
+        inherit: Inherit::Nothing,
+        start,
+        sampling: Some(sampling),
     }
 }
 
@@ -279,7 +279,7 @@ pub(super) fn leading(granularity: Granularity) -> [(Selector, Modifiers); 2] {
 
 /// What an event counts as a member of a group: those that count the same are opened once.
 pub(super) fn member(event: &Named) -> (Selector, Modifiers) {
-    (event.selector, plain(event.modifiers))
+    (event.selector, event.modifiers.of_member())
 }
 
 /// A member that only counts.
@@ -287,20 +287,8 @@ fn counting((selector, modifiers): (Selector, Modifiers), start: Start) -> Attr 
     Attr { selector, modifiers, inherit: Inherit::Nothing, start, sampling: None }
 }
 
-/// The bits that mean something to a member of somebody else's group.
-fn plain(modifiers: Modifiers) -> Modifiers {
-    Modifiers {
-        pinned: false,
-        exclusive: false,
-        weak: false,
-        leader_sampling: false,
-        precise: Default::default(),
-        ..modifiers
-    }
-}
-
 /// Whether anything that a stream counts on a CPU needs a PMU.
 pub(super) fn needs_pmu(plan: &Stream, cpu: u32) -> bool {
-    let here = |event: &Named| event.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-    plan.sets.iter().flat_map(|set| &set.events).any(|event| here(event) && !event.kind.joins_any_group())
+    let mut events = plan.sets.iter().flat_map(|set| &set.events);
+    events.any(|event| event.is_on(cpu) && !event.kind.joins_any_group())
 }

@@ -1,12 +1,11 @@
 //! Whether this kernel writes what the stream takes: asked, not guessed from a version.
 
-use super::open::{CGROUP_SWITCHES, CONTEXT_SWITCHES, SOFTWARE};
+use super::open::{software, switches};
 use crate::error::Errno;
-use crate::event::{Modifiers, Selector};
 use crate::health::{Attempt, Scope, classify};
 use crate::host::Facts;
 use crate::plan::{Granularity, StreamSupport, Unsupported};
-use crate::sys::{Attr, Fields, Inherit, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
+use crate::sys::{Fields, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
 
 /// What this machine has of the stream. Opens an event for a moment, and closes it.
 pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
@@ -22,18 +21,10 @@ pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
 }
 
 fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32) -> Result<(), Unsupported> {
-    let (config, cgroup) = match granularity {
-        Granularity::Cgroup => (CGROUP_SWITCHES, true),
-        Granularity::Process => (CONTEXT_SWITCHES, false),
-    };
+    let cgroup = granularity == Granularity::Cgroup;
     let fields = Fields { cgroup, tid: !cgroup, read: Some(ReadFormat::default()), ..Fields::default() };
-    let attr = Attr {
-        selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
-        modifiers: Modifiers::default(),
-        inherit: Inherit::Nothing,
-        start: Start::Later,
-        sampling: Some(Sampling { period: 1, fields, sideband: Sideband::default() }),
-    };
+    let sampling = Sampling { period: 1, fields, sideband: Sideband::default() };
+    let attr = software(switches(granularity), sampling, Start::Later);
     let Err(errno) = kernel.open(&attr, Place::Cpu(cpu), None) else { return Ok(()) };
     let attempt = Attempt {
         scope: Scope::Cpu,
