@@ -18,6 +18,12 @@ fn instructions_called(name: &str) -> String {
     format!("{pmu}/event={event},name={name}/")
 }
 
+/// The same, of user space alone: the kernel's own share (the timer's, above all) goes by how long the work took, which
+/// a busy host decides.
+fn user_instructions_called(name: &str) -> String {
+    format!("{}u", instructions_called(name))
+}
+
 /// Groups of retired instructions, each with its names, as an entry of `counters` for every CPU.
 fn entry(name: &str, modifier: &str, events: &[&str]) -> String {
     let events: Vec<String> = events.iter().map(|name| instructions_called(name)).collect();
@@ -45,9 +51,9 @@ fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
         )
     };
     let (alone, together) = (
-        config(&[instructions_called("alone")]),
+        config(&[user_instructions_called("alone")]),
         config(
-            &[vec!["cycles".to_owned()], names.iter().map(|name| instructions_called(name)).collect()]
+            &[vec!["cycles".to_owned()], names.iter().map(|name| user_instructions_called(name)).collect()]
                 .concat(),
         ),
     );
@@ -68,10 +74,8 @@ fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
         .collect();
     let ratios = after.sum("perf_event_running_ratio", &[]);
     assert!(ratios < 15.9, "the ratios of 16 events add up to {ratios}: they did not take turns");
-    // What the timer does at each turn is counted when one is alone, and by nobody while counters change: up to some
-    // percent in a guest that emulates its CPU.
     for (name, count) in names.iter().zip(&counts) {
-        assert!(agree(*count, expected, 0.1), "{name}: {count}, alone {expected}; all: {counts:?}");
+        assert!(agree(*count, expected, 0.05), "{name}: {count}, alone {expected}; all: {counts:?}");
     }
 }
 
