@@ -75,6 +75,17 @@ impl Clock {
         }
     }
 
+    /// The time on the kernel's `CLOCK_MONOTONIC`, in nanoseconds, which records can bear.
+    pub fn kernel(&self) -> u64 {
+        match &self.0 {
+            Source::System { .. } => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+                now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+            }
+            Source::Manual { milliseconds } => milliseconds.load(Ordering::Relaxed) * 1_000_000,
+        }
+    }
+
     /// Moves a manual clock on; the system's clock takes no notice.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual { milliseconds } = &self.0 {

@@ -9,7 +9,7 @@ pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
 
 use std::fs::{File, ReadDir};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileError, FileErrorKind};
@@ -17,6 +17,8 @@ use crate::error::{FileError, FileErrorKind};
 /// What one file of `/proc` or `/sys` may hold at most, in bytes, before it is refused. The largest that we read,
 /// `/proc/mounts` of a node with thousands of containers, stays far below.
 const FILE_LIMIT: u64 = 16 << 20;
+/// The longest line of a file that is read by lines, in bytes, and how much of it is held at once.
+const LINE_LIMIT: usize = 64 << 10;
 
 /// Where the kernel's file systems are mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +92,48 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
     Ok(text)
 }
 
+/// Reads a file of lines of text, too large to be held at once, and shows each line without its newline. At most `limit`
+/// bytes are read, and 64 KiB held.
+///
+/// # Errors
+/// The kernel's refusal; [`FileErrorKind::TooLarge`], after the lines up to the limit; [`FileErrorKind::Malformed`] for
+/// a line that is longer than 64 KiB.
+pub fn lines(path: &Path, limit: u64, mut line: impl FnMut(&[u8])) -> Result<(), FileError> {
+    let mut file = File::open(path).map_err(|error| FileError::io(path, &error))?;
+    let mut buffer = vec![0; LINE_LIMIT];
+    // The beginning of a line whose end has not been read yet is at the beginning of the buffer.
+    let (mut held, mut total) = (0, 0);
+    loop {
+        let room = &mut buffer[held..];
+        if room.is_empty() {
+            return Err(FileError::malformed(path, format!("a line of more than {LINE_LIMIT} bytes")));
+        }
+        let read = match file.read(room) {
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(FileError::io(path, &error)),
+        };
+        if read == 0 {
+            break;
+        }
+        total += read as u64;
+        let filled = held + read;
+        let end = buffer[held..filled].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| held + at + 1);
+        if let Some(whole) = buffer[..end].strip_suffix(b"\n") {
+            whole.split(|&byte| byte == b'\n').for_each(&mut line);
+        }
+        if total > limit {
+            return Err(FileError { path: path.to_owned(), kind: FileErrorKind::TooLarge { limit } });
+        }
+        buffer.copy_within(end..filled, 0);
+        held = filled - end;
+    }
+    if held > 0 {
+        line(&buffer[..held]);
+    }
+    Ok(())
+}
+
 /// Reads a file that holds one number, in decimal or with `0x`.
 ///
 /// # Errors
@@ -137,6 +181,38 @@ mod tests {
         assert_eq!(read_at_most(&path, 5).unwrap(), b"12345");
         let error = read_at_most(&path, 4).unwrap_err();
         assert_eq!(error.kind, FileErrorKind::TooLarge { limit: 4 });
+    }
+
+    fn lines_of(content: &[u8], limit: u64) -> (Vec<Vec<u8>>, Result<(), FileErrorKind>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let mut read = Vec::new();
+        let end = lines(file.path(), limit, |line| read.push(line.to_vec()));
+        (read, end.map_err(|error| error.kind))
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_file_is_cut_into_pieces() {
+        for content in ["", "\n", "a", "a\n", "a\n\nb\n", "a\nb"] {
+            let expected: Vec<Vec<u8>> = content.lines().map(|line| line.as_bytes().to_vec()).collect();
+            assert_eq!(lines_of(content.as_bytes(), 100), (expected, Ok(())), "{content:?}");
+        }
+        let many: Vec<String> = (0..30_000).map(|number| format!("line {number}")).collect();
+        let (read, end) = lines_of(many.join("\n").as_bytes(), 1 << 20);
+        assert_eq!(end, Ok(()));
+        assert!(read.iter().eq(many.iter().map(String::as_bytes)), "{} lines", read.len());
+    }
+
+    #[test]
+    fn a_file_of_lines_is_bounded_as_a_whole_and_by_line() {
+        assert_eq!(lines_of(b"a\nb\n", 4).1, Ok(()));
+        assert_eq!(lines_of(b"a\nb\n", 3).1, Err(FileErrorKind::TooLarge { limit: 3 }));
+        let longest = vec![b'x'; LINE_LIMIT - 1];
+        assert_eq!(lines_of(&longest, 1 << 20), (vec![longest.clone()], Ok(())));
+        let longer = vec![b'x'; LINE_LIMIT + 1];
+        assert!(
+            matches!(lines_of(&longer, 1 << 20), (none, Err(FileErrorKind::Malformed(_))) if none.is_empty())
+        );
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::host::{Facts, KernelVersion};
 /// Whom an event was to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
+    /// All CPUs together.
+    Host,
     /// Everything on a CPU.
     Cpu,
     /// A PMU beside the cores.
@@ -25,10 +27,24 @@ impl Scope {
     /// The word in metric names and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Host => "host",
             Self::Cpu => "cpu",
             Self::Pmu => "pmu",
             Self::Cgroup => "cgroup",
             Self::Process => "process",
+        }
+    }
+}
+
+impl Scope {
+    /// How the counts of a series are put together, in the words of its help.
+    pub const fn over(self) -> &'static str {
+        match self {
+            Self::Host => "over all CPUs",
+            Self::Cpu => "per CPU",
+            Self::Pmu => "per PMU",
+            Self::Cgroup => "per cgroup, over all CPUs",
+            Self::Process => "per group of processes, over all CPUs",
         }
     }
 }
@@ -50,6 +66,8 @@ pub struct Attempt {
     pub core_pmu_present: bool,
     /// Whether it is a tracepoint.
     pub tracepoint: bool,
+    /// Whether only some of its hits count, which the kernel is told as a text.
+    pub filtered: bool,
     /// Whether the event excludes the kernel (`:u`).
     pub user_only: bool,
     /// Whether it was to join a group, and opened as soon as it was tried alone: the one ambiguity of `EINVAL` that
@@ -161,8 +179,8 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     }
     let level = facts.paranoid.unwrap_or(2);
     let needed = match attempt.scope {
-        Scope::Cpu | Scope::Pmu | Scope::Cgroup if attempt.tracepoint => -1,
-        Scope::Cpu | Scope::Pmu | Scope::Cgroup => 0,
+        Scope::Host | Scope::Cpu | Scope::Pmu | Scope::Cgroup if attempt.tracepoint => -1,
+        Scope::Host | Scope::Cpu | Scope::Pmu | Scope::Cgroup => 0,
         Scope::Process => 1,
     };
     if attempt.scope == Scope::Process && attempt.user_only && level <= 2 {
@@ -192,6 +210,10 @@ fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
             judgement.remedy("move it to an entry of its own")
         };
     }
+    if attempt.filtered {
+        return Judgement::new(Cause::Broken, "the kernel does not take its filter")
+            .remedy("try it without; with ftrace:function, a function must be in available_filter_functions of tracefs");
+    }
     Judgement::new(Cause::Broken, "the kernel refuses this combination of event, modifiers and place")
         .remedy("try it without its modifiers; perf stat -vv -e shows the attribute that perf uses")
 }
@@ -206,6 +228,7 @@ mod tests {
         on_core_pmu: true,
         core_pmu_present: true,
         tracepoint: false,
+        filtered: false,
         user_only: false,
         opens_alone: false,
     };

@@ -31,16 +31,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts it. `read` gets the numbers of the rings that want to be read.
+    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the numbers of the rings that want to be read.
     ///
     /// # Errors
     /// When there are no descriptors left (it takes two), or no threads.
-    pub fn start(mut read: impl FnMut(&[u64]) + Send + 'static) -> io::Result<Self> {
+    pub fn start(name: &str, mut read: impl FnMut(&[u64]) + Send + 'static) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         let waiting = Arc::clone(&epoll);
-        let thread = thread::Builder::new().name("ring-reader".into()).spawn(move || {
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
             // On a machine with more to do than CPUs a ring fills up while its reader waits for one. Needs CAP_SYS_NICE,
             // and does without.
             if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn it_tells_which_ring_wants_to_be_read_and_ends_when_dropped() {
         let (told, heard) = channel();
-        let reader = Reader::start(move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
+        let reader = Reader::start("reader", move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
         let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reader.listen(a.as_fd(), 7).unwrap();
         reader.listen(b.as_fd(), 8).unwrap();

@@ -27,7 +27,7 @@ pub enum FakePlace {
 }
 
 /// An event that is open in the fake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// As it was asked for.
     pub attr: Attr,
@@ -125,7 +125,7 @@ impl FakeKernel {
 
     /// What is open, in the order of opening.
     pub fn opened(&self) -> Vec<Opened> {
-        self.state().open.values().copied().collect()
+        self.state().open.values().cloned().collect()
     }
 
     /// How many opens were tried so far.
@@ -175,7 +175,7 @@ impl Kernel for FakeKernel {
         state.next += 1;
         let leader = leader.map_or(id, |leader| leader.id);
         state.groups.entry(leader).or_default().push(id);
-        state.open.insert(id, Opened { attr: *attr, place, count: Count::default(), leader, id });
+        state.open.insert(id, Opened { attr: attr.clone(), place, count: Count::default(), leader, id });
         Ok(FakeEvent { kernel: self.clone(), id })
     }
 }

@@ -1,5 +1,6 @@
 //! The kernel itself.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys::bindings as abi;
@@ -39,7 +40,20 @@ impl Kernel for Live {
             return Err(last_errno());
         }
         // SAFETY: the call has just returned this descriptor, so it is open and nobody else owns it.
-        Ok(LiveEvent(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let event = LiveEvent(unsafe { OwnedFd::from_raw_fd(fd) });
+        if let Some(filter) = &attr.filter {
+            event.set_filter(filter)?;
+        }
+        Ok(event)
+    }
+}
+
+impl LiveEvent {
+    fn set_filter(&self, filter: &str) -> Result<(), Errno> {
+        let filter = CString::new(filter).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: SET_FILTER reads a string that ends with NUL, which `filter` is and stays over the call; the kernel
+        // does not write to it. The descriptor is open.
+        check(unsafe { ioctls::SET_FILTER(self.0.as_raw_fd(), filter.as_ptr().cast_mut()) })
     }
 }
 
@@ -107,6 +121,11 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     }
     raw.config1 = config1;
     raw.config2 = config2;
+    if let Some(probe) = &attr.probe {
+        // The kernel reads the string while the event is opened, and `attr` lends it for that long.
+        raw.config1 = probe.place.as_ptr() as u64;
+        raw.config2 = probe.offset;
+    }
     raw.config3 = config3;
     raw.read_format = u64::from(
         abi::PERF_FORMAT_GROUP | abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING,
@@ -133,13 +152,15 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
 
 /// What an event that writes records has besides.
 fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
-    let Sampling { period, fields, sideband } = *sampling;
+    let Sampling { period, fields, sideband, ordered } = *sampling;
     raw.sample_period = period;
     let asked = [
         (fields.identifier, abi::PERF_SAMPLE_IDENTIFIER),
         (fields.tid, abi::PERF_SAMPLE_TID),
         (fields.time, abi::PERF_SAMPLE_TIME),
+        (fields.period, abi::PERF_SAMPLE_PERIOD),
         (fields.read.is_some(), abi::PERF_SAMPLE_READ),
+        (fields.raw, abi::PERF_SAMPLE_RAW),
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
     ];
     raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
@@ -153,6 +174,11 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
+    if ordered {
+        raw.set_sample_id_all(1);
+        raw.set_use_clockid(1);
+        raw.clockid = libc::CLOCK_MONOTONIC;
+    }
     // A watermark of 0 is half of the ring, however large that is when it is mapped.
     raw.set_watermark(1);
 }
@@ -182,6 +208,8 @@ mod tests {
             inherit: Inherit::Nothing,
             start: Start::Later,
             sampling: None,
+            probe: None,
+            filter: None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "this is the one module where it may stand; each block is argued")]
 
+mod budget;
 pub mod fake;
 pub mod live;
 mod ring;
@@ -13,13 +14,15 @@ mod sample;
 pub mod spawn;
 pub mod usage;
 
+pub use budget::Budget;
 pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crate::error::Errno;
-use crate::event::{Modifiers, Selector};
+use crate::event::{self, Modifiers, ProbePoint, Selector};
 
 /// What can open events.
 pub trait Kernel {
@@ -29,7 +32,7 @@ pub trait Kernel {
     /// Opens one event, as a member of `leader`'s group if there is one.
     ///
     /// # Errors
-    /// The kernel's errno.
+    /// The kernel's errno; `EINVAL` also for a filter that it does not take.
     fn open(&self, attr: &Attr, place: Place<'_>, leader: Option<&Self::Event>)
     -> Result<Self::Event, Errno>;
 }
@@ -86,7 +89,7 @@ pub trait Event {
 }
 
 /// How an event is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attr {
     /// What to count.
     pub selector: Selector,
@@ -98,7 +101,48 @@ pub struct Attr {
     pub start: Start,
     /// Whether it writes records besides counting.
     pub sampling: Option<Sampling>,
+    /// Where its probe is, for the PMUs that make one.
+    pub probe: Option<Arc<ProbePoint>>,
+    /// Which hits count (`PERF_EVENT_IOC_SET_FILTER`).
+    pub filter: Option<Arc<str>>,
 }
+
+impl Attr {
+    /// What counts `event` for whom it is opened for, from the first [`Event::enable`] on.
+    pub fn counting(event: &event::Event) -> Self {
+        Self {
+            selector: event.selector,
+            modifiers: event.modifiers,
+            inherit: Inherit::Nothing,
+            start: Start::Later,
+            sampling: None,
+            probe: event.probe.clone(),
+            filter: event.filter.clone(),
+        }
+    }
+
+    /// The same as a member of a group, which follows its leader.
+    #[must_use]
+    pub fn of_member(self) -> Self {
+        Self { modifiers: self.modifiers.of_member(), start: Start::WithLeader, ..self }
+    }
+
+    /// A software event of the kernel (`PERF_COUNT_SW_*`).
+    pub fn software(config: u64, sampling: Option<Sampling>, start: Start) -> Self {
+        Self {
+            selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
+            modifiers: Modifiers::default(),
+            inherit: Inherit::Nothing,
+            start,
+            sampling,
+            probe: None,
+            filter: None,
+        }
+    }
+}
+
+/// `PERF_TYPE_SOFTWARE`.
+pub const SOFTWARE: u32 = 1;
 
 /// Whether what the thread starts later is counted too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

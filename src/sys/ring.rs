@@ -101,25 +101,20 @@ impl Drop for LiveRing {
 #[cfg(test)]
 mod tests {
     use crate::error::Errno;
-    use crate::event::{Modifiers, Selector};
+    use crate::event::Modifiers;
     use crate::sys::live::Live;
-    use crate::sys::{
-        Attr, Event, Fields, Inherit, Kernel, Place, ReadFormat, Ring, Sampling, Sideband, Start,
-    };
+    use crate::sys::{Attr, Event, Fields, Kernel, Place, ReadFormat, Ring, Sampling, Sideband, Start};
 
     /// Context switches of this thread, which any user may count of itself.
     fn switches() -> Attr {
-        Attr {
-            selector: Selector { kind: 1, config: [3, 0, 0, 0] },
-            modifiers: Modifiers { exclude_kernel: true, ..Modifiers::default() },
-            inherit: Inherit::Nothing,
-            start: Start::Later,
-            sampling: Some(Sampling {
-                period: 1,
-                fields: Fields { identifier: true, read: Some(ReadFormat::default()), ..Fields::default() },
-                sideband: Sideband::default(),
-            }),
-        }
+        let sampling = Sampling {
+            period: 1,
+            fields: Fields { identifier: true, read: Some(ReadFormat::default()), ..Fields::default() },
+            sideband: Sideband::default(),
+            ordered: false,
+        };
+        let attr = Attr::software(3, Some(sampling), Start::Later);
+        Attr { modifiers: Modifiers { exclude_kernel: true, ..Modifiers::default() }, ..attr }
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub struct Sampling {
     pub fields: Fields,
     /// What else is written into the ring.
     pub sideband: Sideband,
+    /// Whether times are those of `CLOCK_MONOTONIC`, which is the same on all CPUs, and stand at the end of the other
+    /// records as well (`sample_id_all`).
+    pub ordered: bool,
 }
 
 /// What a `PERF_RECORD_SAMPLE` carries. Each costs time in the kernel, in the path that the record is about.
@@ -21,8 +24,13 @@ pub struct Fields {
     pub tid: bool,
     /// When, in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`).
     pub time: bool,
+    /// How much the hit counts for (`PERF_SAMPLE_PERIOD`). Where that may be more than 1, an event of period 1 without
+    /// it writes as many records for one hit.
+    pub period: bool,
     /// The counts of the whole group, with the times that it was enabled and running (`PERF_SAMPLE_READ`).
     pub read: Option<ReadFormat>,
+    /// What the tracepoint or probe tells (`PERF_SAMPLE_RAW`).
+    pub raw: bool,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
 }

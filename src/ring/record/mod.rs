@@ -155,6 +155,14 @@ impl<'a> Cursor<'a> {
         Ok(taken.as_chunks().0)
     }
 
+    /// Bytes with their number in front, which together take whole words.
+    fn raw(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
     /// The text up to the first NUL, or all of it: the kernel fills up with NULs to a multiple of 8.
     fn text(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()

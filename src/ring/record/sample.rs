@@ -16,6 +16,8 @@ pub struct Sample<'a> {
     pub time: u64,
     /// The counts of its group.
     pub group: Group<'a>,
+    /// What the tracepoint or probe told: the bytes that its `format` describes, and up to 7 more.
+    pub raw: &'a [u8],
     /// The cgroup of the thread: the inode number of its directory.
     pub cgroup: u64,
 }
@@ -48,8 +50,15 @@ impl<'a> Sample<'a> {
         if fields.time {
             sample.time = words.u64()?;
         }
+        if fields.period {
+            // Asked for to have one record for each hit. What it counts for is a field of the event, too.
+            words.u64()?;
+        }
         if let Some(format) = fields.read {
             sample.group = Group::parse(&mut words, format)?;
+        }
+        if fields.raw {
+            sample.raw = words.raw()?;
         }
         if fields.cgroup {
             sample.cgroup = words.u64()?;
@@ -163,10 +172,12 @@ mod tests {
 
     fn fields() -> impl Strategy<Value = Fields> {
         let read = proptest::option::of(any::<[bool; 3]>());
-        (any::<[bool; 4]>(), read).prop_map(|([identifier, tid, time, cgroup], read)| Fields {
+        (any::<[bool; 6]>(), read).prop_map(|([identifier, tid, time, period, raw, cgroup], read)| Fields {
             identifier,
             tid,
             time,
+            period,
+            raw,
             cgroup,
             read: read.map(|[untimed, id, lost]| ReadFormat { untimed, id, lost }),
         })
@@ -177,6 +188,7 @@ mod tests {
         fn what_is_written_is_read(fields in fields(), values in proptest::collection::vec(any::<u64>(), 0..9), w: [u64; 6]) {
             let mut words = Vec::new();
             let mut expected = Sample::default();
+            let told: Vec<u8> = w[3].to_ne_bytes().into_iter().chain(*b"told").collect();
             if fields.identifier {
                 words.push(w[0]);
                 expected.identifier = w[0];
@@ -191,6 +203,7 @@ mod tests {
                 words.push(w[2]);
                 expected.time = w[2];
             }
+            words.extend(fields.period.then_some(4711));
             if let Some(format) = fields.read {
                 words.push(values.len() as u64);
                 if !format.untimed {
@@ -201,6 +214,12 @@ mod tests {
                     words.extend(format.id.then_some(1));
                     words.extend(format.lost.then_some(2));
                 }
+            }
+            if fields.raw {
+                let length = (told.len() as u32).to_ne_bytes();
+                let both: Vec<u8> = length.iter().chain(&told).copied().collect();
+                words.extend(both.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word)));
+                expected.raw = &told;
             }
             if fields.cgroup {
                 words.push(w[5]);

@@ -1,0 +1,155 @@
+//! Records of several rings in the order of their times: each CPU has a ring of its own, and what begins on one may
+//! end on another.
+
+use crate::sys::Fields;
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+
+/// What a buffer that has once been large keeps, in bytes.
+const KEPT: usize = 1 << 20;
+
+/// Records that wait for those of other rings.
+#[derive(Debug, Default)]
+pub struct Merger {
+    bytes: Vec<u8>,
+    waiting: Vec<Waiting>,
+    /// Up to when records were given away.
+    given: u64,
+    late: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    time: u64,
+    cpu: u32,
+    at: usize,
+    length: usize,
+}
+
+impl Merger {
+    /// Takes a copy of a record, which bears a time.
+    #[inline]
+    pub fn push(&mut self, cpu: u32, time: u64, record: &[u8]) {
+        self.late += u64::from(time < self.given);
+        self.waiting.push(Waiting { time, cpu, at: self.bytes.len(), length: record.len() });
+        self.bytes.extend_from_slice(record);
+    }
+
+    /// Gives away all records from before `until`, the oldest first. All rings have been emptied after that moment, so
+    /// that no older one can follow.
+    pub fn flush(&mut self, until: u64, mut each: impl FnMut(u32, &[u8])) {
+        // Runs that are sorted already, one for each ring, are merged.
+        self.waiting.sort_by_key(|record| record.time);
+        let ready = self.waiting.partition_point(|record| record.time < until);
+        for record in &self.waiting[..ready] {
+            if let Some(bytes) = self.bytes.get(record.at..record.at + record.length) {
+                each(record.cpu, bytes);
+            }
+        }
+        self.given = self.given.max(until);
+        let mut left = Vec::new();
+        self.waiting.drain(..ready);
+        for record in &mut self.waiting {
+            let bytes = self.bytes.get(record.at..record.at + record.length).unwrap_or_default();
+            record.at = left.len();
+            left.extend_from_slice(bytes);
+        }
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+        self.waiting.shrink_to(KEPT / size_of::<Waiting>());
+        self.bytes.extend_from_slice(&left);
+    }
+
+    /// How many records wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many records came after younger ones had been given away: they were written for longer than it took to
+    /// empty all rings.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+/// When a record was written, from the bytes of one whose event has [`ordered`](crate::sys::Sampling::ordered) records
+/// with these fields: in a sample behind identifier and thread, in others at the end (`sample_id_all`).
+pub fn time_of(record: &[u8], fields: &Fields) -> Option<u64> {
+    const HEADER: usize = 8;
+    let word = size_of::<u64>();
+    let kind = u32::from_ne_bytes(*record.first_chunk()?);
+    let at = if kind == PERF_RECORD_SAMPLE {
+        HEADER + word * (usize::from(fields.identifier) + usize::from(fields.tid))
+    } else {
+        let behind = word * (usize::from(fields.time) + usize::from(fields.identifier));
+        record.len().checked_sub(behind).filter(|&at| at >= HEADER)?
+    };
+    fields.time.then(|| record.get(at..)?.first_chunk().map(|&time| u64::from_ne_bytes(time)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::testing::{bytes, record};
+    use proptest::prelude::*;
+
+    fn flushed(merger: &mut Merger, until: u64) -> Vec<(u32, Vec<u8>)> {
+        let mut found = Vec::new();
+        merger.flush(until, |cpu, record| found.push((cpu, record.to_vec())));
+        found
+    }
+
+    #[test]
+    fn records_of_two_rings_come_in_the_order_of_their_times() {
+        let mut merger = Merger::default();
+        for (cpu, time) in [(0, 1), (0, 5), (1, 2), (1, 7)] {
+            merger.push(cpu, time, &[time as u8; 8]);
+        }
+        let found = flushed(&mut merger, 6);
+        assert_eq!(found, [(0, vec![1; 8]), (1, vec![2; 8]), (0, vec![5; 8])]);
+        merger.push(0, 6, &[6; 8]);
+        assert_eq!(flushed(&mut merger, u64::MAX), [(0, vec![6; 8]), (1, vec![7; 8])]);
+        assert_eq!(merger.late(), 0);
+    }
+
+    #[test]
+    fn what_comes_after_younger_ones_were_given_away_is_counted() {
+        let mut merger = Merger::default();
+        merger.push(0, 9, &[9]);
+        flushed(&mut merger, 10);
+        merger.push(1, 8, &[8]);
+        assert_eq!((flushed(&mut merger, 20).len(), merger.late()), (1, 1));
+    }
+
+    #[test]
+    fn the_time_stands_where_the_kernel_puts_it() {
+        let fields = Fields { identifier: true, tid: true, time: true, raw: true, ..Fields::default() };
+        assert_eq!(time_of(&record(PERF_RECORD_SAMPLE, 0, &bytes(&[7, 8, 99, 0])), &fields), Some(99));
+        // A comm record: pid and tid, a name, then tid, time and identifier.
+        assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2, 8, 99, 7])), &fields), Some(99));
+        assert_eq!(time_of(&record(3, 0, &[]), &fields), None);
+        assert_eq!(time_of(&[], &fields), None);
+        assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2])), &Fields::default()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_comes_once_and_none_before_an_older_one(
+            rings in proptest::collection::vec(proptest::collection::vec(0u64..100, 0..20), 1..4),
+            until in 0u64..120,
+        ) {
+            let mut merger = Merger::default();
+            for (cpu, times) in rings.iter().enumerate() {
+                let mut times = times.clone();
+                times.sort_unstable();
+                times.iter().for_each(|&time| merger.push(cpu as u32, time, &time.to_ne_bytes()));
+            }
+            let mut found = flushed(&mut merger, until);
+            prop_assert!(found.iter().all(|(_, bytes)| u64::from_ne_bytes(*bytes.first_chunk().unwrap()) < until));
+            found.extend(flushed(&mut merger, u64::MAX));
+            let times: Vec<u64> =
+                found.iter().map(|(_, bytes)| u64::from_ne_bytes(*bytes.first_chunk().unwrap())).collect();
+            prop_assert!(times.is_sorted());
+            prop_assert_eq!(times.len(), rings.iter().map(Vec::len).sum::<usize>());
+        }
+    }
+}
