@@ -18,6 +18,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use perf_exporter::clock::Timestamp;
 use perf_exporter::export::prometheus::{Encoder, Format};
+use perf_exporter::export::protobuf;
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use prometheus::proto;
 
@@ -70,6 +71,16 @@ fn ours(snapshot: &Arc<Snapshot>, format: Format) -> usize {
     total
 }
 
+fn ours_protobuf(snapshot: &Arc<Snapshot>) -> usize {
+    let mut encoder = protobuf::Encoder::new(Arc::clone(snapshot));
+    let (mut piece, mut total) = (Vec::new(), 0);
+    while encoder.next_chunk(&mut piece) {
+        total += black_box(&piece).len();
+        piece.clear();
+    }
+    total
+}
+
 fn ours_compressed(snapshot: &Arc<Snapshot>) -> usize {
     let mut encoder = Encoder::new(Arc::clone(snapshot), Format::Text);
     let mut compressor = GzEncoder::new(Vec::new(), Compression::fast());
@@ -90,7 +101,7 @@ fn naive(snapshot: &Snapshot) -> String {
         writeln!(out, "# HELP {name}_total {help}\n# TYPE {name}_total counter").unwrap();
         for point in family.points() {
             write!(out, "{name}_total{{").unwrap();
-            for (at, (label, value)) in point.labels.pairs().iter().enumerate() {
+            for (at, (label, value)) in point.labels.pairs().enumerate() {
                 let comma = if at == 0 { "" } else { "," };
                 let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
                 write!(out, "{comma}{label}=\"{value}\"").unwrap();
@@ -178,6 +189,7 @@ fn summary() {
         println!("{way:<28} {:>8.2} ms  × {ratio:<6.1} peak + {peak}", took.as_secs_f64() * 1e3);
     };
     row("perf-exporter", time, peak("ours"));
+    row("perf-exporter, protobuf", best(|| ours_protobuf(&snapshot)), peak("protobuf"));
     let compressed = best(|| ours_compressed(&snapshot));
     row("perf-exporter, gzip", compressed, peak("compressed"));
     row("naive write!", best(|| naive(&snapshot)), peak("naive"));
@@ -190,6 +202,7 @@ fn compare(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements((FAMILIES * SERIES) as u64)).sample_size(20);
     group.bench_function("text", |bencher| bencher.iter(|| ours(&snapshot, Format::Text)));
     group.bench_function("openmetrics", |bencher| bencher.iter(|| ours(&snapshot, Format::OpenMetrics100)));
+    group.bench_function("protobuf", |bencher| bencher.iter(|| ours_protobuf(&snapshot)));
     group.bench_function("naive", |bencher| bencher.iter(|| naive(&snapshot)));
     group.bench_function("crate", |bencher| bencher.iter(|| crate_text(&messages)));
     group.finish();
@@ -201,6 +214,10 @@ fn main() {
         ["--peak", "ours"] => {
             let snapshot = snapshot();
             print_peak(|| ours(&snapshot, Format::Text));
+        }
+        ["--peak", "protobuf"] => {
+            let snapshot = snapshot();
+            print_peak(|| ours_protobuf(&snapshot));
         }
         ["--peak", "compressed"] => {
             let snapshot = snapshot();

@@ -1,7 +1,9 @@
-//! Publishing: a [`Snapshot`](crate::metrics::Snapshot) as Prometheus text, and the HTTP server that hands it out.
+//! Publishing: a [`Snapshot`](crate::metrics::Snapshot) in the formats of Prometheus, and the HTTP server that hands it
+//! out.
 //!
 //! ```text
-//! Snapshot ──► prometheus::Encoder ──► gzip? ──┐
+//! Snapshot ─┬► prometheus::Encoder ─┬► gzip? ──┐
+//!           └► protobuf::Encoder ───┘          │
 //! Status ────► page, JSON ─────────────────────┴► http::Server
 //! ```
 //!
@@ -11,4 +13,5 @@ pub mod http;
 pub mod negotiate;
 pub mod page;
 pub mod prometheus;
+pub mod protobuf;
 pub mod status;

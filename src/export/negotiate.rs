@@ -3,15 +3,34 @@
 //! A client that asks for nothing we have gets text 0.0.4: a scraper with an odd header is served better by a format
 //! that everything reads than by a refusal.
 
-use super::prometheus::Format;
+use super::{prometheus, protobuf};
 
 /// How many alternatives of a header are looked at. Real scrapers send at most five.
 const ALTERNATIVES: usize = 32;
 
+/// What metrics can be served as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One of the text formats.
+    Text(prometheus::Format),
+    /// Delimited protobuf, with native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// The value of `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text(format) => format.content_type(),
+            Self::Protobuf => protobuf::CONTENT_TYPE,
+        }
+    }
+}
+
 /// The format that the values of `Accept` prefer.
 pub fn format<'h>(accept: impl IntoIterator<Item = &'h str>) -> Format {
     // A range names no format of ours, and asks for the text that everything reads. Of equals the first wins.
-    let mut best = (0, Format::Text);
+    let mut best = (0, Format::Text(prometheus::Format::Text));
     for item in alternatives(accept) {
         let Some(format) = format_of(&item) else { continue };
         if item.quality > best.0 {
@@ -39,12 +58,17 @@ pub fn gzip<'h>(accept_encoding: impl IntoIterator<Item = &'h str>) -> bool {
 }
 
 fn format_of(item: &Alternative<'_>) -> Option<Format> {
-    match (item.name.to_ascii_lowercase().as_str(), item.version) {
-        ("application/openmetrics-text", Some("1.0.0") | None) => Some(Format::OpenMetrics100),
-        ("application/openmetrics-text", Some("0.0.1")) => Some(Format::OpenMetrics001),
-        ("text/plain", Some("0.0.4") | None) | ("text/*" | "*/*", _) => Some(Format::Text),
-        _ => None,
-    }
+    let text = match (item.name.to_ascii_lowercase().as_str(), item.version) {
+        ("application/openmetrics-text", Some("1.0.0") | None) => prometheus::Format::OpenMetrics100,
+        ("application/openmetrics-text", Some("0.0.1")) => prometheus::Format::OpenMetrics001,
+        ("text/plain", Some("0.0.4") | None) | ("text/*" | "*/*", _) => prometheus::Format::Text,
+        // The type alone says neither which message nor how one ends.
+        ("application/vnd.google.protobuf", _) if item.is_metric_family && item.is_delimited => {
+            return Some(Format::Protobuf);
+        }
+        _ => return None,
+    };
+    Some(Format::Text(text))
 }
 
 /// One item of a header that lists what a client takes.
@@ -54,6 +78,10 @@ struct Alternative<'h> {
     name: &'h str,
     /// `version=`.
     version: Option<&'h str>,
+    /// Whether there is `proto=io.prometheus.client.MetricFamily`.
+    is_metric_family: bool,
+    /// Whether there is `encoding=delimited`.
+    is_delimited: bool,
     /// `q=` in thousandths; 1000 where it is not given, 0 where it cannot be read.
     quality: u16,
 }
@@ -62,13 +90,15 @@ fn alternatives<'h>(values: impl IntoIterator<Item = &'h str>) -> impl Iterator<
     values.into_iter().flat_map(|value| value.split(',')).take(ALTERNATIVES).map(|item| {
         let mut parts = item.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let mut alternative = Alternative { name, version: None, quality: 1000 };
-        for parameter in parts {
-            match parameter.split_once('=').map(|(key, value)| (key.trim_end(), value.trim_start())) {
-                Some(("q" | "Q", value)) => alternative.quality = quality(value).unwrap_or(0),
-                Some((key, value)) if key.eq_ignore_ascii_case("version") => {
-                    alternative.version = Some(value.trim_matches('"'));
-                }
+        let mut alternative =
+            Alternative { name, version: None, is_metric_family: false, is_delimited: false, quality: 1000 };
+        for (key, value) in parts.filter_map(|parameter| parameter.split_once('=')) {
+            let value = value.trim_start().trim_matches('"');
+            match key.trim_end().to_ascii_lowercase().as_str() {
+                "q" => alternative.quality = quality(value).unwrap_or(0),
+                "version" => alternative.version = Some(value),
+                "proto" => alternative.is_metric_family = value == "io.prometheus.client.MetricFamily",
+                "encoding" => alternative.is_delimited = value == "delimited",
                 _ => {}
             }
         }
@@ -91,6 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::export::prometheus::Format::{OpenMetrics001, OpenMetrics100, Text};
 
     #[test]
     fn the_format_is_what_the_scraper_prefers() {
@@ -100,29 +131,46 @@ mod tests {
                       application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                             text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        let prometheus_3_native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                                   encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;\
+                                   escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8";
         let table = [
-            (prometheus_2, Format::OpenMetrics100),
-            (native, Format::OpenMetrics100),
-            (prometheus_3, Format::OpenMetrics100),
-            (browser, Format::Text),
-            ("", Format::Text),
-            ("*/*", Format::Text),
-            ("text/*", Format::Text),
-            ("application/json", Format::Text),
-            ("application/openmetrics-text", Format::OpenMetrics100),
-            ("Application/OpenMetrics-Text; Version=\"0.0.1\"", Format::OpenMetrics001),
-            ("application/openmetrics-text; version=2.0.0", Format::Text),
-            ("application/openmetrics-text;version=1.0.0;q=0", Format::Text),
-            ("application/openmetrics-text;q=0.4, text/plain;q=0.5", Format::Text),
-            ("text/plain;q=0.4 , application/openmetrics-text ; q = 0.5", Format::OpenMetrics100),
-            ("application/openmetrics-text;q=nonsense", Format::Text),
+            (prometheus_2, Format::Text(OpenMetrics100)),
+            (native, Format::Protobuf),
+            (prometheus_3, Format::Text(OpenMetrics100)),
+            (prometheus_3_native, Format::Protobuf),
+            (browser, Format::Text(Text)),
+            ("", Format::Text(Text)),
+            ("*/*", Format::Text(Text)),
+            ("text/*", Format::Text(Text)),
+            ("application/json", Format::Text(Text)),
+            ("application/openmetrics-text", Format::Text(OpenMetrics100)),
+            ("Application/OpenMetrics-Text; Version=\"0.0.1\"", Format::Text(OpenMetrics001)),
+            ("application/openmetrics-text; version=2.0.0", Format::Text(Text)),
+            ("application/openmetrics-text;version=1.0.0;q=0", Format::Text(Text)),
+            ("application/openmetrics-text;q=0.4, text/plain;q=0.5", Format::Text(Text)),
+            ("application/vnd.google.protobuf", Format::Text(Text)),
+            (
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+                Format::Text(Text),
+            ),
+            ("application/vnd.google.protobuf;proto=other;encoding=delimited", Format::Text(Text)),
+            (
+                "application/vnd.google.protobuf; Encoding = \"delimited\"; proto = io.prometheus.client.MetricFamily",
+                Format::Protobuf,
+            ),
+            ("text/plain;q=0.4 , application/openmetrics-text ; q = 0.5", Format::Text(OpenMetrics100)),
+            ("application/openmetrics-text;q=nonsense", Format::Text(Text)),
         ];
         for (accept, expected) in table {
             assert_eq!(format([accept]), expected, "{accept}");
         }
-        assert_eq!(format(["text/plain;q=0.5", "application/openmetrics-text"]), Format::OpenMetrics100);
-        assert_eq!(format([]), Format::Text);
+        assert_eq!(
+            format(["text/plain;q=0.5", "application/openmetrics-text"]),
+            Format::Text(OpenMetrics100)
+        );
+        assert_eq!(format([]), Format::Text(Text));
     }
 
     #[test]
@@ -151,7 +199,7 @@ mod tests {
     #[test]
     fn only_the_first_alternatives_count() {
         let hostile = "a/b,".repeat(100_000) + "application/openmetrics-text";
-        assert_eq!(format([hostile.as_str()]), Format::Text);
+        assert_eq!(format([hostile.as_str()]), Format::Text(Text));
     }
 
     #[test]
@@ -186,7 +234,7 @@ mod tests {
             if swap {
                 items.reverse();
             }
-            prop_assert_eq!(format([items.join(",").as_str()]), Format::OpenMetrics100);
+            prop_assert_eq!(format([items.join(",").as_str()]), Format::Text(OpenMetrics100));
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Status {
     pub counters: Vec<CounterStatus>,
     /// What counts for the entries whose `how` is the switch stream; `None` if there are none.
     pub stream: Option<Stream>,
+    /// What looks into the fields of tracepoints and probes, in the order of the file.
+    pub traces: Vec<TraceStatus>,
     /// What could not be opened.
     pub refusals: Vec<Refusal>,
     /// Perf event descriptors.
@@ -121,6 +123,44 @@ pub struct Shared {
     pub count: u64,
     /// The smallest share of the time that one of them ran, in percent.
     pub lowest_percent: u8,
+}
+
+/// One entry of `tracepoints` or `probes` whose records are looked into. Entries that only count hits stand among the
+/// counters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceStatus {
+    /// The entry's name in the file.
+    pub entry: String,
+    /// `tracepoints` or `probes`.
+    pub section: String,
+    /// What becomes of its hits: `histogram of size in bytes, by comm, per host`.
+    pub what: String,
+    /// Its events; the counts are of CPUs.
+    pub events: Vec<EventStatus>,
+    /// Hits in its series; of a pair, pairs.
+    pub hits: u64,
+    /// Its series.
+    pub series: u64,
+    /// What tells how its pairs are found; `None` if it is none.
+    pub pairs: Option<Pairs>,
+}
+
+/// What came of the events of a pair.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pairs {
+    /// First events that wait for their second.
+    pub waiting: u64,
+    /// Events that found no partner, by reason, as in `perf_unpaired_events_total`.
+    pub unpaired: Vec<Unpaired>,
+}
+
+/// Events of a pair that found no partner for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unpaired {
+    /// The reason.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// The switch stream: one group of counters for each CPU, and a record of them at each switch.
@@ -387,6 +427,32 @@ pub(super) mod tests {
                     ],
                 }],
             }),
+            traces: vec![
+                TraceStatus {
+                    entry: "malloc_bytes".to_owned(),
+                    section: "probes".to_owned(),
+                    what: "histogram of size in bytes, by <comm>, per host".to_owned(),
+                    events: vec![event("/usr/lib/libc.so.6:malloc", 3, 0, 1)],
+                    hits: 1_234_567,
+                    series: 12,
+                    pairs: None,
+                },
+                TraceStatus {
+                    entry: "block_latency".to_owned(),
+                    section: "tracepoints".to_owned(),
+                    what: "time from the first to the second, by op, per host".to_owned(),
+                    events: vec![
+                        event("block:block_rq_issue", 4, 0, 0),
+                        event("block:block_rq_complete", 4, 0, 0),
+                    ],
+                    hits: 4_711,
+                    series: 3,
+                    pairs: Some(Pairs {
+                        waiting: 2,
+                        unpaired: vec![Unpaired { reason: "no_begin".to_owned(), count: 8 }],
+                    }),
+                },
+            ],
             refusals: vec![
                 Refusal {
                     events: vec!["uncore_imc_0/cas_count_read/".to_owned()],

@@ -1,35 +1,39 @@
 //! Label sets, rendered once: the labels of a series live as long as what they name, and are printed at every scrape.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The labels of one series: sorted by name, each name once, with their text beside them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The labels of one series: sorted by name, each name once, rendered for text and for protobuf. Names and values are
+/// kept in the latter alone.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Labels {
-    pairs: Box<[(Arc<str>, Arc<str>)]>,
     /// `cgroup="/a",cpu="0"` with values escaped; what the text formats put between the braces.
     text: Box<str>,
+    /// The fields `label` of a `Metric`.
+    protobuf: Box<[u8]>,
 }
 
 impl Labels {
     /// Sorts and renders them. An empty value means an absent label, as in Prometheus, and is left out; of a name
     /// that comes twice the last value stays. A name that is none is made one, as Prometheus' service discovery does:
     /// `app.kubernetes.io/name` becomes `app_kubernetes_io_name`.
-    pub fn new<N: Into<Arc<str>>, V: Into<Arc<str>>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {
-        let mut sorted: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    pub fn new<N: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {
+        let mut sorted: Vec<(String, V)> = Vec::new();
         for (name, value) in pairs {
-            let (name, value) = (fit_label_name(name.into()), value.into());
+            let name = fit_label_name(name.as_ref()).into_owned();
             let place = sorted.binary_search_by(|pair| pair.0.cmp(&name));
-            match (place, value.is_empty()) {
+            match (place, value.as_ref().is_empty()) {
                 (Ok(at), true) => drop(sorted.remove(at)),
                 (Ok(at), false) => sorted[at].1 = value,
                 (Err(_), true) => {}
                 (Err(at), false) => sorted.insert(at, (name, value)),
             }
         }
-        let mut text = String::new();
+        let (mut text, mut protobuf, mut pair) = (String::new(), Vec::new(), Vec::new());
         for (name, value) in &sorted {
+            let value = value.as_ref();
             if !text.is_empty() {
                 text.push(',');
             }
@@ -37,8 +41,12 @@ impl Labels {
             text.push_str("=\"");
             text.push_str(&escape_label(value));
             text.push('"');
+            pair.clear();
+            push_field(1, name.as_bytes(), &mut pair);
+            push_field(2, value.as_bytes(), &mut pair);
+            push_field(1, &pair, &mut protobuf);
         }
-        Arc::new(Self { pairs: sorted.into(), text: text.into() })
+        Arc::new(Self { text: text.into(), protobuf: protobuf.into() })
     }
 
     /// None at all.
@@ -47,19 +55,47 @@ impl Labels {
     }
 
     /// Names and values, sorted by name.
-    pub fn pairs(&self) -> &[(Arc<str>, Arc<str>)] {
-        &self.pairs
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        // Always text, for they were rendered from text.
+        let text = |bytes| str::from_utf8(bytes).unwrap_or_default();
+        self.raw_pairs().map(move |(name, value)| (text(name), text(value)))
     }
 
     /// The value of one label.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let at = self.pairs.binary_search_by(|pair| (*pair.0).cmp(name)).ok()?;
-        Some(&self.pairs[at].1)
+        self.pairs().find(|pair| pair.0 == name).map(|pair| pair.1)
     }
 
     /// `a="1",b="2"`, escaped for the Prometheus text formats.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The same as fields `label` (1) of the protobuf message `io.prometheus.client.Metric`, each a `LabelPair` of
+    /// `name` (1) and `value` (2).
+    pub fn protobuf(&self) -> &[u8] {
+        &self.protobuf
+    }
+
+    fn raw_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = &*self.protobuf;
+        std::iter::from_fn(move || {
+            let mut pair = take_field(&mut rest)?;
+            Some((take_field(&mut pair)?, take_field(&mut pair)?))
+        })
+    }
+}
+
+/// By the first name or value that differs.
+impl Ord for Labels {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.raw_pairs().cmp(other.raw_pairs())
+    }
+}
+
+impl PartialOrd for Labels {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -69,20 +105,49 @@ impl fmt::Debug for Labels {
     }
 }
 
+/// Appends a field of bytes, a text or a message: number and wire type, length, content.
+fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(number << 3 | 2);
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+}
+
+/// Takes the content of the first field off. `None` at the end.
+fn take_field<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let (_, mut after) = rest.split_first()?;
+    let (mut length, mut shift) = (0, 0);
+    loop {
+        let (&byte, next) = after.split_first()?;
+        length |= usize::from(byte & 0x7f) << shift;
+        (shift, after) = (shift + 7, next);
+        if byte < 0x80 {
+            break;
+        }
+    }
+    let (content, next) = after.split_at_checked(length)?;
+    *rest = next;
+    Some(content)
+}
+
 /// The name itself where it is allowed. `__…` belongs to Prometheus and `le` to the buckets of histograms; they get
 /// `exported` in front, as names that clash with a target's do.
-fn fit_label_name(name: Arc<str>) -> Arc<str> {
+fn fit_label_name(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let reserved = name.starts_with("__") || &*name == "le" || &*name == "quantile";
+    let reserved = name.starts_with("__") || name == "le" || name == "quantile";
     let starts = name.starts_with(|c: char| allowed(c) && !c.is_ascii_digit());
     if starts && !reserved && name.chars().all(allowed) {
-        return name;
+        return Cow::Borrowed(name);
     }
     let fitted: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
     let fitted = fitted.trim_start_matches('_');
     match (reserved, fitted.starts_with(|c: char| c.is_ascii_alphabetic())) {
         (true, _) => format!("exported_{fitted}").into(),
-        (false, true) => fitted.into(),
+        (false, true) => fitted.to_owned().into(),
         (false, false) => format!("_{fitted}").into(),
     }
 }
@@ -142,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_label_name_that_is_none_is_made_one() {
-        let fitted = |name: &str| fit_label_name(name.into());
+        let fitted = |name| fit_label_name(name);
         assert_eq!(&*fitted("app.kubernetes.io/name"), "app_kubernetes_io_name");
         assert_eq!(&*fitted("__name__"), "exported_name__");
         assert_eq!(&*fitted("le"), "exported_le");
@@ -151,10 +216,36 @@ mod tests {
         assert_eq!(&*fitted("_private"), "_private");
     }
 
+    #[test]
+    fn label_sets_are_ordered_by_the_first_pair_that_differs() {
+        let ascending: [&[(&str, &str)]; 6] = [
+            &[],
+            &[("a", "10")],
+            &[("a", "10"), ("b", "1")],
+            &[("a", "9")],
+            &[("a", "9"), ("b", "\"")],
+            &[("b", "")],
+        ];
+        let labels = ascending.map(|pairs| Labels::new(pairs.iter().copied()));
+        assert!(labels[..5].is_sorted_by(|a, b| a < b));
+        assert_eq!(labels[5], labels[0]);
+    }
+
     proptest! {
         #[test]
+        fn labels_are_read_as_they_were_given(
+            given in prop::collection::btree_map("[a-z]{3,8}", "\\PC{1,300}", 0..6)
+        ) {
+            let labels = Labels::new(&given);
+            prop_assert!(labels.pairs().eq(given.iter().map(|(name, value)| (name.as_str(), value.as_str()))));
+            for (name, value) in &given {
+                prop_assert_eq!(labels.get(name), Some(value.as_str()));
+            }
+        }
+
+        #[test]
         fn every_label_name_matches_the_grammar(name in "\\PC{0,20}") {
-            let fitted = fit_label_name(name.as_str().into());
+            let fitted = fit_label_name(&name);
             let mut bytes = fitted.bytes();
             prop_assert!(bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_'));
             prop_assert!(bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_'));

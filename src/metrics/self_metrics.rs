@@ -2,20 +2,21 @@
 //!
 //! They are few and static, so the `prometheus` crate keeps them, in a registry of their own; [`SelfMetrics::families`]
 //! turns what it gathers into the families of a [`Snapshot`](super::Snapshot), and they leave the program on the same
-//! way as everything else. Other modules register what they count themselves in [`SelfMetrics::registry`].
+//! way as everything else. Other modules register what they count themselves in [`SelfMetrics::registry`]. That crate
+//! has no native histograms, so the time of collections is kept beside it.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::proto::{Metric, MetricFamily, MetricType};
-use prometheus::{
-    Counter, Gauge, HistogramOpts, IntGauge, Opts, Registry, process_collector::ProcessCollector,
-};
+use prometheus::{Counter, Gauge, IntGauge, Opts, Registry, process_collector::ProcessCollector};
 
-use super::{Family, Histogram, Kind, Labels, Metadata, Point, Value};
+use super::{Buckets, Family, Histogram, Kind, Labels, Metadata, Point, Value};
 use crate::clock::Timestamp;
 
-/// Upper bounds in seconds of `perf_exporter_collect_duration_seconds`.
-const COLLECT_BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+/// What text shows of `perf_exporter_collect_duration_seconds`: from a quarter of a millisecond to four seconds.
+const COLLECT_BOUNDS: [f64; 8] =
+    [1.0 / 4096.0, 1.0 / 1024.0, 1.0 / 256.0, 1.0 / 64.0, 1.0 / 16.0, 0.25, 1.0, 4.0];
 
 /// Units that a name of the registry may end with: the registry's crate knows none.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
@@ -51,7 +52,7 @@ pub struct SelfMetrics {
     cpu: Counter,
     resident: Gauge,
     open_descriptors: Gauge,
-    collect_duration: prometheus::Histogram,
+    collect_duration: CollectDuration,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
 }
@@ -83,10 +84,7 @@ impl SelfMetrics {
                 "perf_exporter_open_descriptors",
                 "Perf event descriptors that perf-exporter holds open",
             )?,
-            collect_duration: prometheus::Histogram::with_opts(
-                HistogramOpts::new("perf_exporter_collect_duration_seconds", "How long collections took")
-                    .buckets(COLLECT_BUCKETS.to_vec()),
-            )?,
+            collect_duration: CollectDuration::new()?,
             reload_successful: IntGauge::new(
                 "perf_exporter_config_last_reload_successful",
                 "Whether the last attempt to load the configuration succeeded",
@@ -102,7 +100,6 @@ impl SelfMetrics {
         registry.register(Box::new(metrics.cpu.clone()))?;
         registry.register(Box::new(metrics.resident.clone()))?;
         registry.register(Box::new(metrics.open_descriptors.clone()))?;
-        registry.register(Box::new(metrics.collect_duration.clone()))?;
         registry.register(Box::new(metrics.reload_successful.clone()))?;
         registry.register(Box::new(metrics.reload_timestamp.clone()))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
@@ -117,7 +114,7 @@ impl SelfMetrics {
 
     /// Adds one collection.
     pub fn collected(&self, took: Duration) {
-        self.collect_duration.observe(took.as_secs_f64());
+        self.collect_duration.lock().observe(took.as_secs_f64());
     }
 
     /// Notes that a configuration was loaded.
@@ -137,7 +134,39 @@ impl SelfMetrics {
         self.cpu.inc_by((usage.cpu.as_secs_f64() - self.cpu.get()).max(0.0));
         self.resident.set(usage.resident_bytes as f64);
         self.open_descriptors.set(usage.open_descriptors as f64);
-        self.registry.gather().iter().filter_map(|gathered| family(gathered, self.start)).collect()
+        let gathered = self.registry.gather();
+        let registered = gathered.iter().filter_map(|gathered| family(gathered, self.start));
+        registered.chain([self.collect_duration.family(self.start)]).collect()
+    }
+}
+
+/// `perf_exporter_collect_duration_seconds`.
+#[derive(Debug)]
+struct CollectDuration {
+    metadata: Arc<Metadata>,
+    histogram: Mutex<Histogram>,
+}
+
+impl CollectDuration {
+    fn new() -> prometheus::Result<Self> {
+        let fault = |error: String| prometheus::Error::Msg(error);
+        let (name, help) = ("perf_exporter_collect_duration_seconds", "How long collections took");
+        let metadata = Metadata::new(name, help, "seconds", Kind::Histogram);
+        let buckets = Buckets::exponential_with(&COLLECT_BOUNDS).map_err(|error| fault(error.to_string()))?;
+        Ok(Self {
+            metadata: metadata.map_err(|error| fault(error.to_string()))?,
+            histogram: Mutex::new(Histogram::of(&buckets)),
+        })
+    }
+
+    /// A panic elsewhere leaves no count half made.
+    fn lock(&self) -> MutexGuard<'_, Histogram> {
+        self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn family(&self, start: Timestamp) -> Family {
+        let value = Value::Histogram(Arc::new(self.lock().clone()));
+        Family::new(Arc::clone(&self.metadata), vec![Point { labels: Labels::none(), value, start }])
     }
 }
 
@@ -200,16 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn everything_registered_gets_into_a_snapshot_once() {
+    fn everything_gets_into_a_snapshot_once() {
         let metrics = metrics();
         metrics.collected(Duration::from_millis(3));
         metrics.config_loaded(Timestamp(5_500));
         metrics.config_refused();
         let usage = Usage { cpu: Duration::from_millis(250), resident_bytes: 7 << 20, open_descriptors: 42 };
         let families = metrics.families(usage);
-        let gathered = metrics.registry.gather().len();
+        let beside_the_registry = 1;
+        let all = metrics.registry.gather().len() + beside_the_registry;
         let snapshot = Snapshot::new(Timestamp(6_000), families);
-        assert_eq!((snapshot.families().len(), snapshot.conflicts()), (gathered, [].as_slice()));
+        assert_eq!((snapshot.families().len(), snapshot.conflicts()), (all, [].as_slice()));
         assert_eq!(only_value(&snapshot, "perf_exporter_cpu_seconds"), Value::Float(0.25));
         assert_eq!(only_value(&snapshot, "perf_exporter_resident_memory_bytes"), Value::Integer(7 << 20));
         assert_eq!(only_value(&snapshot, "perf_exporter_open_descriptors"), Value::Integer(42));
@@ -221,7 +251,8 @@ mod tests {
             panic!("not a histogram");
         };
         assert_eq!((durations.count(), durations.sum()), (1, 0.003));
-        assert_eq!(durations.cumulative().nth(2), Some((0.005, 1)));
+        assert_eq!(durations.cumulative().nth(2), Some((1.0 / 256.0, 1)));
+        assert!(durations.is_native());
     }
 
     #[test]

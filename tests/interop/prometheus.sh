@@ -2,7 +2,8 @@
 # prometheus.sh EXPORTER
 #
 # Lets a real Prometheus scrape a running exporter, and asks Prometheus what it got: the target is up, OpenMetrics was
-# negotiated, the counters have rates per CPU and per cgroup, and promtool finds nothing wrong with the text format.
+# negotiated, the counters have rates per CPU and per cgroup, and promtool finds nothing wrong with the text format. A
+# second one, with native histograms switched on, scrapes the same as protobuf.
 # Needs prometheus, promtool, curl and python3. Without a cgroup file system that may be written to, the check of a
 # cgroup is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `cgroup`.
 # Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
@@ -56,11 +57,11 @@ check_tools() {
   fi
 }
 
-# Two different ports that nobody listens on.
+# Three different ports that nobody listens on.
 free_ports() {
   python3 -c '
 import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
 print(*(socket.getsockname()[1] for socket in sockets))'
 }
 
@@ -101,6 +102,7 @@ start_exporter() {
   pids+=($!)
 }
 
+# start_prometheus NAME PORT [OPTIONS]
 start_prometheus() {
   cat >"$scratch/prometheus.yaml" <<-END
 	global: {scrape_interval: 1s, scrape_timeout: 1s}
@@ -108,8 +110,8 @@ start_prometheus() {
 	  - job_name: perf
 	    static_configs: [{targets: ["127.0.0.1:$exporter_port"]}]
 	END
-  prometheus --config.file="$scratch/prometheus.yaml" --storage.tsdb.path="$scratch/data" --log.level=warn \
-    --web.listen-address="127.0.0.1:$prometheus_port" >"$scratch/prometheus.log" 2>&1 &
+  prometheus --config.file="$scratch/prometheus.yaml" --storage.tsdb.path="$scratch/$1.data" --log.level=warn \
+    --web.listen-address="127.0.0.1:$2" "${@:3}" >"$scratch/$1.log" 2>&1 &
   pids+=($!)
 }
 
@@ -143,6 +145,25 @@ openmetrics_is_complete() {
     [ "$(tail -n 1 "$scratch/openmetrics.txt")" = '# EOF' ]
 }
 
+# Whether Prometheus, asked on the port of the one with native histograms, has a result.
+holds_natively() {
+  prometheus_port=$native_port holds "$1"
+}
+
+# What it negotiated shows in what it stores: there are no classic buckets of a native histogram, and the count and the
+# quantile of what has none are nothing.
+check_native() {
+  local metric=perf_exporter_collect_duration_seconds
+  expect "Prometheus with native histograms scrapes the target" within 20 holds_natively 'up{job="perf"} == 1'
+  holds_natively 'up{job="perf"} == 1' || return 0
+  expect "it negotiated protobuf and stored a native histogram" within 5 \
+    holds_natively "histogram_count($metric) > 0 and histogram_quantile(0.9, $metric) > 0 unless on() ${metric}_bucket"
+  expect "the counters have rates there, too" within 15 \
+    holds_natively 'sum(rate(perf_cpu_context_switches_total{cpu=~".+"}[5s])) > 0'
+  expect "it logged no complaint" test ! -s "$scratch/native.log"
+  expect "every one of its scrapes of the last 3 s worked" holds_natively 'min_over_time(up{job="perf"}[3s]) == 1'
+}
+
 promtool_is_content() {
   scrape | promtool check metrics
 }
@@ -166,6 +187,7 @@ check() {
       holds "rate(perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\"}[5s]) > 0.05 < 1.2"
   fi
   expect "every scrape of the last 3 s worked" holds 'min_over_time(up{job="perf"}[3s]) == 1'
+  check_native
 }
 
 # shellcheck disable=SC2317  # the trap calls it
@@ -186,13 +208,14 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/interop.XXXXXX")
 pids=() cgroup=/perf-exporter-interop-$$ cgroup_dir=''
 trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
-read -r exporter_port prometheus_port < <(free_ports)
+read -r exporter_port prometheus_port native_port < <(free_ports)
 start_busy_cgroup
 start_exporter
-start_prometheus
+start_prometheus prometheus "$prometheus_port"
+start_prometheus native "$native_port" --enable-feature=native-histograms
 check
 if [ $failures -gt 0 ]; then
-  for log in exporter prometheus; do
+  for log in exporter prometheus native; do
     echo "-- the end of the log of the $log"
     tail -n 20 "$scratch/$log.log"
   done

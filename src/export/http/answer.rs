@@ -6,10 +6,9 @@ use hyper::body::Bytes;
 use hyper::header::{self, AsHeaderName, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
-use super::body::{Account, Body, Content, Gzip};
+use super::body::{Account, Body, Content, Encoder, Gzip};
 use super::{Limits, Source, Traffic};
 use crate::clock::Clock;
-use crate::export::prometheus::Encoder;
 use crate::export::{negotiate, page};
 
 /// What all connections of a server share.

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +13,10 @@ use hyper::body::{Bytes, Frame, SizeHint};
 
 use super::traffic::Traffic;
 use crate::clock::{Clock, Monotonic};
-use crate::export::prometheus::{CHUNK, Encoder};
+use crate::export::negotiate::Format;
+use crate::export::prometheus::{self, CHUNK};
+use crate::export::protobuf;
+use crate::metrics::Snapshot;
 
 /// What an answer consists of.
 #[derive(Debug)]
@@ -25,6 +29,29 @@ pub(super) enum Content {
     Gzip(Box<Gzip>),
     /// Nothing more.
     Done,
+}
+
+/// The encoder of any format.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    Text(prometheus::Encoder),
+    Protobuf(protobuf::Encoder),
+}
+
+impl Encoder {
+    pub(super) fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
+        match format {
+            Format::Text(format) => Self::Text(prometheus::Encoder::new(snapshot, format)),
+            Format::Protobuf => Self::Protobuf(protobuf::Encoder::new(snapshot)),
+        }
+    }
+
+    fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Text(encoder) => encoder.next_chunk(out),
+            Self::Protobuf(encoder) => encoder.next_chunk(out),
+        }
+    }
 }
 
 /// Compresses pieces as they come.

@@ -16,6 +16,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
+use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 
 /// A program that has one snapshot to give, or a reason.
@@ -227,6 +228,12 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
     );
     assert_eq!(open.body, encoded(&snapshot, Format::OpenMetrics100));
+    let protobuf = server.ask(&format!("GET /metrics HTTP/1.1\r\nAccept: {}", protobuf::CONTENT_TYPE));
+    // The reader of this test makes headers lower case.
+    assert_eq!(protobuf.header("content-type"), Some(protobuf::CONTENT_TYPE.to_ascii_lowercase().as_str()));
+    let (mut encoder, mut expected) = (protobuf::Encoder::new(snapshot), Vec::new());
+    while encoder.next_chunk(&mut expected) {}
+    assert_eq!(protobuf.body, expected);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod figures;
 mod html;
+mod traces;
 
 use std::cmp::Reverse;
 
@@ -39,6 +40,7 @@ pub fn render(status: &Status) -> String {
     refusals(&mut html, &status.refusals);
     counters(&mut html, &status.counters);
     status.stream.iter().for_each(|shown| stream(&mut html, shown));
+    traces::traces(&mut html, &status.traces);
     html.raw("<div class=\"cards\">");
     series(&mut html, &status.series);
     losses(&mut html, &status.losses);

@@ -1,0 +1,191 @@
+//! The protobuf format of Prometheus, the one that carries native histograms.
+//!
+//! Messages of `io.prometheus.client` one after the other, each behind its length. Format:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/#protobuf-format> and
+//! <https://github.com/prometheus/client_model/blob/v0.6.2/io/prometheus/client/metrics.proto>.
+//!
+//! A histogram with exponential buckets has its classic ones beside them, as client_golang does it: the scraper takes
+//! what it wants. Counters and histograms say since when they count. Values are doubles, so a count above 2⁵³ is
+//! rounded, as Prometheus does with those that it reads from text.
+
+mod native;
+mod wire;
+
+use std::sync::Arc;
+
+use super::prometheus::CHUNK;
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Histogram, Kind, Metadata, Point, Snapshot, Value};
+use wire::{Length, Message, Sink};
+
+/// The value of `Content-Type`.
+pub const CONTENT_TYPE: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+
+/// Writes a snapshot piece by piece.
+#[derive(Debug)]
+pub struct Encoder {
+    snapshot: Arc<Snapshot>,
+    /// The family that comes next, and how many of its points were written.
+    family: usize,
+    point: usize,
+}
+
+impl Encoder {
+    /// At the beginning of `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self { snapshot, family: 0, point: 0 }
+    }
+
+    /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
+    pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        while out.len() < begin + CHUNK {
+            let Some(family) = self.snapshot.families().get(self.family) else {
+                return out.len() > begin;
+            };
+            if self.point == 0 && !family.points().is_empty() {
+                out.varint(Length::of(family));
+                Head(family.metadata()).write(out);
+            }
+            for point in &family.points()[self.point..] {
+                out.message(METRIC, &Metric(point, family.metadata().kind()));
+                self.point += 1;
+                if out.len() >= begin + CHUNK {
+                    break;
+                }
+            }
+            if self.point == family.points().len() {
+                (self.family, self.point) = (self.family + 1, 0);
+            }
+        }
+        true
+    }
+}
+
+/// `MetricFamily.metric`.
+const METRIC: u32 = 4;
+
+/// `MetricFamily`.
+impl Message for Family {
+    fn write(&self, to: &mut impl Sink) {
+        Head(self.metadata()).write(to);
+        for point in self.points() {
+            to.message(METRIC, &Metric(point, self.metadata().kind()));
+        }
+    }
+}
+
+/// A `MetricFamily` without its metrics.
+struct Head<'a>(&'a Metadata);
+
+/// A family is called as its samples are, as with client_golang.
+struct Name<'a>(&'a str, &'static str);
+
+impl Message for Name<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.bytes(self.0.as_bytes());
+        to.bytes(self.1.as_bytes());
+    }
+}
+
+impl Message for Head<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        let (suffix, kind) = match self.0.kind() {
+            Kind::Counter => ("_total", 0),
+            Kind::Gauge => ("", 1),
+            Kind::Info => ("_info", 1),
+            Kind::Histogram => ("", 4),
+        };
+        to.message(1, &Name(self.0.name(), suffix));
+        to.string(2, self.0.help());
+        to.unsigned(3, kind);
+        if !self.0.unit().is_empty() {
+            to.string(5, self.0.unit());
+        }
+    }
+}
+
+/// `Metric`.
+struct Metric<'a>(&'a Point, Kind);
+
+impl Message for Metric<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        let Self(point, kind) = self;
+        to.bytes(point.labels.protobuf());
+        let value = match &point.value {
+            Value::Integer(value) => *value as f64,
+            Value::Float(value) => *value,
+            Value::Histogram(histogram) => return to.message(7, &Distribution(histogram, point.start)),
+        };
+        match kind {
+            Kind::Counter => to.message(3, &Counter(value, point.start)),
+            // A family of histograms has no other points.
+            Kind::Gauge | Kind::Info | Kind::Histogram => to.message(2, &Gauge(value)),
+        }
+    }
+}
+
+/// `Gauge`.
+struct Gauge(f64);
+
+impl Message for Gauge {
+    fn write(&self, to: &mut impl Sink) {
+        to.double(1, self.0);
+    }
+}
+
+/// `Counter`.
+struct Counter(f64, Timestamp);
+
+impl Message for Counter {
+    fn write(&self, to: &mut impl Sink) {
+        to.double(1, self.0);
+        to.message(3, &Created(self.1));
+    }
+}
+
+/// `google.protobuf.Timestamp`.
+struct Created(Timestamp);
+
+impl Message for Created {
+    fn write(&self, to: &mut impl Sink) {
+        let Timestamp(milliseconds) = self.0;
+        to.unsigned(1, milliseconds / 1000);
+        to.unsigned(2, milliseconds % 1000 * 1_000_000);
+    }
+}
+
+/// `Histogram`.
+struct Distribution<'a>(&'a Histogram, Timestamp);
+
+impl Message for Distribution<'_> {
+    const LONG: bool = true;
+
+    fn write(&self, to: &mut impl Sink) {
+        let Self(histogram, start) = self;
+        to.unsigned(1, histogram.count());
+        to.double(2, histogram.sum());
+        // The last bucket is implied.
+        for (bound, below) in histogram.cumulative().filter(|(bound, _)| bound.is_finite()) {
+            to.message(3, &Bucket(bound, below));
+        }
+        if let Some(native) = histogram.native() {
+            native::write(native, to);
+        }
+        to.message(15, &Created(*start));
+    }
+}
+
+/// `Bucket`.
+struct Bucket(f64, u64);
+
+impl Message for Bucket {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.1);
+        to.double(2, self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;
