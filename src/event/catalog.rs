@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::format::Format;
 use super::pmu::{self, Pmu};
 use super::tracepoint::Tracepoints;
 use super::{Kind, generic, parse, pattern, stem};
@@ -126,6 +127,15 @@ impl Catalog {
             source: Some(system.into()),
         });
         generics.chain(self.pmu_events()).chain(tracepoints).filter(|listed| parse(&listed.name).is_ok())
+    }
+
+    /// What the tracepoint `SYSTEM:EVENT` records. Reads one file of tracefs.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or [`Malformed`](crate::error::FileErrorKind::Malformed) for a name that cannot be one
+    /// and for a file that is no format.
+    pub fn format(&self, system: &str, event: &str) -> Result<Format, FileError> {
+        self.tracepoints.format(system, event)
     }
 
     /// The events of PMUs, those of one family once.

@@ -9,6 +9,9 @@
 //! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
 
 mod catalog;
+mod excerpt;
+pub mod filter;
+pub mod format;
 mod generic;
 mod known;
 mod modifiers;
@@ -23,9 +26,11 @@ mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub use parse::{ParseError, parse};
+pub(crate) use parse::{Parsed, fault};
 pub(crate) use pattern::nearest;
 pub use preset::{PRESETS, preset};
 
+use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::host::CpuSet;
@@ -109,6 +114,8 @@ pub enum Kind {
     Tracepoint,
     /// `PERF_TYPE_BREAKPOINT` (`mem:ADDRESS`).
     Breakpoint,
+    /// A dynamic probe: the PMUs `kprobe` and `uprobe`.
+    Probe,
     /// Any other PMU of sysfs: uncore, `msr`, `power`, `cstate_core`, …
     Pmu,
 }
@@ -121,7 +128,7 @@ impl Kind {
 
     /// Whether the event may be a member of any group, whatever PMU the group is on.
     pub const fn joins_any_group(self) -> bool {
-        matches!(self, Self::Software | Self::Tracepoint)
+        matches!(self, Self::Software | Self::Tracepoint | Self::Probe)
     }
 }
 
@@ -167,6 +174,19 @@ pub struct Event {
     pub scale: Option<Scale>,
     /// One sentence for `# HELP` and `list`, without a full stop at its end.
     pub help: Arc<str>,
+    /// Where the PMUs `kprobe` and `uprobe` put their probe.
+    pub probe: Option<Arc<ProbePoint>>,
+    /// Which hits count, in the kernel's filter language; tracepoints and probes only.
+    pub filter: Option<Arc<str>>,
+}
+
+/// Where a dynamic probe is, for the PMUs `kprobe` and `uprobe`. Linux 4.17.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ProbePoint {
+    /// A function of the kernel, or the path of a file (`kprobe_func`, `uprobe_path`).
+    pub place: CString,
+    /// Bytes behind the beginning of the function, or of the file (`probe_offset`).
+    pub offset: u64,
 }
 
 impl Event {
@@ -176,6 +196,14 @@ impl Event {
             && self.modifiers.of_member() == other.modifiers.of_member()
             && self.pmu == other.pmu
             && self.cpus == other.cpus
+            && self.probe == other.probe
+            && self.filter == other.filter
+    }
+
+    /// Whether the kernel counts for each hit how much there was, and not 1: the tracepoints about the time that a
+    /// task waited or ran count nanoseconds (`__perf_count` in `include/trace/events/sched.h`).
+    pub fn counts_amounts(&self) -> bool {
+        self.kind == Kind::Tracepoint && self.name.starts_with("sched:sched_stat_")
     }
 
     /// Whether it can be opened on a CPU.

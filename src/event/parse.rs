@@ -16,8 +16,8 @@ mod error;
 use std::sync::Arc;
 
 pub use error::ParseError;
+pub(crate) use error::{Parsed, fault};
 
-use self::error::{Parsed, fault};
 use super::generic;
 use super::syntax::{Event, Group, Name, Term, TermValue};
 

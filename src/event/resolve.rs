@@ -454,6 +454,8 @@ fn named(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Event {
         cpus,
         scale,
         help,
+        probe: None,
+        filter: None,
     }
 }
 

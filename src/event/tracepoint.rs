@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::format::Format;
 use super::pattern;
 use crate::error::FileError;
 use crate::host::{self, Roots};
@@ -89,6 +90,17 @@ impl Tracepoints {
             }
             more => Err(NoTracepoint::TooMany(more)),
         }
+    }
+
+    /// What a tracepoint records.
+    pub(super) fn format(&self, system: &str, event: &str) -> Result<Format, FileError> {
+        let events = self.root.join("events");
+        if !is_name(system) || !is_name(event) {
+            return Err(FileError::malformed(events, format!("{system}:{event} is no name of a tracepoint")));
+        }
+        let path = events.join(system).join(event).join("format");
+        let text = host::read_text(&path)?;
+        Format::parse(&text).map_err(|error| FileError::malformed(path, error.to_string()))
     }
 
     /// The names of all tracepoints, as far as they can be read.
@@ -180,6 +192,28 @@ mod tests {
         assert_eq!(tracepoints.find("..", "events"), Err(NoTracepoint::NoSystem(None)));
         assert_eq!(tracepoints.find("block", ".."), Err(NoTracepoint::NoEvent(None)));
         assert_eq!(tracepoints.find("block/rq_issue", "id"), Err(NoTracepoint::NoSystem(None)));
+    }
+
+    #[test]
+    fn a_format_is_read_by_name_alone() {
+        let (dir, tracepoints) = tracefs(&["block/rq_issue"]);
+        let file = dir.path().join("events/block/rq_issue/format");
+        assert!(tracepoints.format("block", "rq_issue").unwrap_err().is_absent());
+        std::fs::write(
+            &file,
+            "name: rq_issue\nID: 7\nformat:\n\tfield:int x;\toffset:8;\tsize:4;\tsigned:1;\n",
+        )
+        .unwrap();
+        assert_eq!(tracepoints.format("block", "rq_issue").unwrap().id(), 7);
+        std::fs::write(&file, "name: rq_issue\n").unwrap();
+        let error = tracepoints.format("block", "rq_issue").unwrap_err().to_string();
+        assert_eq!(error, format!("{}: there is no line \"ID:\"", file.display()));
+        for (system, event) in
+            [("..", "events"), ("block", "../block/rq_issue"), ("block", "rq_*"), ("", "x")]
+        {
+            let error = tracepoints.format(system, event).unwrap_err();
+            assert!(error.to_string().ends_with("is no name of a tracepoint"), "{error}");
+        }
     }
 
     #[test]

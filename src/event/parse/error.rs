@@ -4,11 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::TEXT_LIMIT;
+use crate::event::excerpt;
 
-/// How much of the text stands before and behind the place of an error, in characters.
-const SHOWN: usize = 48;
-
-/// A text that is not a list of events.
+/// A text that is not in the language it should be in: a list of events, the place of a probe, an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// The text as given, cut off at 16 KiB.
@@ -25,44 +23,27 @@ impl fmt::Display for ParseError {
     /// One line; with `{:#}` a picture of three lines and a caret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, at, message, remedy } = self;
-        let (before, behind) = text.split_at(boundary(text, *at));
-        if !f.alternate() {
-            let near: String = behind.chars().take(SHOWN).collect();
-            let near = if near.is_empty() { "at the end".to_owned() } else { format!("at {near:?}") };
-            return write!(f, "{message}, {near}: {remedy}");
+        if f.alternate() {
+            return write!(f, "{message}\n{}", excerpt::picture(text, *at, remedy));
         }
-        let skipped = before.chars().count().saturating_sub(SHOWN);
-        let before: String = before.chars().skip(skipped).map(visible).collect();
-        let behind: String = behind.chars().take(SHOWN).map(visible).collect();
-        let indent = before.chars().count();
-        write!(f, "{message}\n  {before}{behind}\n  {:indent$}^ {remedy}", "")
+        write!(f, "{message}, {}: {remedy}", excerpt::at(text, *at))
     }
 }
 
 impl std::error::Error for ParseError {}
 
-/// The last place at or before `at` where a character begins.
-fn boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
-}
-
-/// A character as it can stand in one line of a terminal.
-fn visible(c: char) -> char {
-    if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }
-}
-
 /// A [`ParseError`] before it knows its text.
-pub(super) struct Fault {
-    pub(super) at: usize,
-    pub(super) message: String,
-    pub(super) remedy: String,
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) message: String,
+    pub(crate) remedy: String,
 }
 
 impl Fault {
     /// The error, with as much of its text as is worth keeping.
-    pub(super) fn of(self, text: &str) -> ParseError {
+    pub(crate) fn of(self, text: &str) -> ParseError {
         ParseError {
-            text: text[..boundary(text, TEXT_LIMIT)].into(),
+            text: text[..excerpt::boundary(text, TEXT_LIMIT)].into(),
             at: self.at.min(TEXT_LIMIT),
             message: self.message.into(),
             remedy: self.remedy.into(),
@@ -70,9 +51,9 @@ impl Fault {
     }
 }
 
-pub(super) type Parsed<T> = Result<T, Fault>;
+pub(crate) type Parsed<T> = Result<T, Fault>;
 
-pub(super) fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) -> Parsed<T> {
+pub(crate) fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) -> Parsed<T> {
     Err(Fault { at, message: message.into(), remedy: remedy.into() })
 }
 

@@ -1,0 +1,475 @@
+//! The C expressions behind a `print fmt`, as far as they say how one field is written: which bits of it, and the
+//! names for them.
+//!
+//! ```text
+//! expression = binary ["?" expression ":" expression]
+//! binary     = unary {OPERATOR unary}
+//! unary      = {"!" | "~" | "-" | "+" | "*" | "&" | "(" TYPE ")"} primary {"[" … "]" | "->" NAME | "." NAME}
+//! primary    = NUMBER | TEXT {TEXT} | "(" expression ")" | "REC" "->" NAME | NAME ["(" … ")"]
+//! table      = "{" expression "," TEXT "}" {"," "{" expression "," TEXT "}"}
+//! ```
+//!
+//! Everything else that C has becomes [`Operand::Other`], which says nothing about any field.
+
+use std::sync::Arc;
+
+use super::show::{Part, Show, Table};
+
+/// The deepest nesting of parentheses and the like. The kernel's flags of allocations have some twenty.
+const DEPTH_LIMIT: usize = 100;
+/// The most names in one table.
+const ENTRY_LIMIT: usize = 4096;
+
+/// What an expression comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Operand<'t> {
+    /// A constant, signed numbers extended to 64 bits.
+    Number(u64),
+    /// A text in quotes.
+    Text(String),
+    /// Bits of a field.
+    Field(&'t str, Part),
+    /// `1 << REC->name`.
+    Bit(&'t str),
+    /// A field written with names.
+    Named(&'t str, Show),
+    /// Something else.
+    Other,
+}
+
+/// Reads the whole text as one expression. `None` if it is not in the grammar.
+pub(super) fn parse(text: &str) -> Option<Operand<'_>> {
+    let mut parser = Parser { text, at: 0, depth: 0 };
+    let operand = parser.expression()?;
+    parser.skip_space();
+    parser.rest().is_empty().then_some(operand)
+}
+
+/// The end of the part of a text that begins at `from` and ends before one of `ends` which is in no brackets and in
+/// no quotes, or with the text.
+pub(super) fn part_end(text: &str, from: usize, ends: &[u8]) -> usize {
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    for (at, byte) in text.bytes().enumerate().skip(from) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            _ if depth == 0 && ends.contains(&byte) => return at,
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// A cursor over the text.
+struct Parser<'t> {
+    text: &'t str,
+    /// Always where a character begins: it moves behind ASCII, or over whole characters.
+    at: usize,
+    depth: usize,
+}
+
+/// The operators of C between two operands, longer ones before their beginnings, with their precedence.
+const OPERATORS: [(&str, u8); 18] = [
+    ("<<", 8),
+    (">>", 8),
+    ("<=", 7),
+    (">=", 7),
+    ("==", 6),
+    ("!=", 6),
+    ("&&", 2),
+    ("||", 1),
+    ("<", 7),
+    (">", 7),
+    ("*", 10),
+    ("/", 10),
+    ("%", 10),
+    ("+", 9),
+    ("-", 9),
+    ("&", 5),
+    ("^", 4),
+    ("|", 3),
+];
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn skip_space(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    /// Passes over a token, if it is next.
+    fn take(&mut self, token: &str) -> bool {
+        self.skip_space();
+        let found = self.rest().starts_with(token);
+        self.at += if found { token.len() } else { 0 };
+        found
+    }
+
+    fn word(&mut self) -> &'t str {
+        self.skip_space();
+        let rest = self.rest();
+        let word = &rest[..rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())];
+        self.at += word.len();
+        word
+    }
+
+    fn expression(&mut self) -> Option<Operand<'t>> {
+        self.depth += 1;
+        if self.depth > DEPTH_LIMIT {
+            return None;
+        }
+        let condition = self.binary(0)?;
+        let operand = if self.take("?") {
+            let yes = self.expression()?;
+            let no = if self.take(":") { self.expression()? } else { return None };
+            choice(&condition, yes, no)
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Some(operand)
+    }
+
+    /// Operands with operators that bind more tightly than `above`, from the left to the right.
+    fn binary(&mut self, above: u8) -> Option<Operand<'t>> {
+        let mut left = self.unary()?;
+        loop {
+            self.skip_space();
+            let rest = self.rest();
+            let next = OPERATORS.iter().find(|(operator, _)| rest.starts_with(operator));
+            let Some((operator, precedence)) = next.filter(|(_, precedence)| *precedence > above) else {
+                return Some(left);
+            };
+            self.at += operator.len();
+            let right = self.binary(*precedence)?;
+            left = combine(operator, left, right);
+        }
+    }
+
+    fn unary(&mut self) -> Option<Operand<'t>> {
+        // Collected in a list rather than by recursion, so that a million of them is no depth.
+        let mut before = Vec::new();
+        loop {
+            self.skip_space();
+            match self.rest().bytes().next() {
+                Some(sign @ (b'!' | b'~' | b'-' | b'+' | b'*' | b'&')) => {
+                    self.at += 1;
+                    before.push(Before::Sign(sign));
+                }
+                Some(b'(') => match self.cast() {
+                    Some(width) => before.push(Before::Cast(width)),
+                    None => break,
+                },
+                _ => break,
+            }
+        }
+        let operand = self.postfix()?;
+        Some(before.into_iter().rev().fold(operand, |operand, before| before.applied(operand)))
+    }
+
+    /// Passes over `(TYPE)`, if that is next, and tells how many bits the type leaves if it is known.
+    fn cast(&mut self) -> Option<Option<u32>> {
+        let inside = self.rest().strip_prefix('(')?;
+        let (name, behind) = inside.split_at(inside.find(|c: char| !is_word(c) && !" *".contains(c))?);
+        let behind = behind.strip_prefix(')')?;
+        let words = || name.split([' ', '*']).filter(|word| !word.is_empty());
+        words().next().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))?;
+        // `(X) - 1` may be a cast or not; a type is known by its name, or by an operand right behind it.
+        let is_type = name.contains('*') || words().any(is_type_word);
+        let operand_follows =
+            behind.trim_start().starts_with(|c: char| is_word(c) || matches!(c, '(' | '~' | '!' | '"'));
+        if !is_type && !operand_follows {
+            return None;
+        }
+        self.at += name.len() + "()".len();
+        Some(width_of(name.trim()))
+    }
+
+    fn postfix(&mut self) -> Option<Operand<'t>> {
+        let mut operand = self.primary()?;
+        loop {
+            if self.take("[") {
+                self.at = part_end(self.text, self.at, b"]");
+                if !self.take("]") {
+                    return None;
+                }
+            } else if self.take("->") || self.take(".") {
+                self.word();
+            } else {
+                return Some(operand);
+            }
+            operand = Operand::Other;
+        }
+    }
+
+    fn primary(&mut self) -> Option<Operand<'t>> {
+        self.skip_space();
+        match self.rest().bytes().next()? {
+            b'"' => self.text().map(Operand::Text),
+            b'(' => {
+                self.at += 1;
+                let inside = self.expression()?;
+                self.take(")").then_some(inside)
+            }
+            b'0'..=b'9' => Some(number(self.word()).map_or(Operand::Other, Operand::Number)),
+            byte if is_word(byte.into()) => {
+                let word = self.word();
+                if word == "REC" && self.take("->") {
+                    Some(Operand::Field(self.word(), Part::WHOLE))
+                } else if self.take("(") {
+                    self.call(word)
+                } else {
+                    Some(constant(word).map_or(Operand::Other, Operand::Number))
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// A function, behind its opening parenthesis.
+    fn call(&mut self, function: &str) -> Option<Operand<'t>> {
+        let operand = match function {
+            "__print_flags" | "__print_flags_u64" => self.flags()?,
+            "__print_symbolic" | "__print_symbolic_u64" => self.symbols()?,
+            "__get_str"
+            | "__get_rel_str"
+            | "__get_dynamic_array"
+            | "__get_rel_dynamic_array"
+            | "__get_sockaddr"
+            | "__get_rel_sockaddr" => Operand::Field(self.word(), Part::WHOLE),
+            "__print_array" => named(self.expression()?, Show::Hex),
+            "__print_hex" | "__print_hex_str" => named(self.expression()?, Show::Bytes),
+            _ => Operand::Other,
+        };
+        self.at = part_end(self.text, self.at, b")");
+        self.take(")").then_some(operand)
+    }
+
+    /// The arguments of `__print_flags`.
+    fn flags(&mut self) -> Option<Operand<'t>> {
+        let operand = self.expression()?;
+        let separator = if self.take(",") { self.expression()? } else { return None };
+        let entries = self.entries();
+        if entries.is_empty() {
+            return Some(Operand::Other);
+        }
+        Some(match (operand, separator) {
+            (Operand::Field(field, part), Operand::Text(separator)) => {
+                let table = Table { part, entries: entries.into() };
+                Operand::Named(field, Show::Flags { separator: separator.into(), table, none: None })
+            }
+            // Of one bit, the number is the field: names of bits are names of values.
+            (Operand::Bit(field), _) => {
+                let powers = entries.into_iter().filter(|(bits, _)| bits.is_power_of_two());
+                let entries = powers.map(|(bits, name)| (bits.trailing_zeros().into(), name)).collect();
+                Operand::Named(field, Show::Symbols(Table { part: Part::WHOLE, entries }))
+            }
+            _ => Operand::Other,
+        })
+    }
+
+    /// The arguments of `__print_symbolic`.
+    fn symbols(&mut self) -> Option<Operand<'t>> {
+        let operand = self.expression()?;
+        let entries = self.entries();
+        Some(match operand {
+            Operand::Field(field, part) if !entries.is_empty() => {
+                Operand::Named(field, Show::Symbols(Table { part, entries: entries.into() }))
+            }
+            _ => Operand::Other,
+        })
+    }
+
+    /// `, {VALUE, "NAME"}` as often as it comes. A value that is no constant here is left out.
+    fn entries(&mut self) -> Vec<(u64, Arc<str>)> {
+        let mut entries = Vec::new();
+        while self.take(",") && self.take("{") && entries.len() < ENTRY_LIMIT {
+            let depth = self.depth;
+            let value = self.expression();
+            // One that is not in the grammar was left somewhere inside.
+            self.depth = depth;
+            let comma = self.take(",");
+            if let (Some(Operand::Number(value)), true) = (value, comma) {
+                self.skip_space();
+                entries.extend(self.text().map(|name| (value, name.into())));
+            }
+            self.at = part_end(self.text, self.at, b"}");
+            self.take("}");
+        }
+        entries
+    }
+
+    /// A text in quotes, or several side by side.
+    fn text(&mut self) -> Option<String> {
+        let mut text = String::new();
+        let mut found = false;
+        while self.take("\"") {
+            found = true;
+            let mut chars = self.rest().char_indices();
+            let closed = loop {
+                match chars.next()? {
+                    (at, '"') => break at,
+                    (_, '\\') => match chars.next()?.1 {
+                        'n' => text.push('\n'),
+                        't' => text.push('\t'),
+                        c => text.push(c),
+                    },
+                    (_, c) => text.push(c),
+                }
+            };
+            self.at += closed + 1;
+        }
+        found.then_some(text)
+    }
+}
+
+/// What stands before an operand.
+enum Before {
+    Sign(u8),
+    /// To a type without a sign that has that many bits, if it is known.
+    Cast(Option<u32>),
+}
+
+impl Before {
+    fn applied<'t>(&self, operand: Operand<'t>) -> Operand<'t> {
+        match (self, operand) {
+            (Self::Sign(b'-'), Operand::Number(number)) => Operand::Number(number.wrapping_neg()),
+            (Self::Sign(b'~'), Operand::Number(number)) => Operand::Number(!number),
+            (Self::Sign(b'!'), Operand::Number(number)) => Operand::Number((number == 0).into()),
+            (Self::Sign(b'+'), operand) => operand,
+            (Self::Sign(b'*' | b'&') | Self::Cast(None), operand) => operand,
+            (Self::Cast(Some(bits)), operand) => {
+                let mask = 1u64.checked_shl(*bits).map_or(u64::MAX, |end| end - 1);
+                combine("&", operand, Operand::Number(mask))
+            }
+            _ => Operand::Other,
+        }
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether a word can only be that of a type.
+fn is_type_word(word: &str) -> bool {
+    let known =
+        ["unsigned", "signed", "int", "long", "short", "char", "void", "bool", "struct", "enum", "const"];
+    let number = word.trim_start_matches('_');
+    word.ends_with("_t")
+        || known.contains(&word)
+        || matches!(number, "u8" | "u16" | "u32" | "u64" | "s8" | "s16" | "s32" | "s64")
+}
+
+/// The bits that are left by a cast to a type without a sign. Casts to the others change nothing that matters here.
+fn width_of(name: &str) -> Option<u32> {
+    match name.trim_start_matches('_') {
+        "u8" | "unsigned char" | "uint8_t" => Some(8),
+        "u16" | "unsigned short" | "uint16_t" => Some(16),
+        "u32" | "unsigned int" | "unsigned" | "uint32_t" => Some(32),
+        _ => None,
+    }
+}
+
+/// A number as C writes it, suffixes included.
+fn number(word: &str) -> Option<u64> {
+    let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
+    match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+/// Names of enumerations that the kernel leaves as they are in `tcp:tcp_retransmit_skb` and its like, which do not ask
+/// for them to be resolved (`TRACE_DEFINE_ENUM`). Their values are fixed by `include/uapi/linux/bpf.h`.
+const TCP_STATES: [&str; 12] = [
+    "TCP_ESTABLISHED",
+    "TCP_SYN_SENT",
+    "TCP_SYN_RECV",
+    "TCP_FIN_WAIT1",
+    "TCP_FIN_WAIT2",
+    "TCP_TIME_WAIT",
+    "TCP_CLOSE",
+    "TCP_CLOSE_WAIT",
+    "TCP_LAST_ACK",
+    "TCP_LISTEN",
+    "TCP_CLOSING",
+    "TCP_NEW_SYN_RECV",
+];
+
+/// The value of a name.
+fn constant(name: &str) -> Option<u64> {
+    TCP_STATES.iter().position(|state| *state == name).map(|place| place as u64 + 1)
+}
+
+/// `left OPERATOR right`.
+fn combine<'t>(operator: &str, left: Operand<'t>, right: Operand<'t>) -> Operand<'t> {
+    use Operand::{Bit, Field, Number, Other};
+    match (operator, left, right) {
+        (_, Number(left), Number(right)) => arithmetic(operator, left, right).map_or(Other, Number),
+        ("&", Field(field, part), Number(mask)) | ("&", Number(mask), Field(field, part)) => {
+            Field(field, Part { mask: part.mask & mask, ..part })
+        }
+        (">>", Field(field, part), Number(by @ 0..64)) => {
+            let by = by as u32;
+            Field(field, Part { shift: part.shift + by, mask: part.mask >> by })
+        }
+        ("<<", Number(1), Field(field, Part::WHOLE)) => Bit(field),
+        // Whether a field is set is as good as the field, for who asks which field a condition is about.
+        ("!=", Field(field, part), Number(0)) => Field(field, part),
+        _ => Other,
+    }
+}
+
+fn arithmetic(operator: &str, left: u64, right: u64) -> Option<u64> {
+    Some(match operator {
+        "+" => left.wrapping_add(right),
+        "-" => left.wrapping_sub(right),
+        "*" => left.wrapping_mul(right),
+        "/" => left.checked_div(right)?,
+        "%" => left.checked_rem(right)?,
+        "<<" => left.checked_shl(u32::try_from(right).ok()?)?,
+        ">>" => left.checked_shr(u32::try_from(right).ok()?)?,
+        "&" => left & right,
+        "|" => left | right,
+        "^" => left ^ right,
+        _ => return None,
+    })
+}
+
+/// `condition ? yes : no`: whichever side is about a field. A text for the case that the field is zero is kept.
+fn choice<'t>(condition: &Operand<'t>, yes: Operand<'t>, no: Operand<'t>) -> Operand<'t> {
+    let is_own = |field: &str| matches!(condition, Operand::Field(asked, _) if *asked == field);
+    match (yes, no) {
+        (Operand::Named(field, Show::Flags { separator, table, .. }), Operand::Text(none))
+            if is_own(field) =>
+        {
+            let none = Some(none).filter(|none| !none.is_empty()).map(Arc::from);
+            Operand::Named(field, Show::Flags { separator, table, none })
+        }
+        // Which of two tables is meant, such as those of two makes of processors, cannot be told from the field.
+        (Operand::Named(yes, one), Operand::Named(no, other)) if yes != no || one != other => Operand::Other,
+        // Names for some bits would hide the others, also where the kernel writes no names.
+        (Operand::Named(field, show), _) | (_, Operand::Named(field, show)) => {
+            if is_own(field) || show.is_whole() { Operand::Named(field, show) } else { Operand::Other }
+        }
+        (field @ Operand::Field(..), _) | (_, field @ Operand::Field(..)) => field,
+        _ => Operand::Other,
+    }
+}
+
+/// A whole field that is written in some way.
+fn named(operand: Operand<'_>, show: Show) -> Operand<'_> {
+    match operand {
+        Operand::Field(field, Part::WHOLE) => Operand::Named(field, show),
+        _ => Operand::Other,
+    }
+}
