@@ -1,0 +1,430 @@
+//! The grammar of arguments.
+//!
+//! ```text
+//! argument = [name "="] fetch [":" type]
+//! fetch    = "%" register | "$arg" N | "$retval" | "$stack" [N] | "$comm" | "\" NUMBER
+//!          | "@" ADDRESS | "@" symbol ["+" N | "-" N] | "@+" N | ("+" | "-") ["u"] N "(" fetch ")" | variable
+//! variable = (name | "$retval") {("->" | ".") name | "[" N "]"}
+//! type     = element ["[" N "]"]
+//! element  = ("u" | "s" | "x") ("8" | "16" | "32" | "64") | "char" | "string" | "ustring" | "symbol" | "symstr"
+//!          | "b" WIDTH "@" OFFSET "/" SIZE
+//! ```
+
+use std::sync::Arc;
+
+use super::{Argument, ArgumentError, Element, Fetch, FetchType, Register, Step, Variable, Width};
+use crate::event::{Parsed, fault, nearest};
+
+/// The longest text, in bytes. What the kernel takes is shorter, but variables may have long ways.
+const TEXT_LIMIT: usize = 1024;
+/// The deepest nesting that the kernel takes: of its 16 instructions for a fetch, two are for the ends.
+const DEPTH_LIMIT: usize = 14;
+/// The most members of a variable: each arrow becomes a nesting.
+const PATH_LIMIT: usize = 64;
+/// The longest name, in bytes (`MAX_ARG_NAME_LEN` of the kernel).
+pub(super) const NAME_LIMIT: usize = 32;
+/// The largest array (`MAX_ARRAY_LEN` of the kernel).
+const ARRAY_LIMIT: u8 = 64;
+
+/// Names that every record has already (`reserved_field_names` of the kernel).
+const RESERVED: [&str; 8] = [
+    "common_type",
+    "common_flags",
+    "common_preempt_count",
+    "common_pid",
+    "common_tgid",
+    "__probe_ip",
+    "__probe_ret_ip",
+    "__probe_func",
+];
+
+const EXPECTED_FETCH: &str =
+    "expected a variable or one of %di, $arg1, $retval, $stack, $comm, @symbol, +8(%di), as in size=%di:u64";
+const EXPECTED_DOLLAR: &str = "expected $arg1, $retval, $stack, $stack1 or $comm";
+const EXPECTED_TYPE: &str = "expected u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, symstr, or a \
+                             bit field such as b4@8/32; an array is u32[4]";
+
+impl Argument {
+    /// Reads an argument that stands alone or first; one without a name is called `arg1`.
+    ///
+    /// # Errors
+    /// The first place that is not in the language.
+    pub fn parse(text: &str) -> Result<Self, ArgumentError> {
+        Self::parse_nth(text, 1)
+    }
+
+    /// Reads the argument at a place of a list, the first is 1; one without a name is called `arg` and its place.
+    ///
+    /// # Errors
+    /// The first place that is not in the language.
+    pub fn parse_nth(text: &str, place: usize) -> Result<Self, ArgumentError> {
+        let mut parser = Parser { text, at: 0 };
+        let (name, fetch, kind) = parser.argument().map_err(|fault| fault.of(text))?;
+        let name = name.or_else(|| member_name(&fetch)).unwrap_or_else(|| format!("arg{place}").into());
+        Ok(Self { name, fetch, kind, text: text.into() })
+    }
+}
+
+/// Whether the kernel takes it for the name of a field.
+pub(super) fn is_field_name(name: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    name.len() <= NAME_LIMIT
+        && name.starts_with(first)
+        && name.bytes().all(is_word)
+        && !RESERVED.contains(&name)
+}
+
+/// What a variable is called when nobody says: as its last member.
+fn member_name(fetch: &Fetch) -> Option<Arc<str>> {
+    let Fetch::Variable(variable) = fetch else { return None };
+    let member = variable.path.iter().rev().find_map(|step| match step {
+        Step::Member { name, .. } => Some(name),
+        Step::Index(_) => None,
+    });
+    Some(member.unwrap_or(&variable.base)).filter(|name| is_field_name(name)).cloned()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// A cursor over the text.
+struct Parser<'t> {
+    text: &'t str,
+    /// Always where a character begins: it moves behind ASCII characters only.
+    at: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.bytes().position(|byte| !(byte.is_ascii() && wanted(byte))).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn word(&mut self) -> &'t str {
+        self.take_while(is_word)
+    }
+
+    fn argument(&mut self) -> Parsed<(Option<Arc<str>>, Fetch, Option<FetchType>)> {
+        if self.text.len() > TEXT_LIMIT {
+            return fault(TEXT_LIMIT, "the argument is longer than 1024 bytes", "take something nearer");
+        }
+        if let Some(at) = self.text.find(|c: char| c.is_whitespace() || c.is_control()) {
+            return fault(at, "an argument has no spaces", "write it without, as in size=%di:u64");
+        }
+        let name = self.name()?;
+        let start = self.at;
+        let fetch = self.fetch(0)?;
+        let at = self.at;
+        let kind = if self.take(":") { Some(self.kind()?) } else { None };
+        if !self.rest().is_empty() {
+            return fault(self.at, "the argument ends here", "put each argument in an entry of its own");
+        }
+        fits(&fetch, kind, start, at)?;
+        Ok((name, fetch, kind))
+    }
+
+    /// What stands before `=`.
+    fn name(&mut self) -> Parsed<Option<Arc<str>>> {
+        let Some(end) = self.text.find('=') else { return Ok(None) };
+        let name = &self.text[..end];
+        if RESERVED.contains(&name) {
+            return fault(0, "every record has a field of this name", "choose another name");
+        }
+        if !is_field_name(name) {
+            let remedy = format!(
+                "a name is made of letters, digits and _, begins with a letter, and has at most {NAME_LIMIT} bytes"
+            );
+            return fault(0, "this cannot be the name of a field", remedy);
+        }
+        self.at = end + 1;
+        Ok(Some(name.into()))
+    }
+
+    fn fetch(&mut self, depth: usize) -> Parsed<Fetch> {
+        let at = self.at;
+        match self.rest().bytes().next() {
+            Some(b'%') => self.register(),
+            Some(b'$') => self.dollar(depth),
+            Some(b'@') => self.memory(),
+            Some(b'\\') => {
+                self.at += 1;
+                Ok(Fetch::Immediate(self.signed()?))
+            }
+            Some(b'+' | b'-') if depth == DEPTH_LIMIT => {
+                fault(at, "nested too deeply", format!("the kernel follows at most {DEPTH_LIMIT} pointers"))
+            }
+            Some(b'+' | b'-') => self.deref(depth),
+            Some(b) if b.is_ascii_alphabetic() || b == b'_' => {
+                let base = self.word();
+                self.variable(base)
+            }
+            Some(_) => fault(at, "this is nothing that can be taken", EXPECTED_FETCH),
+            None => fault(at, "what to take is missing", EXPECTED_FETCH),
+        }
+    }
+
+    fn register(&mut self) -> Parsed<Fetch> {
+        self.at += 1;
+        let at = self.at;
+        match Register::parse(self.word()) {
+            Some(register) => Ok(Fetch::Register(register)),
+            None => fault(at, "this is no register", "expected one such as %di on x86-64 or %x0 on arm64"),
+        }
+    }
+
+    fn dollar(&mut self, depth: usize) -> Parsed<Fetch> {
+        let at = self.at;
+        self.at += 1;
+        let word = self.word();
+        match word {
+            "comm" | "COMM" if depth == 0 => Ok(Fetch::Comm),
+            "comm" | "COMM" => fault(at, "$comm is a text, not an address", "write $comm alone"),
+            "stack" => Ok(Fetch::Stack(None)),
+            "retval" if self.rest().starts_with(['-', '.', '[']) => self.variable("$retval"),
+            "retval" => Ok(Fetch::Return),
+            _ => {
+                let number = |prefix| word.strip_prefix(prefix).filter(|digits: &&str| is_decimal(digits));
+                let argument = number("arg").and_then(|digits| digits.parse().ok()).filter(|&n: &u8| n > 0);
+                let stack = number("stack").and_then(|digits| digits.parse().ok());
+                match (argument, stack) {
+                    (Some(argument), _) => Ok(Fetch::Argument(argument)),
+                    (None, Some(word)) => Ok(Fetch::Stack(Some(word))),
+                    (None, None) => fault(at, format!("there is no ${word}"), EXPECTED_DOLLAR),
+                }
+            }
+        }
+    }
+
+    fn memory(&mut self) -> Parsed<Fetch> {
+        self.at += 1;
+        if self.take("+") {
+            return Ok(Fetch::FileOffset(self.number()?));
+        }
+        if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            return Ok(Fetch::Address(self.number()?));
+        }
+        let at = self.at;
+        let name = self.take_while(|byte| is_word(byte) || byte == b'.' || byte == b'$');
+        if name.is_empty() {
+            return fault(
+                at,
+                "an address or a symbol is missing",
+                "write it as @0xffffffff81000000 or @jiffies+8",
+            );
+        }
+        let offset = if self.rest().starts_with(['+', '-']) { self.signed()? } else { 0 };
+        Ok(Fetch::Symbol { name: name.into(), offset })
+    }
+
+    fn deref(&mut self, depth: usize) -> Parsed<Fetch> {
+        let negative = self.take("-");
+        if !negative {
+            self.at += 1;
+        }
+        let user = self.take("u");
+        let offset = self.offset(negative)?;
+        if !self.take("(") {
+            return fault(
+                self.at,
+                "what the offset counts from is missing",
+                "write it in parentheses: +8(%di)",
+            );
+        }
+        let of = Box::new(self.fetch(depth + 1)?);
+        if !self.take(")") {
+            return fault(self.at, "the parenthesis is not closed", "expected )");
+        }
+        Ok(Fetch::Deref { user, offset, of })
+    }
+
+    fn variable(&mut self, base: &str) -> Parsed<Fetch> {
+        let mut path = Vec::new();
+        loop {
+            let at = self.at;
+            let arrow = self.take("->");
+            if arrow || self.take(".") {
+                let name = self.word();
+                if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+                    return fault(
+                        self.at - name.len(),
+                        "the name of a member is missing",
+                        "as in sk->sk_family",
+                    );
+                }
+                path.push(Step::Member { name: name.into(), arrow });
+            } else if self.take("[") {
+                path.push(Step::Index(self.index()?));
+            } else {
+                return Ok(Fetch::Variable(Variable { base: base.into(), path }));
+            }
+            if path.len() > PATH_LIMIT {
+                return fault(
+                    at,
+                    "the variable has too many members",
+                    format!("at most {PATH_LIMIT} are followed"),
+                );
+            }
+        }
+    }
+
+    fn kind(&mut self) -> Parsed<FetchType> {
+        let at = self.at;
+        let word = self.word();
+        let Some(element) = plain(word).or_else(|| self.bits(word)) else {
+            let remedy = match nearest(word, NAMED_TYPES) {
+                Some(name) => format!("did you mean {name}?"),
+                None => EXPECTED_TYPE.to_owned(),
+            };
+            return fault(at, "this is no type", remedy);
+        };
+        let at = self.at;
+        if !self.take("[") {
+            return Ok(element.into());
+        }
+        match u8::try_from(self.index()?) {
+            Ok(count @ 1..=ARRAY_LIMIT) => Ok(FetchType { element, count: Some(count) }),
+            _ => fault(at, "the kernel does not take an array of this size", "at most [64]"),
+        }
+    }
+
+    /// The rest of a bit field whose first word is behind the cursor.
+    fn bits(&mut self, word: &str) -> Option<Element> {
+        let width: u8 = word.strip_prefix('b').filter(|digits| is_decimal(digits))?.parse().ok()?;
+        if !self.take("@") {
+            return None;
+        }
+        let offset: u8 = Some(self.word()).filter(|digits| is_decimal(digits))?.parse().ok()?;
+        if !self.take("/") {
+            return None;
+        }
+        let container = Some(self.word()).filter(|digits| is_decimal(digits))?.parse().ok()?;
+        let container = Width::of_bits(container)?;
+        let fits = width > 0 && width.checked_add(offset)? <= container.bits();
+        fits.then_some(Element::Bits { width, offset, container })
+    }
+
+    /// What stands in brackets; the first one is behind the cursor.
+    fn index(&mut self) -> Parsed<u32> {
+        let at = self.at;
+        let digits = self.word();
+        match digits.parse() {
+            Ok(index) if is_decimal(digits) && self.take("]") => Ok(index),
+            _ => fault(at, "a number in brackets is missing", "as in [4]"),
+        }
+    }
+
+    /// A number with a sign in front.
+    fn signed(&mut self) -> Parsed<i64> {
+        let at = self.at;
+        let negative = self.take("-");
+        if !negative {
+            self.take("+");
+        }
+        let magnitude = self.number()?;
+        if !negative {
+            // The upper half of 64 bits has two spellings, and the kernel takes both.
+            return Ok(magnitude.cast_signed());
+        }
+        match 0_i64.checked_sub_unsigned(magnitude) {
+            Some(value) => Ok(value),
+            None => fault(at, "the number has more than 64 bits", "as in -8"),
+        }
+    }
+
+    /// A number of bytes whose sign has been read.
+    fn offset(&mut self, negative: bool) -> Parsed<i64> {
+        let at = self.at;
+        let magnitude = self.number()?;
+        let offset =
+            if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
+        match offset {
+            Some(offset) => Ok(offset),
+            None => fault(at, "the offset has more than 63 bits", "as in +8(%di)"),
+        }
+    }
+
+    fn number(&mut self) -> Parsed<u64> {
+        let at = self.at;
+        let word = self.word();
+        let value = match word.strip_prefix("0x") {
+            Some(hex) if hex.bytes().all(|b| b.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
+            None if is_decimal(word) && word.len() > 1 && word.starts_with('0') => {
+                return fault(at, "the kernel reads a number with a 0 in front as octal", "leave the 0 out");
+            }
+            None if is_decimal(word) => word.parse().ok(),
+            _ => None,
+        };
+        match value {
+            Some(value) => Ok(value),
+            None => fault(at, "a number of at most 64 bits is missing", "write it as 16 or 0x10"),
+        }
+    }
+}
+
+/// The types that are one word.
+const NAMED_TYPES: [&str; 17] = [
+    "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "char", "string",
+    "ustring", "symbol", "symstr",
+];
+
+fn plain(word: &str) -> Option<Element> {
+    match word {
+        "char" => return Some(Element::Char),
+        "string" => return Some(Element::String),
+        "ustring" => return Some(Element::UserString),
+        "symbol" => return Some(Element::Symbol),
+        "symstr" => return Some(Element::SymbolString),
+        _ => {}
+    }
+    let number = |prefix| word.strip_prefix(prefix).filter(|digits: &&str| is_decimal(digits));
+    let width = |digits: &str| digits.parse().ok().and_then(Width::of_bits);
+    None.or_else(|| number('u').and_then(width).map(Element::Unsigned))
+        .or_else(|| number('s').and_then(width).map(Element::Signed))
+        .or_else(|| number('x').and_then(width).map(Element::Hex))
+}
+
+fn is_decimal(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a fetch can have a type, by the rules of the kernel (`traceprobe_parse_probe_arg`).
+fn fits(fetch: &Fetch, kind: Option<FetchType>, start: usize, at: usize) -> Parsed<()> {
+    let Some(kind) = kind else { return Ok(()) };
+    let text = matches!(kind.element, Element::String | Element::UserString);
+    if *fetch == Fetch::Comm {
+        let plain = kind == Element::String.into();
+        return if plain { Ok(()) } else { fault(at, "$comm is always a text", "leave the type out") };
+    }
+    let in_memory = matches!(
+        fetch,
+        Fetch::Deref { .. }
+            | Fetch::Address(_)
+            | Fetch::Symbol { .. }
+            | Fetch::FileOffset(_)
+            | Fetch::Variable(_)
+    );
+    if in_memory || !(text || kind.count.is_some()) {
+        return Ok(());
+    }
+    let what = if text { "a string" } else { "an array" };
+    fault(
+        start,
+        format!("{what} is in memory, and this is a value"),
+        format!("if it is the address, write +0({fetch}):{kind}"),
+    )
+}

@@ -1,0 +1,212 @@
+//! The arguments that a compiler wrote down for a marker: `-4@%edi 8@-8(%rbp) 8@$5`.
+//!
+//! `[-]SIZE@OPERAND`, where the size is in bytes, a minus says that there is a sign, and the operand is one of the
+//! assembler (SystemTap's `sys/sdt.h`, "User Space Probe Implementation" in its wiki).
+
+use super::{Arch, Argument, ArgumentError, Element, Fetch, FetchType, Register, Width};
+use crate::event::{Parsed, fault};
+
+/// The longest list, in bytes.
+const TEXT_LIMIT: usize = 4096;
+/// The most arguments of one marker; `sys/sdt.h` writes up to 12.
+const ARGUMENT_LIMIT: usize = 64;
+
+const EXPECTED: &str = "only a register, a constant, or memory at a register can be taken";
+
+/// Reads the arguments of a marker in order, named `arg1`, `arg2`, …; each has an answer of its own. Only the first
+/// 64 are read.
+pub fn usdt(arguments: &str, machine: Arch) -> Vec<Result<Argument, ArgumentError>> {
+    let named = split(arguments).into_iter().take(ARGUMENT_LIMIT).zip(1..);
+    named.map(|(text, place)| argument(text, place, machine)).collect()
+}
+
+impl Argument {
+    /// The argument with `$arg1`, `$arg2`… replaced by those of a marker ([`usdt`]): at a marker, no calling convention
+    /// says where they are.
+    ///
+    /// # Errors
+    /// The marker has no such argument, it cannot be taken, or it is too short to be the address that it is used as.
+    pub fn at_marker(&self, marker: &[Result<Self, ArgumentError>]) -> Result<Self, ArgumentError> {
+        let (fetch, kind) = self.fetch.at_marker(marker, true).map_err(|fault| fault.of(&self.text))?;
+        Ok(Self { fetch, kind: self.kind.or(kind), ..self.clone() })
+    }
+}
+
+impl Fetch {
+    fn at_marker(
+        &self,
+        marker: &[Result<Argument, ArgumentError>],
+        outermost: bool,
+    ) -> Parsed<(Self, Option<FetchType>)> {
+        let number = match self {
+            Self::Argument(number) => *number,
+            Self::Deref { user, offset, of } => {
+                let of = Box::new(of.at_marker(marker, false)?.0);
+                return Ok((Self::Deref { user: *user, offset: *offset, of }, None));
+            }
+            other => return Ok((other.clone(), None)),
+        };
+        let argument = match marker.get(usize::from(number).wrapping_sub(1)) {
+            Some(Ok(argument)) => argument,
+            Some(Err(error)) => return fault(0, format!("$arg{number} is {:?}", error.text), &*error.remedy),
+            None => {
+                let remedy = match marker.len() {
+                    0 => "it has none".to_owned(),
+                    many => format!("it has $arg1 to $arg{many}"),
+                };
+                return fault(0, format!("the marker has no $arg{number}"), remedy);
+            }
+        };
+        let whole = [Element::Unsigned(Width::W64), Element::Signed(Width::W64)];
+        if !outermost && !argument.kind.is_some_and(|kind| whole.contains(&kind.element)) {
+            let message = format!("$arg{number} of the marker has less than 64 bits, so it is no address");
+            return fault(0, message, format!("take it as it is: $arg{number}"));
+        }
+        Ok((argument.fetch.clone(), argument.kind))
+    }
+}
+
+/// The arguments of a list, each with what stands before the next `SIZE@`: operands may hold spaces.
+fn split(list: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut start = 0;
+    let end = (0..=list.len().min(TEXT_LIMIT)).rev().find(|&at| list.is_char_boundary(at)).unwrap_or(0);
+    let list = &list[..end];
+    let mut at = 0;
+    for word in list.split(' ') {
+        if at > start && begins(word) {
+            found.push(list[start..at].trim());
+            start = at;
+        }
+        at += word.len() + 1;
+    }
+    found.push(list[start..].trim());
+    found.retain(|text| !text.is_empty());
+    found
+}
+
+/// Whether an argument begins with this word: those without a size begin with a register or a constant.
+fn begins(word: &str) -> bool {
+    match word.split_once('@') {
+        Some((size, _)) => {
+            !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'f'))
+        }
+        None => word.starts_with(['%', '$']),
+    }
+}
+
+fn argument(text: &str, place: usize, machine: Arch) -> Result<Argument, ArgumentError> {
+    let parsed = kind_of(text).and_then(|(kind, operand)| {
+        let at = text.len() - operand.len();
+        let fetch = match machine {
+            Arch::X86_64 => x86_64(operand, at)?,
+            Arch::Aarch64 => aarch64(operand, at)?,
+            Arch::Other => return fault(0, "the operands of this architecture are not known", EXPECTED),
+        };
+        Ok((kind, fetch))
+    });
+    let (kind, fetch) = parsed.map_err(|fault| fault.of(text))?;
+    Ok(Argument { name: format!("arg{place}").into(), fetch, kind: Some(kind.into()), text: text.into() })
+}
+
+/// What stands before the `@`, as a type, and the operand.
+fn kind_of(text: &str) -> Parsed<(Element, &str)> {
+    let Some((size, operand)) = text.split_once('@') else {
+        return Ok((Element::Unsigned(Width::W64), text));
+    };
+    if size.ends_with('f') {
+        return fault(0, "this is a floating-point number", "the kernel takes integers only");
+    }
+    let (signed, digits) = match size.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, size),
+    };
+    match digits.parse().ok().and_then(Width::of_bytes) {
+        Some(width) if signed => Ok((Element::Signed(width), operand)),
+        Some(width) => Ok((Element::Unsigned(width), operand)),
+        None => fault(0, "this is no size of an argument", "expected 1, 2, 4 or 8 bytes"),
+    }
+}
+
+/// AT&T syntax: `%edi`, `$5`, `-8(%rbp)`.
+fn x86_64(operand: &str, at: usize) -> Parsed<Fetch> {
+    if let Some(constant) = operand.strip_prefix('$') {
+        return immediate(constant, at);
+    }
+    if let Some(name) = operand.strip_prefix('%').filter(|rest| !rest.contains(':')) {
+        return register(name, at, Arch::X86_64);
+    }
+    let Some((offset, inside)) = operand.strip_suffix(')').and_then(|operand| operand.split_once('(')) else {
+        return fault(
+            at,
+            "this operand is at an address that is not known before the program runs",
+            EXPECTED,
+        );
+    };
+    if inside.contains(',') {
+        return fault(at, "the kernel cannot add an index to an address", EXPECTED);
+    }
+    let Some(base) = inside.strip_prefix('%') else {
+        return fault(at, "this operand has no register", EXPECTED);
+    };
+    let of = register(base, at, Arch::X86_64)?;
+    if base == "rip" {
+        return fault(at, "this is at an address that the linker chose", EXPECTED);
+    }
+    deref(offset, of, at)
+}
+
+/// `x0`, `w1`, `5`, `[sp, 12]`.
+fn aarch64(operand: &str, at: usize) -> Parsed<Fetch> {
+    let Some(inside) = operand.strip_prefix('[') else {
+        return match operand.bytes().next() {
+            Some(b'#' | b'-' | b'0'..=b'9') => immediate(operand.trim_start_matches('#'), at),
+            _ => register(operand, at, Arch::Aarch64),
+        };
+    };
+    let Some(inside) = inside.strip_suffix(']') else {
+        return fault(at, "the kernel cannot change a register while it takes an argument", EXPECTED);
+    };
+    let (base, offset) = inside.split_once(',').unwrap_or((inside, "0"));
+    let of = register(base.trim(), at, Arch::Aarch64)?;
+    let offset = offset.trim().trim_start_matches('#');
+    if offset.contains(',') || offset.starts_with(['x', 'w']) {
+        return fault(at, "the kernel cannot add an index to an address", EXPECTED);
+    }
+    deref(offset, of, at)
+}
+
+fn register(name: &str, at: usize, machine: Arch) -> Parsed<Fetch> {
+    match Register::containing(name, machine) {
+        Some(register) => Ok(Fetch::Register(register)),
+        None => fault(at, format!("the kernel cannot take the register {name}"), EXPECTED),
+    }
+}
+
+fn immediate(text: &str, at: usize) -> Parsed<Fetch> {
+    match integer(text) {
+        Some(value) => Ok(Fetch::Immediate(value)),
+        None => fault(at, "this constant is known to the linker only", EXPECTED),
+    }
+}
+
+fn deref(offset: &str, of: Fetch, at: usize) -> Parsed<Fetch> {
+    match if offset.is_empty() { Some(0) } else { integer(offset) } {
+        Some(offset) => Ok(Fetch::Deref { user: false, offset, of: Box::new(of) }),
+        None => fault(at, "this is at an address that the linker chose", EXPECTED),
+    }
+}
+
+/// A number of an assembler: decimal or `0x`, perhaps with a minus.
+fn integer(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let magnitude: u64 = match digits.strip_prefix("0x") {
+        Some(hex) if !hex.starts_with('+') => u64::from_str_radix(hex, 16).ok()?,
+        None if !digits.starts_with('+') => digits.parse().ok()?,
+        _ => return None,
+    };
+    if negative { 0_i64.checked_sub_unsigned(magnitude) } else { Some(magnitude.cast_signed()) }
+}

@@ -1,0 +1,273 @@
+//! The headers of an ELF file: what of it is loaded where, and which tables it has. Source of the format: `elf(5)` and
+//! the System V ABI, chapter 4.
+
+use object::elf::{
+    EM_AARCH64, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL, FileHeader32, FileHeader64, PF_X, PN_XNUM,
+    PT_LOAD, SHN_XINDEX, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB, SectionType,
+};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, pod};
+
+use super::input::{Input, Part};
+use super::{BinaryError, Machine};
+
+/// The most program headers that are read; the kernel itself refuses to execute a file with more than 64 KiB of them.
+const SEGMENT_LIMIT: u16 = 1024;
+/// The most section headers that are read. Programs have some 40, kernels and those that keep every function in a
+/// section of its own have more.
+const SECTION_LIMIT: u64 = 65_536;
+/// The largest table of names of sections, in bytes.
+const SECTION_NAMES_LIMIT: u64 = 4 << 20;
+
+/// What the headers tell.
+#[derive(Debug)]
+pub(super) struct Headers {
+    pub(super) machine: Machine,
+    pub(super) class: Class,
+    pub(super) endian: Endianness,
+    pub(super) segments: Vec<Segment>,
+    /// `.symtab`: every name, unless the file is stripped.
+    pub(super) symtab: Option<SymbolTable>,
+    /// `.dynsym`: what is exported and imported.
+    pub(super) dynsym: Option<SymbolTable>,
+    /// `.note.stapsdt`: the markers.
+    pub(super) markers: Option<Part>,
+    /// The address of `.stapsdt.base`.
+    pub(super) marker_base: Option<u64>,
+    /// `.note.gnu.build-id`
+    pub(super) build_id: Option<Part>,
+    /// `.gnu_debuglink`
+    pub(super) debug_link: Option<Part>,
+}
+
+/// How wide addresses are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Elf32,
+    Elf64,
+}
+
+/// What is loaded into memory from the file (`PT_LOAD`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) address: u64,
+    pub(super) file: Part,
+    pub(super) executable: bool,
+}
+
+impl Segment {
+    /// The offset in the file of what is at an address; `None` for what the file has no bytes for.
+    pub(super) fn offset_of(&self, address: u64) -> Option<u64> {
+        let into = address.checked_sub(self.address)?;
+        if into < self.file.size { self.file.offset.checked_add(into) } else { None }
+    }
+}
+
+/// A table of symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SymbolTable {
+    pub(super) entries: Part,
+    pub(super) strings: Part,
+    /// `.gnu.version`: a number for each entry.
+    pub(super) versions: Option<Part>,
+    /// `.gnu.version_d`: what the numbers stand for, with the names in `strings`.
+    pub(super) definitions: Option<Part>,
+}
+
+/// A section, as far as anything here asks.
+struct Section {
+    name: u32,
+    kind: SectionType,
+    address: u64,
+    part: Part,
+    link: u32,
+    entry_size: u64,
+}
+
+impl Headers {
+    /// Reads the headers of a file.
+    pub(super) fn read(input: &Input) -> Result<Self, BinaryError> {
+        let size = input.len.min(size_of::<FileHeader64<Endianness>>() as u64);
+        let start = input.bytes(Part { offset: 0, size }, size, "its beginning")?;
+        if !start.starts_with(b"\x7fELF") {
+            return Err(BinaryError::NotElf { path: input.path.clone(), found: looks_like(&start) });
+        }
+        match start.get(4) {
+            Some(1) => Self::of::<FileHeader32<Endianness>>(input, &start, Class::Elf32),
+            Some(2) => Self::of::<FileHeader64<Endianness>>(input, &start, Class::Elf64),
+            _ => Err(input.damaged("its header is for neither 32 nor 64 bits")),
+        }
+    }
+
+    fn of<Elf: FileHeader<Endian = Endianness>>(
+        input: &Input,
+        start: &[u8],
+        class: Class,
+    ) -> Result<Self, BinaryError> {
+        let broken = |_| input.damaged("its header is cut off or of another version");
+        let header = Elf::parse(start).map_err(broken)?;
+        let endian = header.endian().map_err(broken)?;
+        let not = |what| Err(BinaryError::NotProgram { path: input.path.clone(), what });
+        match header.e_type(endian) {
+            ET_EXEC | ET_DYN => {}
+            ET_REL => return not("an object file or kernel module"),
+            ET_CORE => return not("a core dump"),
+            _ => return not("an ELF file of an unknown type"),
+        }
+        let sections = sections(input, header, endian)?;
+        let names = section_names(input, header, endian, &sections)?;
+        let named = |name: &[u8]| {
+            let mut with = sections.iter().filter(|section| has_name(&names, section.name, name));
+            with.find(|section| section.kind != SHT_NOBITS)
+        };
+        Ok(Self {
+            machine: match header.e_machine(endian) {
+                EM_X86_64 => Machine::X86_64,
+                EM_AARCH64 => Machine::Aarch64,
+                other => Machine::Other(other.0),
+            },
+            class,
+            endian,
+            segments: segments(input, header, endian)?,
+            symtab: symbol_table(input, &sections, SHT_SYMTAB, size_of::<Elf::Sym>())?,
+            dynsym: symbol_table(input, &sections, SHT_DYNSYM, size_of::<Elf::Sym>())?,
+            markers: named(b".note.stapsdt\0").map(|section| section.part),
+            marker_base: named(b".stapsdt.base\0").map(|section| section.address),
+            build_id: named(b".note.gnu.build-id\0").map(|section| section.part),
+            debug_link: named(b".gnu_debuglink\0").map(|section| section.part),
+        })
+    }
+}
+
+/// What a file that is not ELF seems to be.
+fn looks_like(start: &[u8]) -> &'static str {
+    match start {
+        [] => "it is empty",
+        [b'#', b'!', ..] => "it is a script; name its interpreter",
+        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => "it is an archive of object files",
+        [0x1f, 0x8b, ..] | [0xfd, b'7', b'z', ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed",
+        [b'/', b'*', ..] => "it is text, perhaps a linker script that names the library",
+        _ => "its first bytes are others",
+    }
+}
+
+fn segments<Elf: FileHeader<Endian = Endianness>>(
+    input: &Input,
+    header: &Elf,
+    endian: Endianness,
+) -> Result<Vec<Segment>, BinaryError> {
+    let (count, width) = (header.e_phnum(endian), size_of::<Elf::ProgramHeader>());
+    if count > SEGMENT_LIMIT || count == PN_XNUM {
+        let (what, limit) = ("program headers".to_owned(), SEGMENT_LIMIT.into());
+        return Err(BinaryError::TooMany { path: input.path.clone(), what, limit });
+    }
+    if count > 0 && usize::from(header.e_phentsize(endian)) != width {
+        return Err(input.damaged("its program headers are of another size than the format's"));
+    }
+    let part = Part { offset: header.e_phoff(endian).into(), size: u64::from(count) * width as u64 };
+    let bytes = input.bytes(part, u64::MAX, "the table of program headers")?;
+    let headers: &[Elf::ProgramHeader] = pod::slice_from_all_bytes(&bytes).unwrap_or_default();
+    let loaded = headers.iter().filter(|header| header.p_type(endian) == PT_LOAD);
+    Ok(loaded
+        .map(|header| Segment {
+            address: header.p_vaddr(endian).into(),
+            file: Part { offset: header.p_offset(endian).into(), size: header.p_filesz(endian).into() },
+            executable: header.p_flags(endian).contains(PF_X),
+        })
+        .collect())
+}
+
+fn sections<Elf: FileHeader<Endian = Endianness>>(
+    input: &Input,
+    header: &Elf,
+    endian: Endianness,
+) -> Result<Vec<Section>, BinaryError> {
+    let (what, width) = ("the table of section headers", size_of::<Elf::SectionHeader>() as u64);
+    let offset: u64 = header.e_shoff(endian).into();
+    if offset == 0 {
+        return Ok(Vec::new());
+    }
+    if u64::from(header.e_shentsize(endian)) != width {
+        return Err(input.damaged("its section headers are of another size than the format's"));
+    }
+    let read = |count: u64| {
+        let size = count.saturating_mul(width);
+        let bytes = input.bytes(Part { offset, size }, SECTION_LIMIT * width, what)?;
+        let headers: &[Elf::SectionHeader] = pod::slice_from_all_bytes(&bytes).unwrap_or_default();
+        Ok::<_, BinaryError>(headers.iter().map(|header| Section::of(header, endian)).collect::<Vec<_>>())
+    };
+    match header.e_shnum(endian) {
+        // The number did not fit and is the size of the first section.
+        0 => read(read(1)?.first().map_or(0, |first| first.part.size)),
+        count => read(count.into()),
+    }
+}
+
+impl Section {
+    fn of<Header: SectionHeader<Endian = Endianness>>(header: &Header, endian: Endianness) -> Self {
+        Self {
+            name: header.sh_name(endian),
+            kind: header.sh_type(endian),
+            address: header.sh_addr(endian).into(),
+            part: Part { offset: header.sh_offset(endian).into(), size: header.sh_size(endian).into() },
+            link: header.sh_link(endian),
+            entry_size: header.sh_entsize(endian).into(),
+        }
+    }
+}
+
+fn section_names<Elf: FileHeader<Endian = Endianness>>(
+    input: &Input,
+    header: &Elf,
+    endian: Endianness,
+    sections: &[Section],
+) -> Result<Vec<u8>, BinaryError> {
+    let index = match header.e_shstrndx(endian) {
+        // It did not fit and is in the first section.
+        SHN_XINDEX => sections.first().map_or(0, |first| first.link),
+        index => index.0.into(),
+    };
+    match section_at(sections, index) {
+        Some(section) => input.bytes(section.part, SECTION_NAMES_LIMIT, "the names of sections"),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// A section by its index, if it has bytes in the file.
+fn section_at(sections: &[Section], index: u32) -> Option<&Section> {
+    let section = sections.get(usize::try_from(index).ok()?)?;
+    (index != 0 && section.kind != SHT_NOBITS).then_some(section)
+}
+
+/// Whether `name`, with the NUL at its end, stands at an offset.
+fn has_name(strings: &[u8], offset: u32, name: &[u8]) -> bool {
+    let rest = usize::try_from(offset).ok().and_then(|offset| strings.get(offset..));
+    rest.is_some_and(|rest| rest.starts_with(name))
+}
+
+fn symbol_table(
+    input: &Input,
+    sections: &[Section],
+    kind: SectionType,
+    width: usize,
+) -> Result<Option<SymbolTable>, BinaryError> {
+    let Some(index) = sections.iter().position(|section| section.kind == kind) else { return Ok(None) };
+    let table = &sections[index];
+    if table.entry_size != width as u64 {
+        return Err(input.damaged("its symbols are of another size than the format's"));
+    }
+    let Some(strings) = section_at(sections, table.link) else {
+        return Err(input.damaged("its symbols have no table of names"));
+    };
+    let of_table = |kind, link: usize| {
+        let mut found = sections.iter().filter(|section| section.kind == kind);
+        found.find(|section| usize::try_from(section.link) == Ok(link)).map(|section| section.part)
+    };
+    Ok(Some(SymbolTable {
+        // What a broken size leaves over is no symbol.
+        entries: Part { size: table.part.size - table.part.size % width as u64, ..table.part },
+        strings: strings.part,
+        versions: of_table(SHT_GNU_VERSYM, index),
+        definitions: usize::try_from(table.link).ok().and_then(|link| of_table(SHT_GNU_VERDEF, link)),
+    }))
+}

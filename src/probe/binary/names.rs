@@ -1,0 +1,98 @@
+//! The names of symbols: a table of texts that end with a NUL, hundreds of megabytes in a browser with all its symbols.
+//! It is read from the front to the back, and never kept.
+
+use std::collections::BTreeMap;
+
+use super::BinaryError;
+use super::input::{Input, Part};
+
+/// The longest name that is read, in bytes. Those that C++ templates get have some thousands.
+pub(super) const NAME_LIMIT: usize = 4096;
+
+/// The most places of one name that are noted. Linkers store the end of a longer name only once, so that `read` stands
+/// in `pthread_read` too; those places cost memory until it is known which of them symbols have.
+const PLACE_LIMIT: usize = 1 << 20;
+
+/// How much of the table is kept at hand, in bytes.
+const WINDOW: u64 = 64 << 10;
+
+/// What ends a name: the table's NUL, or the version behind it (`malloc@@GLIBC_2.2.5`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Nul,
+    Version,
+}
+
+/// Where `name` stands in a table, as offsets that symbols may have, and how it ends there.
+pub(super) fn places(
+    input: &Input,
+    strings: Part,
+    name: &str,
+    what: &str,
+) -> Result<BTreeMap<u32, End>, BinaryError> {
+    let (name, mut found) = (name.as_bytes(), BTreeMap::new());
+    if name.is_empty() || name.len() > NAME_LIMIT || name.contains(&0) {
+        return Ok(found);
+    }
+    // What is left of the piece before stands before the next, so that no name is cut.
+    let mut text = Vec::new();
+    input.chunks(strings, what, |at, piece| {
+        let kept = text.len();
+        text.extend_from_slice(piece);
+        for (end, &byte) in text.iter().enumerate().skip(kept) {
+            let how = match byte {
+                0 => End::Nul,
+                b'@' => End::Version,
+                _ => continue,
+            };
+            let start = end.checked_sub(name.len()).filter(|&start| &text[start..end] == name);
+            let place = start.map(|start| at - kept as u64 + start as u64);
+            if let Some(Ok(place)) = place.map(u32::try_from) {
+                found.insert(place, how);
+            }
+        }
+        if found.len() > PLACE_LIMIT {
+            let what = format!("names that end in {}", String::from_utf8_lossy(name));
+            return Err(BinaryError::TooMany { path: input.path.clone(), what, limit: PLACE_LIMIT as u64 });
+        }
+        text.drain(..text.len().saturating_sub(name.len()));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Names by their offsets, cheap for who asks in their order.
+#[derive(Debug)]
+pub(super) struct Names<'i> {
+    input: &'i Input,
+    strings: Part,
+    what: &'static str,
+    /// A piece of the table, and where it begins in it.
+    window: Vec<u8>,
+    start: u64,
+}
+
+impl<'i> Names<'i> {
+    pub(super) fn new(input: &'i Input, strings: Part, what: &'static str) -> Self {
+        Self { input, strings, what, window: Vec::new(), start: 0 }
+    }
+
+    /// The name at an offset; `None` if there is none, or none that a person could have written.
+    pub(super) fn at(&mut self, offset: u32) -> Result<Option<&str>, BinaryError> {
+        let offset = u64::from(offset);
+        let Some(left) = self.strings.size.checked_sub(offset) else { return Ok(None) };
+        let needed = left.min(NAME_LIMIT as u64 + 1);
+        let held = self.start..=self.start + self.window.len() as u64;
+        if !held.contains(&offset) || !held.contains(&(offset + needed)) {
+            let size = left.min(WINDOW);
+            let Some(part) = self.strings.within(offset, size) else { return Ok(None) };
+            (self.window, self.start) = (self.input.bytes(part, WINDOW, self.what)?, offset);
+        }
+        let rest = usize::try_from(offset - self.start).ok().and_then(|from| self.window.get(from..));
+        let text = rest.and_then(|rest| {
+            let end = rest.iter().take(NAME_LIMIT + 1).position(|&byte| byte == 0)?;
+            std::str::from_utf8(&rest[..end]).ok()
+        });
+        Ok(text.filter(|text| !text.is_empty()))
+    }
+}

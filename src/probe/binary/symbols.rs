@@ -1,0 +1,200 @@
+//! Functions in the tables of symbols.
+
+use object::elf::{FileHeader32, FileHeader64, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION};
+use object::read::elf::{FileHeader, Sym};
+use object::{Endianness, pod};
+
+use super::headers::{Class, SymbolTable};
+use super::names::{End, Names, places};
+use super::versions::{Version, Versions};
+use super::{Binary, BinaryError};
+
+/// The most symbols of one name that are told apart.
+const SAME_NAME_LIMIT: usize = 4096;
+
+/// A symbol as a table has it.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Its place in the table.
+    index: u64,
+    /// Where its name is in the table of names.
+    name: u32,
+    kind: Kind,
+    address: u64,
+    size: u64,
+}
+
+/// What a symbol is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Function,
+    Ifunc,
+    /// A name that another file defines.
+    Imported,
+    /// A name without a type, as assembly may have it.
+    Label,
+    Data,
+}
+
+/// A symbol with the name that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) kind: Kind,
+    pub(super) version: Option<Version>,
+    /// Where it is in the file, if that is in code.
+    pub(super) offset: Option<u64>,
+    /// In bytes.
+    pub(super) size: u64,
+}
+
+/// A function in a table, its name not read yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listed {
+    name: u32,
+    version: u16,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+impl Binary {
+    /// All symbols called `base`, whatever their versions.
+    pub(super) fn hits(&self, table: &SymbolTable, base: &str) -> Result<Vec<Hit>, BinaryError> {
+        let (input, what) = (&self.input, "the names of symbols");
+        let places = places(input, table.strings, base, what)?;
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut named = Vec::new();
+        self.entries(table, |entry| {
+            if let Some(&end) = places.get(&entry.name)
+                && named.len() < SAME_NAME_LIMIT
+            {
+                named.push((entry, end));
+            }
+            Ok(())
+        })?;
+        let mut names = Names::new(input, table.strings, what);
+        let versions = Versions::read(input, table, self.headers.endian, &mut names)?;
+        let hits = named.into_iter().map(|(entry, end)| {
+            let version = match end {
+                End::Version => {
+                    names.at(entry.name)?.and_then(|name| Version::parse(name.get(base.len()..)?))
+                }
+                End::Nul => versions.of(self.version_number(table, entry.index)?),
+            };
+            let Entry { kind, address, size, .. } = entry;
+            Ok(Hit { kind, version, offset: self.code_offset(address), size })
+        });
+        hits.collect()
+    }
+
+    /// Every function that is in code, in the order of the table; at most `limit`.
+    pub(super) fn listed(&self, table: &SymbolTable, limit: usize) -> Result<Vec<Listed>, BinaryError> {
+        let mut functions = Vec::new();
+        self.entries(table, |entry| {
+            if entry.kind == Kind::Function
+                && let Some(offset) = self.code_offset(entry.address)
+            {
+                if functions.len() == limit {
+                    return Err(self.too_many("functions", limit));
+                }
+                let Entry { index, name, size, .. } = entry;
+                // The place in the table, until its number is read below.
+                functions.push((index, Listed { name, version: 0, offset, size }));
+            }
+            Ok(())
+        })?;
+        self.number(table, &mut functions)?;
+        Ok(functions.into_iter().map(|(_, listed)| listed).collect())
+    }
+
+    /// Lends the name of each, in the order of names in the table: `malloc`, and `malloc@GLIBC_2.2.5` where that is not
+    /// the default.
+    pub(super) fn name_each(
+        &self,
+        table: &SymbolTable,
+        mut functions: Vec<Listed>,
+        mut each: impl FnMut(&str, Listed) -> Result<(), BinaryError>,
+    ) -> Result<(), BinaryError> {
+        let mut names = Names::new(&self.input, table.strings, "the names of symbols");
+        let versions = Versions::read(&self.input, table, self.headers.endian, &mut names)?;
+        functions.sort_unstable_by_key(|function| function.name);
+        for function in functions {
+            let Some(name) = names.at(function.name)? else { continue };
+            match (name.split_once("@@"), versions.of(function.version)) {
+                (Some((base, _)), _) => each(base, function)?,
+                (None, Some(version)) if !version.default => {
+                    each(&format!("{name}@{}", version.name), function)?;
+                }
+                (None, _) => each(name, function)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(
+        &self,
+        table: &SymbolTable,
+        each: impl FnMut(Entry) -> Result<(), BinaryError>,
+    ) -> Result<(), BinaryError> {
+        match self.headers.class {
+            Class::Elf32 => self.entries_of::<FileHeader32<Endianness>>(table, each),
+            Class::Elf64 => self.entries_of::<FileHeader64<Endianness>>(table, each),
+        }
+    }
+
+    fn entries_of<Elf: FileHeader<Endian = Endianness>>(
+        &self,
+        table: &SymbolTable,
+        mut each: impl FnMut(Entry) -> Result<(), BinaryError>,
+    ) -> Result<(), BinaryError> {
+        let (endian, width) = (self.headers.endian, size_of::<Elf::Sym>() as u64);
+        self.input.chunks(table.entries, "the table of symbols", |at, bytes| {
+            let symbols: &[Elf::Sym] = pod::slice_from_all_bytes(bytes).unwrap_or_default();
+            for (place, symbol) in symbols.iter().enumerate() {
+                let kind = match symbol.st_type() {
+                    STT_SECTION | STT_FILE => continue,
+                    _ if symbol.is_undefined(endian) => Kind::Imported,
+                    STT_FUNC => Kind::Function,
+                    STT_GNU_IFUNC => Kind::Ifunc,
+                    STT_NOTYPE => Kind::Label,
+                    _ => Kind::Data,
+                };
+                each(Entry {
+                    index: at / width + place as u64,
+                    name: symbol.st_name(endian),
+                    kind,
+                    address: symbol.st_value(endian).into(),
+                    size: symbol.st_size(endian).into(),
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The entry of `.gnu.version` for a symbol; 0 where there is none.
+    fn version_number(&self, table: &SymbolTable, index: u64) -> Result<u16, BinaryError> {
+        let part = table.versions.and_then(|versions| versions.within(index.saturating_mul(2), 2));
+        let Some(part) = part else { return Ok(0) };
+        let bytes = self.input.bytes(part, 2, "the versions of symbols")?;
+        Ok(bytes.first_chunk().map_or(0, |&number| endian_u16(self.headers.endian, number)))
+    }
+
+    /// Gives functions, each with its place in the table and in that order, their numbers in `.gnu.version`.
+    fn number(&self, table: &SymbolTable, functions: &mut [(u64, Listed)]) -> Result<(), BinaryError> {
+        let Some(versions) = table.versions else { return Ok(()) };
+        let mut functions = functions.iter_mut().peekable();
+        self.input.chunks(versions, "the versions of symbols", |at, bytes| {
+            for (place, number) in bytes.as_chunks::<2>().0.iter().enumerate() {
+                if let Some((_, listed)) = functions.next_if(|(index, _)| *index == at / 2 + place as u64) {
+                    listed.version = endian_u16(self.headers.endian, *number);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn endian_u16(endian: Endianness, bytes: [u8; 2]) -> u16 {
+    object::Endian::read_u16(endian, bytes)
+}

@@ -1,0 +1,449 @@
+//! A variable of the source as what the kernel can fetch: `sk->__sk_common.skc_dport` is `+12($arg1):u16`.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::types::{Kind, Member, Type};
+use super::{Btf, BtfError, Prototype, text};
+use crate::event::nearest;
+use crate::probe::argument::{Arch, Argument, Element, Fetch, FetchType, Step, Variable, Width};
+
+/// How many members are looked at for one variable, those of anonymous structures included. The largest structure of
+/// the kernel has some hundred.
+pub(super) const MEMBER_LIMIT: usize = 1 << 18;
+/// How deep anonymous structures may be in each other.
+pub(super) const DEPTH_LIMIT: usize = 16;
+/// How many members a message names.
+const SHOWN: usize = 8;
+/// What the value that a function returns is called.
+pub(super) const RETURN: &str = "$retval";
+
+/// The argument with its variable, if it has one, replaced by what the kernel can fetch, and of the type that the
+/// variable has, if none was given. `returns` says that the probe is at the function's return, where there is only
+/// `$retval`.
+///
+/// | variable | becomes |
+/// |---|---|
+/// | integer, `bool`, enumeration | `u8` to `s64` |
+/// | bit field | `b<width>@<offset>/<container>`, without a sign |
+/// | pointer | `x64`; `symbol`, if it is one to a function |
+/// | `char *`, `const unsigned char *`, `char[16]` | `string` |
+/// | array of integers | an array, if it has at most 64 elements |
+///
+/// A type that is given takes what is there as that type, also of a structure: `:string` what a pointer points to,
+/// `:x32[4]` any 16 bytes. `.` and `->` are the same: the type knows which of them it is. Numbers are taken as they lie
+/// in memory: a `__be16` of a little-endian machine has its bytes swapped, for no fetch can swap them back.
+///
+/// # Errors
+/// [`BtfError::NoFunction`], [`BtfError::NoParameter`] and [`BtfError::NoMember`] with near names;
+/// [`BtfError::Unfit`] for what the kernel cannot fetch.
+pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) -> Result<Argument, BtfError> {
+    let place = |variable: &Variable| Place::of(btf, function, returns, variable);
+    let (fetch, kind) = match &argument.fetch {
+        Fetch::Variable(variable) => {
+            let (fetch, kind) = place(variable)?.value(argument.kind)?;
+            (fetch, Some(kind))
+        }
+        fetch => (dereferenced(fetch, &place)?, argument.kind),
+    };
+    Ok(Argument { fetch, kind, ..argument.clone() })
+}
+
+/// `+8(sk)`: a fetch with a variable somewhere below.
+fn dereferenced<'b>(
+    fetch: &Fetch,
+    place: &impl Fn(&Variable) -> Result<Place<'b>, BtfError>,
+) -> Result<Fetch, BtfError> {
+    let Fetch::Deref { user, offset, of } = fetch else { return Ok(fetch.clone()) };
+    let (of, behind) = match &**of {
+        Fetch::Variable(variable) => {
+            let address = place(variable)?.address()?;
+            (address.of, address.offset)
+        }
+        of => (dereferenced(of, place)?, 0),
+    };
+    Ok(Fetch::Deref { user: *user, offset: offset.saturating_add(behind), of: Box::new(of) })
+}
+
+/// So many bytes behind what a fetch is.
+struct Address {
+    of: Fetch,
+    offset: i64,
+    /// In the memory of the program.
+    user: bool,
+}
+
+impl Address {
+    fn fetch(self) -> Fetch {
+        Fetch::Deref { user: self.user, offset: self.offset, of: Box::new(self.of) }
+    }
+}
+
+/// What the bits of a value are counted from.
+#[derive(Clone)]
+enum Origin {
+    /// The lowest bit of a register.
+    Word(Fetch),
+    /// An address.
+    Memory { of: Fetch, user: bool },
+}
+
+/// A value that a variable names: where it is and what.
+#[derive(Clone)]
+pub(super) struct Place<'b> {
+    pub(super) kind: Type<'b>,
+    origin: Origin,
+    /// The first bit, from the origin on.
+    bit: u64,
+    /// How many bits there are, if it is a bit field.
+    field: Option<u64>,
+    /// The variable as far as it was followed.
+    path: String,
+}
+
+impl<'b> Place<'b> {
+    pub(super) fn of(
+        btf: &'b Btf,
+        function: &str,
+        returns: bool,
+        variable: &Variable,
+    ) -> Result<Self, BtfError> {
+        let function = btf.find(function)?;
+        let path = variable.base.to_string();
+        let unfit = |why: &str| Err(BtfError::Unfit { variable: path.as_str().into(), why: why.to_owned() });
+        let (kind, fetch) = match (&*variable.base == RETURN, returns) {
+            (true, true) => (function.target()?.target()?, Fetch::Return),
+            (true, false) => {
+                return unfit("there is no value yet where the function begins; probe its return");
+            }
+            (false, true) => return unfit("parameters are gone when the function returns; there is $retval"),
+            (false, false) => parameter(function, &variable.base, Arch::HOST)?,
+        };
+        if kind.plain()?.size()?.is_some_and(|size| size > 8) {
+            return unfit(&format!(
+                "{} is passed by value in more than one register; name those",
+                text::of(kind)?
+            ));
+        }
+        let mut place = Self { kind, origin: Origin::Word(fetch), bit: 0, field: None, path };
+        for step in &variable.path {
+            place = match step {
+                Step::Member { name, .. } => place.member(name)?,
+                Step::Index(index) => place.element(*index)?,
+            };
+        }
+        Ok(place)
+    }
+
+    fn unfit<T>(&self, why: impl Into<String>) -> Result<T, BtfError> {
+        Err(BtfError::Unfit { variable: self.path.as_str().into(), why: why.into() })
+    }
+
+    /// What it points to, or itself if it is no pointer.
+    pub(super) fn follow(self) -> Result<Self, BtfError> {
+        let plain = self.kind.plain()?;
+        if plain.kind() != Kind::Ptr {
+            return Ok(self);
+        }
+        let kind = plain.target()?;
+        if kind.is_tagged("percpu")? {
+            return self.unfit("points to what each CPU has its own of, which a probe cannot follow");
+        }
+        let origin = Origin::Memory { of: self.word()?, user: kind.is_tagged("user")? };
+        Ok(Self { kind, origin, bit: 0, ..self })
+    }
+
+    fn member(self, name: &str) -> Result<Self, BtfError> {
+        let place = self.follow()?;
+        let of = place.kind.plain()?;
+        match of.kind() {
+            Kind::Struct | Kind::Union => {}
+            Kind::Fwd => return place.unfit(format!("no types of what is in {}", text::of(of)?)),
+            _ => return place.unfit(format!("{} has no members", text::of(place.kind)?)),
+        }
+        let mut budget = MEMBER_LIMIT;
+        let Some((behind, member)) = find(of, name, DEPTH_LIMIT, &mut budget)? else {
+            let names = members(of);
+            let near = nearest(name, names.iter().copied()).map(Into::into);
+            let members = names.into_iter().take(SHOWN).map(Into::into).collect();
+            return Err(BtfError::NoMember { name: name.into(), of: text::of(of)?.into(), near, members });
+        };
+        place.at(behind, &member)
+    }
+
+    /// A member of the structure that this is, or of one without a name that begins `behind` bits into it.
+    pub(super) fn at(self, behind: u64, member: &Member<'b>) -> Result<Self, BtfError> {
+        let (offset, field) =
+            member.field()?.map_or((member.offset, None), |(offset, bits)| (offset, Some(bits)));
+        let bit = self.bit.saturating_add(behind).saturating_add(offset);
+        let path = format!("{}.{}", self.path, member.name()?);
+        Ok(Self { kind: member.kind()?, origin: self.origin, bit, field, path })
+    }
+
+    fn element(self, index: u32) -> Result<Self, BtfError> {
+        let plain = self.kind.plain()?;
+        let mut place = match plain.kind() {
+            // An array of one element at the end of a structure has as many as there is room.
+            Kind::Array if plain.elements() > 1 && index >= plain.elements() => {
+                return self.unfit(format!("has only {} elements", plain.elements()));
+            }
+            Kind::Array => Self { kind: plain.target()?, ..self },
+            Kind::Ptr => self.follow()?,
+            _ => return self.unfit(format!("{} has no elements", text::of(self.kind)?)),
+        };
+        let Some(size) = place.kind.size()? else {
+            return place.unfit(format!("the size of {} is not known", text::of(place.kind)?));
+        };
+        place.bit = place.bit.saturating_add(size.saturating_mul(8).saturating_mul(index.into()));
+        write!(place.path, "[{index}]").unwrap_or_default();
+        Ok(place)
+    }
+
+    /// The memory that it is in.
+    fn memory(&self) -> Option<Address> {
+        match &self.origin {
+            // An eighth of a `u64` is in the range of an `i64`.
+            Origin::Memory { of, user } => {
+                Some(Address { of: of.clone(), offset: (self.bit / 8) as i64, user: *user })
+            }
+            Origin::Word(_) => None,
+        }
+    }
+
+    /// The value, whatever it is, from its first byte on.
+    fn word(&self) -> Result<Fetch, BtfError> {
+        match (&self.origin, self.memory()) {
+            _ if self.field.is_some() => self.unfit("is a bit field; leave out the type"),
+            (_, Some(memory)) => Ok(memory.fetch()),
+            (Origin::Word(of), None) if self.bit == 0 => Ok(of.clone()),
+            (Origin::Word(of), None) => self.unfit(format!("is within {of}; leave out the type")),
+            (Origin::Memory { .. }, None) => self.unfit("is nowhere"),
+        }
+    }
+
+    /// What it points to; of an array or a structure, where that is.
+    fn address(self) -> Result<Address, BtfError> {
+        let plain = self.kind.plain()?;
+        let is_word = plain.kind() == Kind::Int && plain.size()? == Some(8);
+        match (plain.kind(), self.memory()) {
+            (Kind::Ptr, _) => {
+                let user = plain.target()?.is_tagged("user")?;
+                Ok(Address { of: self.word()?, offset: 0, user })
+            }
+            _ if is_word => Ok(Address { of: self.word()?, offset: 0, user: false }),
+            (Kind::Array | Kind::Struct | Kind::Union, Some(memory)) => Ok(memory),
+            _ => self.unfit(format!("{} is no address", text::of(self.kind)?)),
+        }
+    }
+
+    /// What is fetched as the value, and its type.
+    fn value(self, wanted: Option<FetchType>) -> Result<(Fetch, FetchType), BtfError> {
+        let Some(wanted) = wanted else { return self.natural() };
+        let is_pointer = self.kind.plain()?.kind() == Kind::Ptr;
+        let fetch = match (wanted.element, wanted.count, self.memory()) {
+            (Element::String | Element::UserString, None, _) => self.address()?.fetch(),
+            (_, Some(_), Some(memory)) if !is_pointer => memory.fetch(),
+            (_, Some(_), _) => self.address()?.fetch(),
+            (_, None, _) => self.word()?,
+        };
+        Ok((fetch, wanted))
+    }
+
+    /// The value as the type that it has.
+    pub(super) fn natural(self) -> Result<(Fetch, FetchType), BtfError> {
+        if let Some(bits) = self.field {
+            return self.bits(bits);
+        }
+        let plain = self.kind.plain()?;
+        match plain.kind() {
+            Kind::Int | Kind::Enum | Kind::Enum64 => self.number(plain),
+            Kind::Ptr => {
+                let target = plain.target()?;
+                let element = match target.plain()?.kind() {
+                    _ if is_text(target, true)? => {
+                        return Ok((self.address()?.fetch(), Element::String.into()));
+                    }
+                    Kind::FuncProto => Element::Symbol,
+                    _ => Element::Hex(Width::W64),
+                };
+                Ok((self.word()?, element.into()))
+            }
+            Kind::Array => self.array(plain),
+            Kind::Struct | Kind::Union => {
+                let mut some = members(plain);
+                some.truncate(SHOWN);
+                self.unfit(format!("is a {}; name a member, such as {}", text::of(plain)?, some.join(", ")))
+            }
+            Kind::Void => self.unfit("the function returns nothing"),
+            _ => self.unfit(format!("a probe cannot take a {}", text::of(self.kind)?)),
+        }
+    }
+
+    fn number(self, plain: Type<'b>) -> Result<(Fetch, FetchType), BtfError> {
+        let size = plain.size()?.unwrap_or_default();
+        match (width(plain)?, &self.origin) {
+            (Some(_), Origin::Word(_)) if self.bit > 0 => self.bits(size * 8),
+            (Some(element), _) => Ok((self.word()?, element.into())),
+            (None, _) => {
+                self.unfit(format!("a probe cannot take {size} bytes at once; give a type such as :x64[2]"))
+            }
+        }
+    }
+
+    fn array(self, plain: Type<'b>) -> Result<(Fetch, FetchType), BtfError> {
+        let element = plain.target()?;
+        let Some(memory) = self.memory() else {
+            return self.unfit("is an array in a register; name an element, such as [0]");
+        };
+        if is_text(element, false)? {
+            return Ok((memory.fetch(), Element::String.into()));
+        }
+        match (width(element.plain()?)?, plain.elements()) {
+            (Some(element), count @ 1..=64) => {
+                Ok((memory.fetch(), FetchType { element, count: u8::try_from(count).ok() }))
+            }
+            (_, count) => {
+                self.unfit(format!("is an array of {count} {}; name one, as [0]", text::of(element)?))
+            }
+        }
+    }
+
+    /// So many bits, in the smallest integer that holds them and lies where integers lie.
+    fn bits(self, bits: u64) -> Result<(Fetch, FetchType), BtfError> {
+        let widths = [Width::W8, Width::W16, Width::W32, Width::W64];
+        let in_word = self.memory().is_none();
+        let holds = |container: &Width| {
+            let size = u64::from(container.bits());
+            self.bit % size + bits <= size && (!in_word || *container == Width::W64)
+        };
+        let Some(container) = widths.into_iter().find(holds) else {
+            return self.unfit(format!("a probe cannot take {bits} bits that lie across two words"));
+        };
+        let size = u64::from(container.bits());
+        // Below 64, for a container holds them.
+        let (width, offset) = (bits as u8, (self.bit % size) as u8);
+        let fetch = Self { bit: self.bit - self.bit % size, field: None, ..self }.word()?;
+        Ok((fetch, Element::Bits { width, offset, container }.into()))
+    }
+}
+
+/// The integer that a probe takes a value of this type as, without the names in front of it.
+fn width(plain: Type<'_>) -> Result<Option<Element>, BtfError> {
+    if !matches!(plain.kind(), Kind::Int | Kind::Enum | Kind::Enum64) {
+        return Ok(None);
+    }
+    let width = plain.size()?.and_then(Width::of_bytes);
+    Ok(width.map(|width| if plain.is_signed() { Element::Signed(width) } else { Element::Unsigned(width) }))
+}
+
+/// Whether what a pointer points to, or an array is of, is meant as text: `char`, and for pointers `const unsigned
+/// char`, as which the kernel has names of files. `u8` is the same type under another name, and is not.
+fn is_text(of: Type<'_>, pointer: bool) -> Result<bool, BtfError> {
+    let (mut of, mut constant) = (of, false);
+    while matches!(of.kind(), Kind::Const | Kind::Volatile | Kind::TypeTag) {
+        // `plain` ends where this does, or says that it is a circle.
+        of.plain()?;
+        constant |= of.kind() == Kind::Const;
+        of = of.target()?;
+    }
+    Ok(of.kind() == Kind::Int && (of.is_named("char") || pointer && constant && of.is_named("unsigned char")))
+}
+
+/// The member of this name and the bits in front of the structure that has it, those without a name included.
+fn find<'b>(
+    of: Type<'b>,
+    name: &str,
+    depth: usize,
+    budget: &mut usize,
+) -> Result<Option<(u64, Member<'b>)>, BtfError> {
+    for member in of.members() {
+        let Some(left) = budget.checked_sub(1) else { return Err(of.too_large()) };
+        *budget = left;
+        if !member.is_anonymous() {
+            if member.is_named(name) {
+                return Ok(Some((0, member)));
+            }
+            continue;
+        }
+        let inner = member.kind()?.plain()?;
+        let depth = depth.checked_sub(1).ok_or_else(|| of.circle())?;
+        if let Some((behind, found)) = find(inner, name, depth, budget)? {
+            return Ok(Some((behind.saturating_add(member.offset), found)));
+        }
+    }
+    Ok(None)
+}
+
+/// The names of the members of a structure and of those without a name in it, as far as they can be read.
+fn members(of: Type<'_>) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut open = vec![of];
+    let mut budget = MEMBER_LIMIT;
+    while let Some(of) = open.pop() {
+        for member in of.members() {
+            let Some(left) = budget.checked_sub(1) else { return names };
+            budget = left;
+            match member.kind().and_then(Type::plain) {
+                Ok(inner) if member.is_anonymous() => open.push(inner),
+                _ => names.extend(member.name()),
+            }
+        }
+    }
+    names
+}
+
+/// A parameter's type, and the register that it is passed in. `$arg3` is the third of the registers that arguments are
+/// passed in, which is not always the third parameter: structures that are passed by value take none, one or two.
+pub(super) fn parameter<'b>(
+    function: Type<'b>,
+    name: &str,
+    arch: Arch,
+) -> Result<(Type<'b>, Fetch), BtfError> {
+    let prototype = function.target()?;
+    let registers = match arch {
+        Arch::X86_64 => 6,
+        Arch::Aarch64 => 8,
+        // Those of s390, the fewest.
+        Arch::Other => 5,
+    };
+    let mut next: u8 = 1;
+    for (offset, kind) in prototype.parameters() {
+        let kind = prototype.btf().get(kind)?;
+        let plain = kind.plain()?;
+        let whole = plain.size()?.unwrap_or(8);
+        let takes = match whole {
+            0 => 0,
+            1..=8 => 1,
+            9..=16 => 2,
+            // A copy lies on the stack, and arm64 passes its address.
+            _ => u8::from(arch != Arch::X86_64),
+        };
+        let even = arch == Arch::Aarch64 && whole == 16 && plain.kind() == Kind::Int;
+        let first = next + u8::from(even && next.is_multiple_of(2));
+        let fits = first + takes <= registers + 1;
+        if !name.is_empty() && prototype.btf().is_string(offset, name) {
+            let variable = Arc::from(name);
+            return match takes {
+                1 if fits && whole <= 8 => Ok((kind, Fetch::Argument(first))),
+                1 if !fits => Err(BtfError::Unfit { variable, why: on_stack(registers) }),
+                _ => {
+                    let why = format!("{} is passed by value, and not in one register", text::of(kind)?);
+                    Err(BtfError::Unfit { variable, why })
+                }
+            };
+        }
+        next = match (fits, arch) {
+            (true, _) => first + takes,
+            // What does not fit whole goes to the stack; x86-64 lets smaller ones behind it have the register.
+            (false, Arch::X86_64) => next,
+            (false, _) => registers + 1,
+        };
+    }
+    let prototype = Prototype::of(function)?;
+    let near = nearest(name, prototype.parameters.iter().map(|parameter| parameter.name)).map(Into::into);
+    Err(BtfError::NoParameter { name: name.into(), prototype: prototype.to_string().into(), near })
+}
+
+fn on_stack(registers: u8) -> String {
+    format!("is passed on the stack, for only {registers} arguments have registers")
+}

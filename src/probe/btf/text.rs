@@ -1,0 +1,53 @@
+//! Types as C writes them.
+
+use super::BtfError;
+use super::types::{Kind, Type};
+
+/// How many pointers, arrays and qualifiers one type may be made of.
+const DEPTH_LIMIT: usize = 32;
+
+/// `const char *`, `struct sk_buff *`, `u8 [6]`; what a pointer to a function takes is left out: `int (*)(...)`.
+pub(super) fn of(of: Type<'_>) -> Result<String, BtfError> {
+    written(of, DEPTH_LIMIT)
+}
+
+fn written(of: Type<'_>, depth: usize) -> Result<String, BtfError> {
+    let Some(depth) = depth.checked_sub(1) else { return Err(of.circle()) };
+    let inner = |of: Type<'_>| written(of.target()?, depth);
+    let named = |keyword: &str| {
+        let name = of.name()?;
+        Ok(if name.is_empty() { format!("{keyword} {{...}}") } else { format!("{keyword} {name}") })
+    };
+    match of.kind() {
+        Kind::Void | Kind::DataSec => Ok("void".to_owned()),
+        Kind::Int | Kind::Float | Kind::Typedef | Kind::Var | Kind::Func | Kind::DeclTag => {
+            Ok(of.name()?.to_owned())
+        }
+        Kind::Struct => named("struct"),
+        Kind::Union => named("union"),
+        Kind::Enum | Kind::Enum64 => named("enum"),
+        Kind::Fwd => named(if of.flag() { "union" } else { "struct" }),
+        Kind::Const => Ok(qualified("const", &inner(of)?)),
+        Kind::Volatile => Ok(qualified("volatile", &inner(of)?)),
+        Kind::Restrict => Ok(qualified("restrict", &inner(of)?)),
+        Kind::TypeTag => Ok(format!("{} __{}", inner(of)?, of.name()?)),
+        Kind::Ptr => {
+            let target = inner(of)?;
+            Ok(match target.strip_suffix("()") {
+                Some(returns) if of.target()?.kind() == Kind::FuncProto => format!("{returns}(*)(...)"),
+                _ if target.ends_with('*') => format!("{target}*"),
+                _ => format!("{target} *"),
+            })
+        }
+        Kind::Array => Ok(format!("{} [{}]", inner(of)?, of.elements())),
+        Kind::FuncProto => {
+            let returns = inner(of)?;
+            Ok(if returns.ends_with('*') { format!("{returns}()") } else { format!("{returns} ()") })
+        }
+    }
+}
+
+/// A qualifier of a pointer stands behind it.
+fn qualified(qualifier: &str, of: &str) -> String {
+    if of.ends_with('*') { format!("{of}{qualifier}") } else { format!("{qualifier} {of}") }
+}

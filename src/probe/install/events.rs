@@ -1,0 +1,222 @@
+//! What a probe is opened as: an event of the kprobe or uprobe PMU, or a tracepoint that was defined for it.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::place::{Site, Spot, Spots, refused};
+use super::{Placed, Wish};
+use crate::event::format::Format;
+use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
+use crate::health::{Cause, Refusal};
+use crate::host::{Roots, read_number, read_text};
+use crate::probe::argument::{Argument, ArgumentError};
+use crate::probe::kallsyms;
+use crate::probe::tracefs::{Line, Probes};
+
+/// `PERF_TYPE_TRACEPOINT`.
+const TRACEPOINT: u32 = 2;
+
+/// Where the offset of the semaphore stands in the `config` of the uprobe PMU (`format/ref_ctr_offset`).
+const SEMAPHORE_SHIFT: u32 = 32;
+
+/// The definitions of a probe that is not timed, one for each of its places.
+pub(super) fn lines(wish: &Wish, site: &Site) -> Result<Vec<Line>, Refusal> {
+    let returns = wish.definition.location.kind().returns();
+    let lines = match &site.spots {
+        Spots::Kernel { module, function, offset, arguments, .. } => {
+            let line = Line::kernel(module.as_deref(), function, *offset, returns, arguments, site.arch);
+            line.map(|line| vec![line])
+        }
+        Spots::File { path, spots } => {
+            let line = |spot: &Spot| {
+                Line::user(path, spot.offset, spot.semaphore, returns, &spot.arguments, site.arch)
+            };
+            spots.iter().map(line).collect()
+        }
+    };
+    lines.map_err(|error: ArgumentError| refused(wish, Cause::Broken, error.to_string()))
+}
+
+/// A place in the kernel.
+#[derive(Debug, Clone, Copy)]
+struct KernelPlace<'a> {
+    module: Option<&'a str>,
+    function: &'a str,
+    offset: u64,
+}
+
+/// Makes the events of a probe.
+pub(super) struct Maker<'a> {
+    wish: &'a Wish,
+    site: &'a Site,
+    roots: &'a Roots,
+    /// Where probes are defined; `None`: nothing is, and what it would be stands in `ways` alone.
+    probes: Option<&'a mut Probes>,
+    /// The names of what was defined.
+    pub(super) defined: Vec<Arc<str>>,
+    /// What each event is to the kernel, for people.
+    pub(super) ways: Vec<String>,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(
+        wish: &'a Wish,
+        site: &'a Site,
+        roots: &'a Roots,
+        probes: Option<&'a mut Probes>,
+    ) -> Self {
+        Self { wish, site, roots, probes, defined: Vec::new(), ways: Vec::new() }
+    }
+
+    /// The events: one for each place of the probe, or the entry and the return of a timed function.
+    pub(super) fn all(&mut self) -> Result<Vec<Placed>, Refusal> {
+        let returns = self.wish.definition.location.kind().returns();
+        match &self.site.spots {
+            Spots::Kernel { module, function, offset, arguments, returned } => {
+                let place = KernelPlace { module: module.as_deref(), function, offset: *offset };
+                let first = self.kernel(place, returns, arguments)?;
+                match self.wish.timed {
+                    true => Ok(vec![first, self.kernel(place, true, returned)?]),
+                    false => Ok(vec![first]),
+                }
+            }
+            Spots::File { path, spots } => {
+                let mut placed = Vec::new();
+                for spot in spots {
+                    placed.push(self.user(path, spot, returns, &spot.arguments)?);
+                    if self.wish.timed {
+                        placed.push(self.user(path, spot, true, &spot.returned)?);
+                    }
+                }
+                Ok(placed)
+            }
+        }
+    }
+
+    fn kernel(
+        &mut self,
+        place: KernelPlace<'_>,
+        returns: bool,
+        arguments: &[Argument],
+    ) -> Result<Placed, Refusal> {
+        let KernelPlace { module, function, offset } = place;
+        let simple = arguments.is_empty() && !self.wish.filtered;
+        // The PMU takes a module's function by its name alone.
+        if simple && let Some(kind) = self.pmu("kprobe") {
+            let point = self.point(function.as_bytes(), offset)?;
+            return Ok(self.by_pmu("kprobe", kind, u64::from(returns), point, returns));
+        }
+        let line = Line::kernel(module, function, offset, returns, arguments, self.site.arch);
+        match self.define(line, returns) {
+            Err(refusal) if simple && refusal.cause == Cause::Absent && !returns && offset == 0 => {
+                self.by_function_tracer(function).unwrap_or(Err(refusal))
+            }
+            placed => placed,
+        }
+    }
+
+    fn user(
+        &mut self,
+        path: &Path,
+        spot: &Spot,
+        returns: bool,
+        arguments: &[Argument],
+    ) -> Result<Placed, Refusal> {
+        let semaphore = spot.semaphore.filter(|_| !returns);
+        let fits = semaphore.is_none_or(|semaphore| u32::try_from(semaphore).is_ok());
+        if arguments.is_empty()
+            && !self.wish.filtered
+            && fits
+            && let Some(kind) = self.pmu("uprobe")
+        {
+            let config = u64::from(returns) | semaphore.unwrap_or(0) << SEMAPHORE_SHIFT;
+            let point = self.point(path.as_os_str().as_bytes(), spot.offset)?;
+            return Ok(self.by_pmu("uprobe", kind, config, point, returns));
+        }
+        let line = Line::user(path, spot.offset, semaphore, returns, arguments, self.site.arch);
+        self.define(line, returns)
+    }
+
+    /// The number of a PMU for probes, if this kernel has it (Linux 4.17).
+    fn pmu(&self, name: &str) -> Option<u32> {
+        let path = self.roots.sys.join("bus/event_source/devices").join(name).join("type");
+        u32::try_from(read_number(&path).ok()?).ok()
+    }
+
+    fn point(&self, place: &[u8], offset: u64) -> Result<ProbePoint, Refusal> {
+        let place = CString::new(place)
+            .map_err(|_| refused(self.wish, Cause::Broken, "its place has a NUL in it".to_owned()))?;
+        Ok(ProbePoint { place, offset })
+    }
+
+    fn by_pmu(&mut self, name: &str, kind: u32, config: u64, point: ProbePoint, returns: bool) -> Placed {
+        let side = if returns { ", at its return" } else { "" };
+        let place = point.place.to_string_lossy();
+        self.ways.push(format!("PMU {name}: {place}+{:#x}{side}", point.offset));
+        let selector = Selector { kind, config: [config, 0, 0, 0] };
+        let event = self.event(Kind::Probe, selector, returns);
+        Placed { event: Event { probe: Some(Arc::new(point)), ..event }, format: None }
+    }
+
+    /// A function that is traced by ftrace, on kernels without kprobes; `None` if this one does not trace functions.
+    fn by_function_tracer(&mut self, function: &str) -> Option<Result<Placed, Refusal>> {
+        let number = read_number(&self.roots.tracing.join("events/ftrace/function/id")).ok()?;
+        // Of several names of one address it knows the first. Without the list the kernel answers itself.
+        if let Ok(false) = kallsyms::is_traceable(self.roots, function) {
+            let reason = "this kernel has no kprobes, and its function tracing does not know the function";
+            let remedy =
+                "available_filter_functions in tracefs has those that it knows, and their other names";
+            let refusal = refused(self.wish, Cause::Absent, reason.to_owned());
+            return Some(Err(Refusal { remedy: Some(remedy.to_owned()), ..refusal }));
+        }
+        let selector = Selector { kind: TRACEPOINT, config: [number, 0, 0, 0] };
+        let event = self.event(Kind::Tracepoint, selector, false);
+        self.ways.push(format!("tracepoint ftrace:function, where ip == {function}"));
+        let filter = Some(format!("ip == {function}").into());
+        Some(Ok(Placed { event: Event { filter, ..event }, format: None }))
+    }
+
+    /// Defines a tracepoint in tracefs.
+    fn define(&mut self, line: Result<Line, ArgumentError>, returns: bool) -> Result<Placed, Refusal> {
+        let line = line.map_err(|error| refused(self.wish, Cause::Broken, error.to_string()))?;
+        let name: Arc<str> = self.wish.definition.location.to_string().into();
+        let Some(probes) = &mut self.probes else {
+            self.ways.push(line.to_string());
+            let event = self.event(Kind::Tracepoint, Selector { kind: TRACEPOINT, config: [0; 4] }, returns);
+            return Ok(Placed { event, format: None });
+        };
+        let added =
+            probes.add(&self.wish.name, &line).map_err(|refusal| refusal.refusal(&name, "this host"))?;
+        self.ways.push(format!("{line} as {}:{}", added.system, added.event));
+        self.defined.push(Arc::clone(&added.event));
+        let dir = self.roots.tracing.join("events").join(&*added.system).join(&*added.event);
+        let broken = |reason: String| refused(self.wish, Cause::Broken, reason);
+        let format = read_text(&dir.join("format")).map_err(|error| broken(error.to_string()))?;
+        let format = Format::parse(&format).map_err(|error| broken(error.to_string()))?;
+        let selector = Selector { kind: TRACEPOINT, config: [format.id(), 0, 0, 0] };
+        Ok(Placed { event: self.event(Kind::Tracepoint, selector, returns), format: Some(Arc::new(format)) })
+    }
+
+    fn event(&self, kind: Kind, selector: Selector, returns: bool) -> Event {
+        let place = self.wish.definition.location.to_string();
+        let name = match (self.wish.timed, returns) {
+            (true, true) => format!("{place}%return"),
+            _ => place,
+        };
+        Event {
+            help: format!("Times that {name} was passed").into(),
+            name: name.into(),
+            stem: Arc::clone(&self.wish.name),
+            kind,
+            selector,
+            modifiers: Modifiers::default(),
+            pmu: None,
+            cpus: None,
+            scale: None,
+            probe: None,
+            filter: None,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Where a probe is on this machine: the functions of the kernel that there are, offsets in files, markers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Wish;
+use super::kernel::Kernel;
+use crate::health::{Cause, Refusal};
+use crate::probe::argument::{self, Arch, Argument};
+use crate::probe::binary::{Binary, BinaryError};
+use crate::probe::btf::{self, BtfError};
+use crate::probe::root::{self, Opened, RootError};
+use crate::probe::{At, Location};
+
+/// Where a probe is.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) spots: Spots,
+    /// The file, for probes of programs.
+    pub(super) file: Option<Opened>,
+    /// The machine that its code is for.
+    pub(super) arch: Arch,
+}
+
+/// The places of a probe, with what is taken at each.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Spots {
+    /// So many bytes behind the beginning of a function of the kernel.
+    Kernel {
+        module: Option<Arc<str>>,
+        function: Arc<str>,
+        offset: u64,
+        arguments: Vec<Argument>,
+        returned: Vec<Argument>,
+    },
+    /// Offsets in a file.
+    File { path: PathBuf, spots: Vec<Spot> },
+}
+
+/// One place in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Spot {
+    pub(super) offset: u64,
+    pub(super) semaphore: Option<u64>,
+    pub(super) arguments: Vec<Argument>,
+    /// What is taken at the return of a timed function.
+    pub(super) returned: Vec<Argument>,
+}
+
+/// Finds where a probe is. `cgroups` is where cgroups are mounted.
+pub(super) fn find(wish: &Wish, cgroups: Option<PathBuf>, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
+    let definition = &wish.definition;
+    match &definition.location {
+        Location::Kernel { module, function, offset, returns } => {
+            let spots = in_kernel(wish, kernel, module.as_ref(), function, *offset, *returns)?;
+            Ok(Site { spots, file: None, arch: Arch::HOST })
+        }
+        Location::User { path, .. } | Location::Usdt { path, .. } => {
+            let cgroup = match (&definition.root, &cgroups) {
+                (crate::probe::Root::Cgroup(cgroup), Some(mount)) => {
+                    Some(mount.join(cgroup.trim_start_matches('/')))
+                }
+                _ => None,
+            };
+            let file = root::open(&definition.root, path, kernel.roots, cgroup.as_deref())
+                .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
+            let binary =
+                file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
+            let arch = Arch::from(binary.machine());
+            let spots = spots(wish, &binary, arch)?;
+            let path = file.kernel_path();
+            Ok(Site { spots: Spots::File { path, spots }, file: Some(file), arch })
+        }
+    }
+}
+
+fn in_kernel(
+    wish: &Wish,
+    kernel: &mut Kernel<'_>,
+    module: Option<&Arc<str>>,
+    function: &Arc<str>,
+    offset: u64,
+    returns: bool,
+) -> Result<Spots, Refusal> {
+    if let Some(error) = kernel.missing(function).filter(|_| module.is_none()) {
+        return Err(refused(wish, Cause::Absent, error.to_string()));
+    }
+    if kernel.forbids(function) {
+        let reason =
+            format!("the kernel does not allow a probe in {function}: probes themselves pass through it");
+        return Err(refused(wish, Cause::Forbidden, reason));
+    }
+    let (at_entry, at_return) = by_side(wish, returns);
+    let needs_types = at_entry.iter().chain(&at_return).any(|argument| argument.fetch.variable().is_some());
+    let types = match needs_types {
+        true => Some(kernel.types(module).map_err(|error| untyped(wish, error))?),
+        false => None,
+    };
+    let resolve = |arguments: Vec<&Argument>, returns: bool| -> Result<Vec<Argument>, Refusal> {
+        let resolve = |argument: &Argument| match &types {
+            Some(types) => {
+                btf::resolve(types, function, returns, argument).map_err(|error| untyped(wish, &error))
+            }
+            None => Ok(argument.clone()),
+        };
+        arguments.into_iter().map(resolve).collect()
+    };
+    Ok(Spots::Kernel {
+        module: module.cloned(),
+        function: Arc::clone(function),
+        offset,
+        arguments: resolve(at_entry, returns)?,
+        returned: resolve(at_return, true)?,
+    })
+}
+
+/// What is taken at the probe itself, and at the return of a timed function.
+fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
+    let all = wish.definition.arguments.iter();
+    if !wish.timed || returns {
+        return (all.collect(), Vec::new());
+    }
+    all.partition(|argument| !argument.fetch.is_returned())
+}
+
+/// The places in a file.
+fn spots(wish: &Wish, binary: &Binary, arch: Arch) -> Result<Vec<Spot>, Refusal> {
+    let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
+    let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Spot {
+        offset,
+        semaphore: None,
+        arguments: at_entry.into_iter().cloned().collect(),
+        returned: at_return.into_iter().cloned().collect(),
+    };
+    match &wish.definition.location {
+        Location::User { at: At::Offset(offset), returns, .. } => {
+            binary.check_offset(*offset).map_err(refuse)?;
+            Ok(vec![own(by_side(wish, *returns), *offset)])
+        }
+        Location::User { at: At::Symbol { name, offset }, returns, .. } => {
+            let symbol = binary.symbol(name).map_err(refuse)?;
+            if *offset >= symbol.size.max(1) {
+                let reason =
+                    format!("{name} is {} bytes long, and {name}+{offset:#x} is behind its end", symbol.size);
+                return Err(refused(wish, Cause::Broken, reason));
+            }
+            Ok(vec![own(by_side(wish, *returns), symbol.offset + offset)])
+        }
+        Location::Usdt { provider, name, .. } => {
+            let markers = binary.usdt().map_err(refuse)?;
+            let mine = |provider_of: &str, name_of: &str| {
+                *name_of == **name && provider.as_deref().is_none_or(|provider| provider == provider_of)
+            };
+            let found: Vec<_> =
+                markers.iter().filter(|marker| mine(&marker.provider, &marker.name)).collect();
+            if found.is_empty() {
+                let all = markers.iter().map(|marker| format!("{}:{}", marker.provider, marker.name));
+                return Err(refused(wish, Cause::Absent, no_marker(name, all.collect())));
+            }
+            let spot = |marker: &&crate::probe::usdt::Marker| -> Result<Spot, Refusal> {
+                let marked = argument::usdt(&marker.arguments, arch);
+                let arguments = wish.definition.arguments.iter().map(|argument| argument.at_marker(&marked));
+                let arguments = arguments
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| refused(wish, Cause::Broken, error.to_string()))?;
+                Ok(Spot {
+                    offset: marker.offset,
+                    semaphore: marker.semaphore,
+                    arguments,
+                    returned: Vec::new(),
+                })
+            };
+            found.iter().map(spot).collect()
+        }
+        Location::Kernel { .. } => Ok(Vec::new()),
+    }
+}
+
+fn no_marker(name: &str, mut all: Vec<String>) -> String {
+    all.sort();
+    all.dedup();
+    let near = crate::event::nearest(name, all.iter().map(String::as_str));
+    match near {
+        Some(near) => format!("it has no marker {name}; did you mean {near}?"),
+        None => format!(
+            "it has no marker {name}; it has {}",
+            all.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
+
+fn untyped(wish: &Wish, error: &BtfError) -> Refusal {
+    let cause = match error {
+        BtfError::Absent(_) | BtfError::NoModule { .. } => Cause::Absent,
+        BtfError::Forbidden(_) => Cause::Forbidden,
+        _ => Cause::Broken,
+    };
+    refused(wish, cause, error.to_string())
+}
+
+fn cause_of_root(error: &RootError) -> Cause {
+    match error {
+        RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Cause::Forbidden,
+        RootError::NotAbsolute(_)
+        | RootError::NotRegular { .. }
+        | RootError::Link(_)
+        | RootError::Unreadable(_) => Cause::Broken,
+        _ => Cause::Absent,
+    }
+}
+
+fn cause_of_binary(error: &BinaryError) -> Cause {
+    match error {
+        BinaryError::NoFunction { .. } | BinaryError::Imported { .. } | BinaryError::NoMarkers { .. } => {
+            Cause::Absent
+        }
+        _ => Cause::Broken,
+    }
+}
+
+pub(super) fn refused(wish: &Wish, cause: Cause, reason: String) -> Refusal {
+    Refusal {
+        event: wish.definition.location.to_string().into(),
+        target: "this host".into(),
+        cause,
+        errno: None,
+        reason,
+        remedy: None,
+    }
+}

@@ -1,0 +1,554 @@
+//! The kernel's functions by name and by address, out of `/proc/kallsyms`: `ffffffff81000010 T tcp_sendmsg`, of a module
+//! with `[nf_conntrack]` behind it. Its 10 MB are read line by line for each question, in some 0.1 s, and no table is
+//! kept: who asks often asks for many addresses at once, and remembers the answers.
+//!
+//! Names can be read by everybody. Addresses are zeros for who may not know them.
+
+mod probeable;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use probeable::{Probeable, probeable};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Errno, FileError, printable};
+use crate::event::nearest;
+use crate::host::{self, Roots};
+
+/// The most bytes that are read of a list of functions. With all debugging compiled in, a kernel has 20 MB of symbols.
+const FILE_LIMIT: u64 = 128 << 20;
+/// How far behind its beginning an address is taken to be in a function, in bytes. The end of the last one of a module
+/// is not known, and beyond it may be anything.
+const FUNCTION_LIMIT: u64 = 256 << 10;
+/// The most functions in which a near name is looked for.
+const NEAR_LIMIT: usize = 1 << 20;
+
+/// A function of the kernel. As text as probes are written: `tcp_sendmsg`, `nf_conntrack:nf_conntrack_in`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Function {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its module; `None` for the kernel itself.
+    pub module: Option<Arc<str>>,
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(module) = &self.module {
+            write!(f, "{}:", printable(module))?;
+        }
+        f.write_str(&printable(&self.name))
+    }
+}
+
+/// The functions of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// How many there are. A probe of a name that several have is refused by the kernel since Linux 6.6, and is at an
+    /// arbitrary one before.
+    pub count: usize,
+    /// The module of the first; `None` for the kernel itself.
+    pub module: Option<Arc<str>>,
+}
+
+/// Why the kernel's functions are not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KallsymsError {
+    /// The kernel has no list of its symbols.
+    Absent(FileError),
+    /// This process may not read it.
+    Forbidden(FileError),
+    /// It has the names alone, with zeros for addresses.
+    Hidden {
+        /// What `/proc/sys/kernel/kptr_restrict` is, if that can be read.
+        restrict: Option<u64>,
+    },
+    /// It could not be read, or is broken.
+    Unreadable(FileError),
+    /// There is no function of this name.
+    NoFunction {
+        /// The name, with its module if that was given.
+        function: Arc<str>,
+        /// What the compiler made of it (`name.isra.0`), or one that is called much like it.
+        near: Option<Function>,
+    },
+}
+
+impl From<FileError> for KallsymsError {
+    fn from(error: FileError) -> Self {
+        match error.errno() {
+            _ if error.is_absent() => Self::Absent(error),
+            Some(Errno::EACCES | Errno::EPERM) => Self::Forbidden(error),
+            _ => Self::Unreadable(error),
+        }
+    }
+}
+
+impl fmt::Display for KallsymsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(error) => write!(f, "{error}: this kernel was built without CONFIG_KALLSYMS, or /proc is not its own"),
+            Self::Forbidden(error) => write!(f, "{error}: reading it as root or with CAP_SYSLOG may help"),
+            Self::Hidden { restrict: Some(2..) } => f.write_str(
+                "the kernel hides its addresses from everybody: set kernel.kptr_restrict to 1 (sysctl), and run with CAP_SYSLOG",
+            ),
+            Self::Hidden { .. } => f.write_str("the kernel hides its addresses from this process: run it with CAP_SYSLOG"),
+            Self::Unreadable(error) => write!(f, "{error}"),
+            Self::NoFunction { function, near } => {
+                write!(f, "the kernel has no function {}", printable(function))?;
+                match near {
+                    Some(near) => write!(f, "; did you mean {near}?"),
+                    None => f.write_str(": it may be inlined into its callers, or its module is not loaded"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for KallsymsError {}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+struct Symbol<'l> {
+    address: u64,
+    is_text: bool,
+    name: &'l [u8],
+    module: Option<&'l [u8]>,
+}
+
+impl<'l> Symbol<'l> {
+    fn parse(line: &'l [u8]) -> Option<Self> {
+        // There are some 200 000 lines, so no byte is looked at more often than it must.
+        let (address, rest) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        let (letter, rest) = rest.split_once(' ')?;
+        let (name, module) =
+            rest.split_once('\t').map_or((rest, None), |(name, of)| (name, module(of.as_bytes())));
+        Some(Self {
+            address: u64::from_str_radix(address, 16).ok()?,
+            // The letters of nm(1); of the weak ones (`w`), few are not functions.
+            is_text: matches!(letter, "t" | "T" | "w" | "W"),
+            name: name.as_bytes(),
+            module,
+        })
+    }
+
+    /// Whether a probe can be there: no mark of the compiler, no part split off, and not made while running, as BPF
+    /// programs and trampolines are.
+    fn is_function(&self) -> bool {
+        const MARKS: [&[u8]; 4] = [b"$", b".L", b"__pfx_", b"__cfi_"];
+        let is_mark = MARKS.iter().any(|mark| self.name.starts_with(mark));
+        let is_cold = self.name.windows(5).any(|part| part == b".cold");
+        let is_made =
+            self.module.is_some_and(|module| module == b"bpf" || module.starts_with(b"__builtin__"));
+        self.is_text && !is_mark && !is_cold && !is_made
+    }
+}
+
+/// The name in `[name]`.
+fn module(word: &[u8]) -> Option<&[u8]> {
+    word.strip_prefix(b"[")?.strip_suffix(b"]")
+}
+
+fn text(name: &[u8]) -> Arc<str> {
+    String::from_utf8_lossy(name).into()
+}
+
+/// Shows every symbol, in the order of the file.
+fn symbols(roots: &Roots, mut each: impl FnMut(Symbol<'_>)) -> Result<(), KallsymsError> {
+    let path = roots.proc.join("kallsyms");
+    let mut any = false;
+    host::lines(&path, FILE_LIMIT, |line| {
+        if let Some(symbol) = Symbol::parse(line) {
+            any = true;
+            each(symbol);
+        }
+    })?;
+    if any {
+        Ok(())
+    } else {
+        Err(KallsymsError::Unreadable(FileError::malformed(path, "it holds no symbols")))
+    }
+}
+
+/// The last symbol before some address.
+#[derive(Debug, Default)]
+struct Nearest {
+    address: u64,
+    is_text: bool,
+    name: Vec<u8>,
+}
+
+/// The names of the functions that these addresses lie in, without their modules, in the same order; `None` for an
+/// address that is in none. It takes one reading of all symbols, however many addresses there are.
+///
+/// # Errors
+/// [`KallsymsError::Hidden`] if this process may not know where functions are; [`KallsymsError::Absent`],
+/// [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`] for the file itself.
+pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, KallsymsError> {
+    let mut wanted = addresses.to_vec();
+    wanted.sort_unstable();
+    wanted.dedup();
+    // Each symbol is held against the first address that is not before it alone. What is near to a later one as well
+    // is found in the end.
+    let mut found: Vec<Nearest> = wanted.iter().map(|_| Nearest::default()).collect();
+    let mut hidden = true;
+    symbols(roots, |symbol| {
+        hidden &= symbol.address == 0;
+        let place = wanted.partition_point(|&address| address < symbol.address);
+        let Some(nearest) = found.get_mut(place) else { return };
+        // Of several names of one address the kernel prints the first.
+        if symbol.address > nearest.address {
+            (nearest.address, nearest.is_text) = (symbol.address, symbol.is_text);
+            nearest.name.clear();
+            nearest.name.extend_from_slice(symbol.name);
+        }
+    })?;
+    if hidden {
+        let restrict = host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok();
+        return Err(KallsymsError::Hidden { restrict });
+    }
+    let mut last: (u64, Option<Arc<str>>) = (0, None);
+    let mut named = Vec::with_capacity(wanted.len());
+    for (address, nearest) in wanted.iter().zip(&found) {
+        if nearest.address > last.0 {
+            last = (nearest.address, nearest.is_text.then(|| text(&nearest.name)));
+        }
+        let is_near = address - last.0 < FUNCTION_LIMIT;
+        named.push(last.1.clone().filter(|_| is_near));
+    }
+    let name =
+        |address| wanted.binary_search(address).ok().and_then(|place| named.get(place).cloned().flatten());
+    Ok(addresses.iter().map(name).collect())
+}
+
+/// At most `limit` functions that may be probed, sorted, each name once per module.
+///
+/// # Errors
+/// [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`].
+pub fn functions(roots: &Roots, limit: usize) -> Result<Vec<Function>, KallsymsError> {
+    let mut functions: Vec<Function> = Vec::new();
+    // The symbols of a module are in one piece.
+    let mut last: Option<Arc<str>> = None;
+    symbols(roots, |symbol| {
+        if functions.len() >= limit || !symbol.is_function() {
+            return;
+        }
+        if last.as_deref().map(str::as_bytes) != symbol.module {
+            last = symbol.module.map(text);
+        }
+        functions.push(Function { name: text(symbol.name), module: last.clone() });
+    })?;
+    functions.sort_unstable();
+    functions.dedup();
+    Ok(functions)
+}
+
+/// The functions that are called `function`, or `module:function` for those of one module.
+///
+/// # Errors
+/// [`KallsymsError::NoFunction`] with a near name, and the others as [`functions`].
+pub fn find(roots: &Roots, function: &str) -> Result<Found, KallsymsError> {
+    find_all(roots, &[function])?.pop().unwrap_or_else(|| Err(missing(function, &[])))
+}
+
+/// The module that a function is looked for in, if one is named, and what is found of it.
+type Sought<'a> = (Option<&'a [u8]>, &'a mut Found);
+
+/// [`find`] for several, in the same order. It takes one reading of all symbols, and another if some are not there.
+///
+/// # Errors
+/// For each [`KallsymsError::NoFunction`]; for all the others as [`functions`].
+pub fn find_all(
+    roots: &Roots,
+    functions: &[&str],
+) -> Result<Vec<Result<Found, KallsymsError>>, KallsymsError> {
+    let mut found = vec![Found { count: 0, module: None }; functions.len()];
+    let mut named: FxHashMap<&[u8], Vec<Sought<'_>>> = FxHashMap::default();
+    for (function, found) in functions.iter().zip(&mut found) {
+        let (module, name) = in_module(function);
+        named.entry(name.as_bytes()).or_default().push((module.map(str::as_bytes), found));
+    }
+    symbols(roots, |symbol| {
+        let Some(wanted) = named.get_mut(symbol.name).filter(|_| symbol.is_function()) else { return };
+        for (module, found) in wanted {
+            if module.is_some_and(|module| symbol.module != Some(module)) {
+                continue;
+            }
+            if found.count == 0 {
+                found.module = symbol.module.map(text);
+            }
+            found.count += 1;
+        }
+    })?;
+    let some_are_missing = found.iter().any(|found| found.count == 0);
+    let all = if some_are_missing { self::functions(roots, NEAR_LIMIT)? } else { Vec::new() };
+    let judge = |(function, found): (&&str, Found)| match found.count {
+        0 => Err(missing(function, &all)),
+        _ => Ok(found),
+    };
+    Ok(functions.iter().zip(found).map(judge).collect())
+}
+
+/// The module, if one is named, and the function in it.
+fn in_module(function: &str) -> (Option<&str>, &str) {
+    function.split_once(':').map_or((None, function), |(module, name)| (Some(module), name))
+}
+
+fn missing(function: &str, all: &[Function]) -> KallsymsError {
+    KallsymsError::NoFunction { function: function.into(), near: near(all, in_module(function).1) }
+}
+
+/// The function that was meant: the same in another module, what the compiler made of it, or one spelled like it.
+fn near(functions: &[Function], name: &str) -> Option<Function> {
+    let variant = |of: &Function| {
+        of.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let near = match functions.iter().find(|of| variant(of)) {
+        Some(variant) => &variant.name,
+        None => nearest(name, functions.iter().map(|of| &*of.name))?,
+    };
+    functions.iter().find(|of| *of.name == *near).cloned()
+}
+
+/// Whether function tracing (`ftrace:function`) can be set to this function, according to tracefs.
+///
+/// # Errors
+/// Absent if tracefs is not mounted, or the kernel has no function tracing.
+pub fn is_traceable(roots: &Roots, function: &str) -> Result<bool, FileError> {
+    let mut found = false;
+    host::lines(&roots.tracing.join("available_filter_functions"), FILE_LIMIT, |line| {
+        found |= line.split(u8::is_ascii_whitespace).next() == Some(function.as_bytes());
+    })?;
+    Ok(found)
+}
+
+/// The functions that the kernel lets nobody probe, sorted: those that a probe itself runs through.
+///
+/// # Errors
+/// Absent if debugfs is not mounted, or the kernel has no kprobes; forbidden for all but root.
+pub fn blacklist(roots: &Roots) -> Result<Vec<Arc<str>>, FileError> {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    // `0xffffffff81000010-0xffffffff81000020<tab>do_int3`
+    host::lines(&roots.sys.join("kernel/debug/kprobes/blacklist"), FILE_LIMIT, |line| {
+        names.extend(line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1).map(text));
+    })?;
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Not in the order of addresses, as a file with modules is not.
+    const SYMBOLS: &str = "\
+0000000000000000 A fixed_percpu_data
+ffffffff81000000 T _stext
+ffffffff81000000 T first_alias
+ffffffff81000100 T tcp_sendmsg
+ffffffff81000180 t __pfx_helper
+ffffffff81000190 t helper
+ffffffff81000200 t helper
+ffffffff81000280 t split.isra.0
+ffffffff81000290 t split.isra.0.cold
+ffffffff81000300 D _sdata
+ffffffffc0100000 t helper\t[nf_tables]
+ffffffffc0000000 t nf_in\t[nf_conntrack]
+ffffffffc0000100 d table\t[nf_conntrack]
+ffffffffc0200000 t bpf_prog_1234_x\t[bpf]
+";
+
+    fn host(symbols: &str) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc/sys/kernel")).unwrap();
+        std::fs::write(dir.path().join("proc/kallsyms"), symbols).unwrap();
+        let roots = Roots::under(dir.path());
+        (dir, roots)
+    }
+
+    #[test]
+    fn an_address_has_the_name_of_the_function_that_it_lies_in() {
+        let (_dir, roots) = host(SYMBOLS);
+        let cases = [
+            (0xffff_ffff_8100_0100, Some("tcp_sendmsg")),
+            (0xffff_ffff_8100_017f, Some("tcp_sendmsg")),
+            (0xffff_ffff_8100_0008, Some("_stext")),
+            (0xffff_ffff_8100_02ff, Some("split.isra.0.cold")),
+            // Of a module that comes after others in memory and before them in the file.
+            (0xffff_ffff_c000_00ff, Some("nf_in")),
+            (0xffff_ffff_c010_0001, Some("helper")),
+            // Data; behind data; before everything; far behind the last.
+            (0xffff_ffff_8100_0300, None),
+            (0xffff_ffff_c000_0200, None),
+            (0xffff_8880_0000_0000, None),
+            (0x1000, None),
+            (0, None),
+            (u64::MAX, None),
+        ];
+        let addresses: Vec<u64> = cases.iter().map(|&(address, _)| address).collect();
+        let names = names(&roots, &addresses).unwrap();
+        for ((address, expected), name) in cases.iter().zip(&names) {
+            assert_eq!(name.as_deref(), *expected, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn the_answer_does_not_depend_on_what_else_is_asked_or_on_the_order() {
+        let (_dir, roots) = host(SYMBOLS);
+        let addresses =
+            [0xffff_ffff_c010_0001, 0xffff_ffff_8100_0191, 0xffff_ffff_8100_0191, 0xffff_ffff_8100_01f0];
+        let together = names(&roots, &addresses).unwrap();
+        for (address, name) in addresses.iter().zip(&together) {
+            assert_eq!(names(&roots, &[*address]).unwrap(), std::slice::from_ref(name), "{address:#x}");
+            assert_eq!(name.as_deref(), Some("helper"), "{address:#x}");
+        }
+        assert_eq!(names(&roots, &[]).unwrap(), []);
+    }
+
+    #[test]
+    fn zeros_for_addresses_are_a_missing_permission_and_not_missing_functions() {
+        let hidden = "0000000000000000 T _stext\n0000000000000000 t helper\n";
+        let (dir, roots) = host(hidden);
+        let message = |roots: &Roots| names(roots, &[1]).unwrap_err().to_string();
+        assert!(
+            message(&roots).ends_with("from this process: run it with CAP_SYSLOG"),
+            "{}",
+            message(&roots)
+        );
+        std::fs::write(dir.path().join("proc/sys/kernel/kptr_restrict"), "2\n").unwrap();
+        assert!(message(&roots).contains("set kernel.kptr_restrict to 1"), "{}", message(&roots));
+        // Names need no permission.
+        assert_eq!(find(&roots, "helper"), Ok(Found { count: 1, module: None }));
+    }
+
+    #[test]
+    fn a_kernel_without_symbols_is_absent_and_a_file_of_something_else_is_broken() {
+        let (dir, roots) = host("no symbols here\n");
+        assert!(matches!(names(&roots, &[1]), Err(KallsymsError::Unreadable(_))));
+        std::fs::remove_file(dir.path().join("proc/kallsyms")).unwrap();
+        let error = functions(&roots, 1).unwrap_err();
+        assert!(matches!(error, KallsymsError::Absent(_)), "{error}");
+    }
+
+    #[test]
+    fn what_is_listed_can_be_probed() {
+        let (_dir, roots) = host(SYMBOLS);
+        let listed: Vec<String> = functions(&roots, 100).unwrap().iter().map(ToString::to_string).collect();
+        let expected = [
+            "_stext",
+            "first_alias",
+            "helper",
+            "nf_tables:helper",
+            "nf_conntrack:nf_in",
+            "split.isra.0",
+            "tcp_sendmsg",
+        ];
+        assert_eq!(listed, expected);
+        assert_eq!(functions(&roots, 2).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn functions_of_one_name_are_counted_in_all_modules_or_in_one() {
+        let (_dir, roots) = host(SYMBOLS);
+        let found =
+            |name: &str| find(&roots, name).map(|found| (found.count, found.module.map(|m| m.to_string())));
+        assert_eq!(found("helper"), Ok((3, None)));
+        assert_eq!(found("nf_tables:helper"), Ok((1, Some("nf_tables".to_owned()))));
+        assert_eq!(found("nf_in"), Ok((1, Some("nf_conntrack".to_owned()))));
+        for absent in ["table", "__pfx_helper", "bpf_prog_1234_x", "", ":", "nf_tables:"] {
+            assert!(matches!(found(absent), Err(KallsymsError::NoFunction { .. })), "{absent}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_is_not_there_gets_the_name_that_was_meant() {
+        let (_dir, roots) = host(SYMBOLS);
+        let message = |name: &str| find(&roots, name).unwrap_err().to_string();
+        assert_eq!(
+            message("tcp_sendmgs"),
+            "the kernel has no function tcp_sendmgs; did you mean tcp_sendmsg?"
+        );
+        assert_eq!(message("split"), "the kernel has no function split; did you mean split.isra.0?");
+        assert_eq!(
+            message("nf_tables:nf_in"),
+            "the kernel has no function nf_tables:nf_in; did you mean nf_conntrack:nf_in?"
+        );
+        assert!(
+            message("sys_horse").ends_with("it may be inlined into its callers, or its module is not loaded")
+        );
+    }
+
+    #[test]
+    fn tracefs_and_debugfs_say_what_can_be_traced_and_what_not() {
+        let (dir, roots) = host(SYMBOLS);
+        assert!(is_traceable(&roots, "helper").unwrap_err().is_absent());
+        assert!(blacklist(&roots).unwrap_err().is_absent());
+        std::fs::create_dir_all(&roots.tracing).unwrap();
+        std::fs::write(
+            roots.tracing.join("available_filter_functions"),
+            "tcp_sendmsg\nnf_in [nf_conntrack]\n",
+        )
+        .unwrap();
+        assert_eq!(is_traceable(&roots, "nf_in"), Ok(true));
+        assert_eq!(is_traceable(&roots, "tcp_send"), Ok(false));
+        let kprobes = dir.path().join("sys/kernel/debug/kprobes");
+        std::fs::create_dir_all(&kprobes).unwrap();
+        std::fs::write(kprobes.join("blacklist"), "0x00ff-0x0100\tnotify_die\n0x0001-0x0002\tdo_int3\n")
+            .unwrap();
+        assert_eq!(blacklist(&roots).unwrap(), ["do_int3".into(), "notify_die".into()] as [Arc<str>; 2]);
+    }
+
+    #[test]
+    fn functions_of_the_running_kernel_have_their_names() {
+        let roots = Roots::default();
+        let all = match functions(&roots, usize::MAX) {
+            Ok(all) => all,
+            Err(absent) => return println!("skipped: {absent}"),
+        };
+        assert!(all.len() > 10_000, "{}", all.len());
+        let mut addresses = Vec::new();
+        symbols(&roots, |symbol| {
+            if symbol.name == b"vfs_read" {
+                addresses.push(symbol.address + 4);
+            }
+        })
+        .unwrap();
+        assert_eq!(find(&roots, "vfs_read"), Ok(Found { count: 1, module: None }));
+        match names(&roots, &addresses) {
+            Ok(names) => assert_eq!(names, [Some("vfs_read".into())]),
+            Err(hidden @ KallsymsError::Hidden { .. }) => println!("skipped: {hidden}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_kernel_prints_is_read(
+            address: u64, kind in "[a-zA-Z]", name in "[a-zA-Z_.$][a-zA-Z0-9_.$]{0,40}", module in "[a-z0-9_]{1,20}", in_module: bool
+        ) {
+            let tail = if in_module { format!("\t[{module}]") } else { String::new() };
+            let line = format!("{address:016x} {kind} {name}{tail}");
+            let symbol = Symbol::parse(line.as_bytes()).unwrap();
+            prop_assert_eq!((symbol.address, symbol.name), (address, name.as_bytes()));
+            prop_assert_eq!(symbol.module, in_module.then_some(module.as_bytes()));
+        }
+
+        #[test]
+        fn no_bytes_panic(content: Vec<u8>, addresses: Vec<u64>) {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("proc")).unwrap();
+            std::fs::write(dir.path().join("proc/kallsyms"), content).unwrap();
+            let roots = Roots::under(dir.path());
+            if let Ok(names) = names(&roots, &addresses) {
+                prop_assert_eq!(names.len(), addresses.len());
+            }
+            if let Ok(found) = find(&roots, "helper") {
+                prop_assert!(found.count > 0);
+            }
+        }
+    }
+}

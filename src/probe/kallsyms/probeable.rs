@@ -1,0 +1,163 @@
+//! Which functions of the kernel a probe can be put on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use super::{FILE_LIMIT, Function, KallsymsError, blacklist, module, symbols, text};
+use crate::error::FileError;
+use crate::host::{self, Roots};
+
+/// The functions of the kernel that a probe can be put on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Probeable {
+    /// Sorted by name.
+    pub functions: Vec<Function>,
+    /// Lists of what the kernel forbids that could not be read: some of the functions may be on them. Those that this
+    /// kernel does not have are not among them.
+    pub unread: Vec<FileError>,
+}
+
+/// The functions that a probe can be put on and that are wanted: those that the kernel's tracing may enter
+/// (`available_filter_functions`), without those on the blacklist, and without names that several functions have.
+///
+/// # Errors
+/// As [`functions`](super::functions).
+pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Probeable, KallsymsError> {
+    let mut unread = Vec::new();
+    let traceable = known(traceable(roots), &mut unread);
+    let forbidden = known(blacklist(roots), &mut unread);
+    let is_allowed = |of: &Function| {
+        let is_forbidden = forbidden.as_ref().is_some_and(|list| list.binary_search(&of.name).is_ok());
+        let is_traceable = traceable.as_ref().is_none_or(|list| list.contains(of));
+        !is_forbidden && is_traceable
+    };
+    let mut functions: Vec<Function> = Vec::new();
+    let counts = counts(roots)?;
+    for (name, modules) in &counts {
+        let total: u32 = modules.iter().map(|(_, count)| count).sum();
+        for (module, count) in modules {
+            // A name without a module is sought everywhere, one with a module in that alone.
+            let is_one = if module.is_none() { total == 1 } else { *count == 1 };
+            let function = Function { name: Arc::clone(name), module: module.clone() };
+            if is_one && is_allowed(&function) && wanted(&function) {
+                functions.push(function);
+            }
+        }
+    }
+    Ok(Probeable { functions, unread })
+}
+
+/// What a list holds, unless this kernel has none or it cannot be read.
+fn known<T>(list: Result<T, FileError>, unread: &mut Vec<FileError>) -> Option<T> {
+    match list {
+        Ok(list) => Some(list),
+        Err(error) if error.is_absent() => None,
+        Err(error) => {
+            unread.push(error);
+            None
+        }
+    }
+}
+
+/// In which modules each name is how often.
+type Counts = BTreeMap<Arc<str>, Vec<(Option<Arc<str>>, u32)>>;
+
+fn counts(roots: &Roots) -> Result<Counts, KallsymsError> {
+    let mut counts = Counts::new();
+    // The symbols of a module are in one piece.
+    let mut last: Option<Arc<str>> = None;
+    symbols(roots, |symbol| {
+        if !symbol.is_function() {
+            return;
+        }
+        if last.as_deref().map(str::as_bytes) != symbol.module {
+            last = symbol.module.map(text);
+        }
+        let modules = counts.entry(text(symbol.name)).or_default();
+        match modules.last_mut().filter(|(module, _)| *module == last) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => modules.push((last.clone(), 1)),
+        }
+    })?;
+    Ok(counts)
+}
+
+/// The functions that tracing may enter: `tcp_sendmsg`, `nf_in [nf_conntrack]`.
+fn traceable(roots: &Roots) -> Result<FxHashSet<Function>, FileError> {
+    let mut functions = FxHashSet::default();
+    host::lines(&roots.tracing.join("available_filter_functions"), FILE_LIMIT, |line| {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        if let Some(name) = words.next() {
+            let module = words.next().and_then(module).map(text);
+            functions.insert(Function { name: text(name), module });
+        }
+    })?;
+    Ok(functions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYMBOLS: &str = "\
+ffffffff81000100 T tcp_sendmsg
+ffffffff81000190 t helper
+ffffffff81000200 t shown_twice
+ffffffff81000210 t shown_twice
+ffffffff81000280 t do_int3
+ffffffff81000290 t notrace
+ffffffff81000300 D data
+ffffffffc0000000 t nf_in\t[nf_conntrack]
+ffffffffc0000010 t twice\t[nf_conntrack]
+ffffffffc0000020 t twice\t[nf_conntrack]
+ffffffffc0100000 t helper\t[nf_tables]
+";
+
+    fn host() -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        for part in ["proc", "sys/kernel/tracing", "sys/kernel/debug/kprobes"] {
+            std::fs::create_dir_all(dir.path().join(part)).unwrap();
+        }
+        std::fs::write(dir.path().join("proc/kallsyms"), SYMBOLS).unwrap();
+        let roots = Roots::under(dir.path());
+        (dir, roots)
+    }
+
+    fn names(roots: &Roots) -> Vec<String> {
+        let found = probeable(roots, |_| true).unwrap();
+        assert_eq!(found.unread, []);
+        found.functions.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_name_that_several_functions_have_cannot_be_probed_without_its_module() {
+        let (_dir, roots) = host();
+        assert_eq!(
+            names(&roots),
+            ["do_int3", "nf_tables:helper", "nf_conntrack:nf_in", "notrace", "tcp_sendmsg"]
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_forbids_is_left_out() {
+        let (_dir, roots) = host();
+        let traceable = "do_int3\nhelper [nf_tables]\nnf_in [nf_conntrack]\ntcp_sendmsg\n";
+        std::fs::write(roots.tracing.join("available_filter_functions"), traceable).unwrap();
+        let blacklist = roots.sys.join("kernel/debug/kprobes/blacklist");
+        std::fs::write(blacklist, "0xffffffff81000280-0xffffffff81000290\tdo_int3\n").unwrap();
+        assert_eq!(names(&roots), ["nf_tables:helper", "nf_conntrack:nf_in", "tcp_sendmsg"]);
+        let wanted = probeable(&roots, |of| of.name.starts_with("tcp")).unwrap();
+        assert_eq!(wanted.functions.len(), 1);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_told() {
+        let (_dir, roots) = host();
+        std::fs::create_dir(roots.tracing.join("available_filter_functions")).unwrap();
+        let found = probeable(&roots, |_| true).unwrap();
+        assert_eq!(found.functions.len(), 5);
+        assert_eq!(found.unread.len(), 1);
+    }
+}

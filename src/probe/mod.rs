@@ -1,0 +1,20 @@
+//! Dynamic probes: what a person writes ([`Definition`]), where that is in a file or the kernel, and what is told to
+//! the kernel for it.
+//!
+//! ```text
+//! location, arguments ──parse──► Definition ──resolve──► a line of kprobe_events or uprobe_events ──► a tracepoint
+//!                                     │
+//!                                     └─ no arguments ──► the kprobe or uprobe PMU
+//! ```
+
+pub mod argument;
+pub mod binary;
+pub mod btf;
+pub mod definition;
+pub mod install;
+pub mod kallsyms;
+pub mod root;
+pub mod tracefs;
+pub mod usdt;
+
+pub use definition::{At, Definition, Location, LocationError, ProbeKind, Request, Root};

@@ -1,0 +1,171 @@
+//! One line that defines a probe.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::event::{Parsed, fault};
+use crate::probe::argument::{Arch, Argument, ArgumentError, Site, fetch_text};
+
+/// The longest line that the kernel reads, in bytes (`WRITE_BUFSIZE`, less a newline, a NUL and our name).
+const LINE_LIMIT: usize = 4096 - 160;
+/// The most arguments of one probe (`MAX_TRACE_ARGS`).
+const ARGUMENT_LIMIT: usize = 128;
+
+/// A probe as it is told to the kernel, but for its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Line {
+    site: Site,
+    returns: bool,
+    /// `tcp_sendmsg+16`, `/usr/bin/bash:0x1234(0x5678)`.
+    place: String,
+    /// Each with a space in front.
+    arguments: String,
+}
+
+impl Line {
+    /// A probe in the kernel: `offset` bytes behind the beginning of a function, or where that returns.
+    ///
+    /// A module that is not loaded is no error: the kernel waits for it.
+    ///
+    /// # Errors
+    /// An argument that cannot be taken there, see [`fetch_text`]; two of one name; too many.
+    pub fn kernel(
+        module: Option<&str>,
+        function: &str,
+        offset: u64,
+        returns: bool,
+        arguments: &[Argument],
+        machine: Arch,
+    ) -> Result<Self, ArgumentError> {
+        let mut place = module.map_or_else(String::new, |module| format!("{module}:"));
+        place.push_str(function);
+        if offset != 0 {
+            place.push_str(&format!("+{offset}"));
+        }
+        Self::new(Site::Kernel, returns, place, arguments, machine)
+    }
+
+    /// A probe in a file: so many bytes behind its beginning, or where the function returns that begins there. The
+    /// kernel counts at `semaphore`, an offset in the file, that the probe is in use (Linux 4.20).
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel), and a path that the kernel's language has no word for.
+    pub fn user(
+        path: &Path,
+        offset: u64,
+        semaphore: Option<u64>,
+        returns: bool,
+        arguments: &[Argument],
+        machine: Arch,
+    ) -> Result<Self, ArgumentError> {
+        let path = speakable(path).map_err(|fault| fault.of(&path.to_string_lossy()))?;
+        let semaphore = semaphore.map_or_else(String::new, |semaphore| format!("({semaphore:#x})"));
+        Self::new(Site::User, returns, format!("{path}:{offset:#x}{semaphore}"), arguments, machine)
+    }
+
+    fn new(
+        site: Site,
+        returns: bool,
+        place: String,
+        arguments: &[Argument],
+        machine: Arch,
+    ) -> Result<Self, ArgumentError> {
+        let mut line = Self { site, returns, place, arguments: String::new() };
+        for (index, argument) in arguments.iter().enumerate() {
+            let refuse = |message: String, remedy: &str| {
+                fault::<Self>(0, message, remedy).map_err(|fault| fault.of(&argument.text))
+            };
+            if index == ARGUMENT_LIMIT {
+                return refuse(format!("a probe has at most {ARGUMENT_LIMIT} arguments"), "leave some out");
+            }
+            if arguments[..index].iter().any(|before| before.name == argument.name) {
+                let message = format!("two arguments are called {}", argument.name);
+                return refuse(message, "give one another name, as in first=%di");
+            }
+            line.arguments.push(' ');
+            line.arguments.push_str(&fetch_text(argument, site, machine)?);
+            if line.place.len() + line.arguments.len() > LINE_LIMIT {
+                return refuse("the line is longer than the kernel reads".into(), "leave some arguments out");
+            }
+        }
+        Ok(line)
+    }
+
+    /// Where the probe is, as far as its arguments go.
+    pub fn site(&self) -> Site {
+        self.site
+    }
+
+    /// The place alone: `tcp_sendmsg+16`, `/usr/bin/bash:0x1234(0x5678)`.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The line with a name, as it is written to `kprobe_events` or `uprobe_events`.
+    pub fn definition(&self, group: &str, event: &str) -> String {
+        let Self { place, arguments, .. } = self;
+        format!("{}:{group}/{event} {place}{arguments}", self.letter())
+    }
+
+    fn letter(&self) -> char {
+        if self.returns { 'r' } else { 'p' }
+    }
+}
+
+impl fmt::Display for Line {
+    /// The line without a name, which the kernel takes too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.letter(), self.place, self.arguments)
+    }
+}
+
+/// A path as a word of the kernel's language, in which a space ends it. There is no way to quote one.
+fn speakable(path: &Path) -> Parsed<&str> {
+    let remedy = "use a path without, such as that of a link to the file, or /proc/PID/fd/N";
+    match path.to_str() {
+        None => fault(0, "the path is not UTF-8", remedy),
+        Some(path) if path.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            fault(0, "the kernel takes no path with a space in it", remedy)
+        }
+        Some(path) if path.len() > LINE_LIMIT => fault(0, "the path is longer than the kernel reads", remedy),
+        Some(path) => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(texts: &[&str]) -> Vec<Argument> {
+        texts.iter().zip(1..).map(|(text, place)| Argument::parse_nth(text, place).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_are_those_of_the_kernels_manual() {
+        let taken = arguments(&["size=$arg3:u64", "+0($arg2):string"]);
+        let line = Line::kernel(None, "tcp_sendmsg", 0, false, &taken, Arch::X86_64).unwrap();
+        assert_eq!(line.definition("g", "e"), "p:g/e tcp_sendmsg size=$arg3:u64 arg2=+0($arg2):string");
+        let line = Line::kernel(Some("nf_nat"), "f", 16, false, &[], Arch::X86_64).unwrap();
+        assert_eq!(line.to_string(), "p nf_nat:f+16");
+        let taken = arguments(&["$retval"]);
+        let line = Line::user(Path::new("/bin/sh"), 0x1234, None, true, &taken, Arch::X86_64).unwrap();
+        assert_eq!(line.definition("g", "e"), "r:g/e /bin/sh:0x1234 arg1=$retval");
+        let line = Line::user(Path::new("/a:b"), 16, Some(32), false, &[], Arch::X86_64).unwrap();
+        assert_eq!(line.to_string(), "p /a:b:0x10(0x20)");
+    }
+
+    #[test]
+    fn what_the_kernel_has_no_word_for_is_refused() {
+        let user = |path: &str, taken: &[Argument]| {
+            Line::user(Path::new(path), 0, None, false, taken, Arch::X86_64).unwrap_err().to_string()
+        };
+        assert!(user("/my files/x", &[]).contains("no path with a space"));
+        assert!(user("/x\ny", &[]).contains("no path with a space"));
+        assert!(user("/x", &arguments(&["a=%di", "a=%si"])).contains("two arguments are called a"));
+        let many: Vec<_> = (0..200).map(|n| Argument::parse_nth("%di", n).unwrap()).collect();
+        assert!(user("/x", &many).contains("at most 128"));
+        let long: Vec<_> =
+            (0..128).map(|n| Argument::parse_nth("+1000000(+1000000(%di)):u64", n).unwrap()).collect();
+        assert!(user("/x", &long).contains("longer than the kernel reads"));
+    }
+}

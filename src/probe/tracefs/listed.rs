@@ -1,0 +1,123 @@
+//! The probes that the kernel holds, as `kprobe_events` and `uprobe_events` list them.
+
+use std::sync::Arc;
+
+use super::{Site, events_file};
+use crate::error::FileError;
+use crate::host::{self, Roots};
+use crate::probe::ProbeKind;
+
+/// A probe that is defined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its kind; a marker is a uprobe for the kernel.
+    pub kind: ProbeKind,
+    /// The system of its tracepoint.
+    pub system: Arc<str>,
+    /// The event.
+    pub event: Arc<str>,
+    /// Where it is, as the kernel prints it: `tcp_sendmsg+16`, `/usr/bin/bash:0x0000000000001234`.
+    pub place: Arc<str>,
+    /// Its arguments, `NAME=FETCH[:TYPE]`.
+    pub arguments: Vec<Arc<str>>,
+}
+
+impl Listed {
+    /// Where it is, as far as its arguments go.
+    pub fn site(&self) -> Site {
+        match self.kind {
+            ProbeKind::Kprobe | ProbeKind::Kretprobe => Site::Kernel,
+            ProbeKind::Uprobe | ProbeKind::Uretprobe | ProbeKind::Usdt => Site::User,
+        }
+    }
+
+    /// Reads a line such as `r10:GROUP/EVENT PLACE NAME=FETCH…`; `None`: it is none of a kprobe or uprobe.
+    fn parse(line: &str, site: Site) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (letter, name) = words.next()?.split_once(':')?;
+        let (system, event) = name.split_once('/')?;
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let returns = match letter.split_at_checked(1)? {
+            ("p", "") => false,
+            ("r", active) if is_number(active) => true,
+            _ => return None,
+        };
+        let kind = match (site, returns) {
+            (Site::Kernel, false) => ProbeKind::Kprobe,
+            (Site::Kernel, true) => ProbeKind::Kretprobe,
+            (Site::User, false) => ProbeKind::Uprobe,
+            (Site::User, true) => ProbeKind::Uretprobe,
+        };
+        let place = words.next()?.into();
+        Some(Self {
+            kind,
+            system: system.into(),
+            event: event.into(),
+            place,
+            arguments: words.map(Arc::from).collect(),
+        })
+    }
+}
+
+/// Every probe, those of the kernel first.
+pub(super) fn list(roots: &Roots) -> Result<Vec<Listed>, FileError> {
+    let mut listed = Vec::new();
+    for site in [Site::Kernel, Site::User] {
+        match host::read_text(&events_file(roots, site)) {
+            Ok(text) => listed.extend(text.lines().filter_map(|line| Listed::parse(line, site))),
+            Err(error) if error.is_absent() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_lists_is_read() {
+        for (line, site, kind, place, arguments) in [
+            ("p:zz/big tcp_sendmsg+629145", Site::Kernel, ProbeKind::Kprobe, "tcp_sendmsg+629145", &[][..]),
+            (
+                "r10:zz/okr nf_nat:f r=$retval",
+                Site::Kernel,
+                ProbeKind::Kretprobe,
+                "nf_nat:f",
+                &["r=$retval"][..],
+            ),
+            (
+                "r:zz/ret /usr/bin/true:0x0000000000002000(0x10) a=$retval b=%ax",
+                Site::User,
+                ProbeKind::Uretprobe,
+                "/usr/bin/true:0x0000000000002000(0x10)",
+                &["a=$retval", "b=%ax"][..],
+            ),
+        ] {
+            let listed = Listed::parse(line, site).unwrap();
+            assert_eq!((listed.kind, &*listed.system, &*listed.place), (kind, "zz", place));
+            assert_eq!(listed.arguments.iter().map(|text| &**text).collect::<Vec<_>>(), arguments);
+        }
+    }
+
+    #[test]
+    fn what_is_no_kprobe_or_uprobe_is_left_out() {
+        for line in
+            ["", "p", "p:x", "p:x/y", "f:fprobes/x vfs_read", "e:x/y sched.z", "s:x y", "é:x/y z", "rx:a/b c"]
+        {
+            assert_eq!(Listed::parse(line, Site::Kernel), None, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_left_out(line in "\\PC{0,60}|[pr0-9:/ a-z=]{0,60}") {
+            if let Some(listed) = Listed::parse(&line, Site::User) {
+                prop_assert!(line.contains(&*listed.place));
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Whose a group of probes is.
+
+use crate::host::{self, Roots};
+use crate::target::ProcessKey;
+
+const PREFIX: &str = "perf_exporter_";
+
+/// The exporter that a group of probes belongs to. Its group is called `perf_exporter_PID_START`: a number alone may be
+/// another process's tomorrow, and is 1 in every container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pid: u32,
+    /// In clock ticks since boot, as the 22nd field of `/proc/PID/stat` has it; `None` where it could not be read.
+    started: Option<u64>,
+}
+
+/// Whether an owner is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// A process has its number and start time, or one that cannot be told from it.
+    Alive,
+    /// No process of this machine is it.
+    Gone,
+    /// Not all processes of this machine can be seen.
+    Unknown,
+}
+
+impl Owner {
+    /// This process, as procfs knows it; else by the number it has for itself.
+    pub fn own(roots: &Roots, pid: u32) -> Self {
+        match ProcessKey::read(&roots.proc.join("self")) {
+            Some(key) => Self { pid: key.pid, started: Some(key.start_time) },
+            None => Self { pid, started: None },
+        }
+    }
+
+    /// The name of its group.
+    pub fn group(&self) -> String {
+        match self.started {
+            Some(started) => format!("{PREFIX}{}_{started}", self.pid),
+            None => format!("{PREFIX}{}", self.pid),
+        }
+    }
+
+    /// The owner of a group; `None`: it is none of an exporter.
+    pub fn of_group(group: &str) -> Option<Self> {
+        let words = group.strip_prefix(PREFIX)?;
+        let (pid, started) = match words.split_once('_') {
+            Some((pid, started)) => (pid, Some(started.parse().ok()?)),
+            None => (words, None),
+        };
+        let owner = Self { pid: pid.parse().ok()?, started };
+        (owner.group() == group).then_some(owner)
+    }
+
+    /// Its process, by the number that it had for itself.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it still runs.
+    pub fn life(&self, roots: &Roots) -> Life {
+        let Some(started) = self.started else {
+            return if roots.proc.join(self.pid.to_string()).exists() { Life::Alive } else { Life::Unknown };
+        };
+        let own = ProcessKey::read(&roots.proc.join(self.pid.to_string()));
+        if own == Some(ProcessKey { pid: self.pid, start_time: started }) {
+            return Life::Alive;
+        }
+        if !sees_all(roots) {
+            return Life::Unknown;
+        }
+        // In a PID namespace of its own it has another number for itself than here, but the same start time.
+        let Ok(processes) = host::list(&roots.proc) else { return Life::Unknown };
+        let mut numbered = processes.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_it = |name: &String| {
+            ProcessKey::read(&roots.proc.join(name)).is_some_and(|key| key.start_time == started)
+        };
+        if numbered.any(is_it) { Life::Alive } else { Life::Gone }
+    }
+}
+
+/// Whether procfs shows every process of the machine: that of the first PID namespace does, and in it 2 is the parent of
+/// the kernel's threads.
+fn sees_all(roots: &Roots) -> bool {
+    host::read_text(&roots.proc.join("2/comm")).is_ok_and(|comm| comm == "kthreadd")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_tells_its_owner() {
+        for group in ["perf_exporter_1", "perf_exporter_812_99", "perf_exporter_4194304_18446744073709551615"]
+        {
+            assert_eq!(Owner::of_group(group).unwrap().group(), group);
+        }
+        for group in [
+            "perf_exporter",
+            "perf_exporter_",
+            "perf_exporter_x",
+            "perf_exporter_01",
+            "perf_exporter_1_",
+            "perf_exporter_1_2_3",
+            "perf_exporter_+1",
+            "perf_exporter_99999999999",
+            "probe_libc",
+        ] {
+            assert_eq!(Owner::of_group(group), None, "{group}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Why a probe could not be defined or removed, and what would help.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Line, NAME_LIMIT, Site, events_file};
+use crate::error::{Errno, FileError};
+use crate::health::{Cause, Judgement, Refusal};
+use crate::host::{self, Roots};
+
+/// A probe that the kernel did not take, or did not let go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeRefusal {
+    /// What the kernel answered, if it was asked.
+    pub errno: Option<Errno>,
+    /// What that means.
+    pub judgement: Judgement,
+}
+
+impl ProbeRefusal {
+    fn new(errno: impl Into<Option<Errno>>, cause: Cause, reason: impl Into<String>, remedy: &str) -> Self {
+        let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
+        Self { errno: errno.into(), judgement: Judgement { cause, reason: reason.into(), remedy } }
+    }
+
+    /// The same about an event, for the board.
+    pub fn refusal(self, event: &Arc<str>, target: impl Into<String>) -> Refusal {
+        self.judgement.refusal(event, target, self.errno)
+    }
+}
+
+impl fmt::Display for ProbeRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Judgement { cause, reason, remedy } = &self.judgement;
+        write!(f, "{cause}: {reason}")?;
+        remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+impl std::error::Error for ProbeRefusal {}
+
+/// A line that did not do what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// The file could not be opened.
+    Closed(Errno),
+    /// The kernel read the line, and answered this.
+    Answered(Errno),
+}
+
+impl Unwritten {
+    /// Why a probe was not defined.
+    pub(super) fn of_definition(self, roots: &Roots, line: &Line, definition: &str) -> ProbeRefusal {
+        let errno = match self {
+            Self::Closed(errno) => return closed(roots, line.site(), errno),
+            Self::Answered(errno) => errno,
+        };
+        let log = host::read_text(&roots.tracing.join("error_log")).unwrap_or_default();
+        answered(roots, line, errno, complaint_about(&log, definition))
+    }
+
+    /// Why a probe was not removed.
+    pub(super) fn of_removal(self, roots: &Roots, site: Site) -> ProbeRefusal {
+        match self {
+            Self::Closed(errno) => closed(roots, site, errno),
+            Self::Answered(errno @ Errno::EBUSY) => ProbeRefusal::new(
+                errno,
+                Cause::Broken,
+                "its tracepoint is still in use",
+                "it can be removed when perf, or whoever has it open, is done",
+            ),
+            Self::Answered(errno) => {
+                ProbeRefusal::new(errno, Cause::Broken, format!("the kernel answered {errno}"), "")
+            }
+        }
+    }
+}
+
+/// The group has an event of every name that would do.
+pub(super) fn no_name(event: &str) -> ProbeRefusal {
+    let name: String = event.chars().take(NAME_LIMIT).collect();
+    let reason = format!("too many probes are called {name:?}");
+    ProbeRefusal::new(None, Cause::Exhausted, reason, "give some of them another name")
+}
+
+/// The lists of probes cannot be read.
+pub(super) fn unreadable(roots: &Roots, error: &FileError) -> ProbeRefusal {
+    match error.errno() {
+        Some(errno) => closed(roots, Site::Kernel, errno),
+        None => ProbeRefusal::new(None, Cause::Broken, error.to_string(), ""),
+    }
+}
+
+/// The file in which probes of a site are defined cannot be opened.
+fn closed(roots: &Roots, site: Site, errno: Errno) -> ProbeRefusal {
+    let path = events_file(roots, site);
+    let (file, dir) = (path.display(), roots.tracing.display());
+    match errno {
+        Errno::ENOENT | Errno::ENOTDIR if roots.tracing.join("events").is_dir() => {
+            let (what, option) = match site {
+                Site::Kernel => ("kprobes", "CONFIG_KPROBE_EVENTS"),
+                Site::User => ("uprobes", "CONFIG_UPROBE_EVENTS"),
+            };
+            let reason = format!("this kernel has no {what}: {file} does not exist");
+            ProbeRefusal::new(errno, Cause::Absent, reason, &format!("use a kernel with {option}"))
+        }
+        Errno::ENOENT | Errno::ENOTDIR if roots.tracing.is_dir() => {
+            let reason = format!("tracefs is not mounted at {dir}");
+            ProbeRefusal::new(errno, Cause::Absent, reason, &format!("mount -t tracefs tracefs {dir}"))
+        }
+        Errno::ENOENT | Errno::ENOTDIR => {
+            let reason = format!("this kernel has no tracing: {dir} does not exist");
+            ProbeRefusal::new(
+                errno,
+                Cause::Absent,
+                reason,
+                "use a kernel with CONFIG_FTRACE, and mount its tracefs",
+            )
+        }
+        Errno::EACCES | Errno::EPERM if locked_down(roots) => locked(errno),
+        Errno::EACCES | Errno::EPERM => {
+            let reason = format!("{file} may not be written: {errno}");
+            ProbeRefusal::new(errno, Cause::Forbidden, reason, "define probes as root, whose tracefs is")
+        }
+        Errno::EROFS => {
+            let reason = format!("{dir} is mounted read-only");
+            let remedy = "mount it so that it can be written, in a container as a volume of its own";
+            ProbeRefusal::new(errno, Cause::Forbidden, reason, remedy)
+        }
+        Errno::EMFILE | Errno::ENFILE => {
+            let reason = format!("{file}: {errno}");
+            ProbeRefusal::new(errno, Cause::Exhausted, reason, "raise LimitNOFILE (systemd) or ulimit -n")
+        }
+        _ => ProbeRefusal::new(errno, Cause::Broken, format!("{file}: {errno}"), ""),
+    }
+}
+
+fn locked_down(roots: &Roots) -> bool {
+    host::read_text(&roots.sys.join("kernel/security/lockdown"))
+        .is_ok_and(|modes| modes.contains("[confidentiality]"))
+}
+
+fn locked(errno: Errno) -> ProbeRefusal {
+    let reason = "kernel lockdown is in confidentiality mode, which has no probes";
+    ProbeRefusal::new(errno, Cause::Forbidden, reason, "boot without lockdown=confidentiality")
+}
+
+/// What the kernel's answer to a definition means. Its own words (`trace_probe.h`, `ERRORS`) tell more than the errno.
+fn answered(roots: &Roots, line: &Line, errno: Errno, complaint: Option<Complaint<'_>>) -> ProbeRefusal {
+    let refusal = |cause, reason: String, remedy: &str| ProbeRefusal::new(errno, cause, reason, remedy);
+    let place = line.place();
+    let message = complaint.map_or("", |complaint| complaint.message);
+    match (errno, line.site()) {
+        (Errno::EPERM | Errno::EACCES, _) if locked_down(roots) => locked(errno),
+        (Errno::EPERM | Errno::EACCES, _) => {
+            let remedy = "a security module may forbid probes: look into the kernel's log";
+            refusal(Cause::Forbidden, format!("the kernel answered {errno}"), remedy)
+        }
+        (Errno::ENOMEM | Errno::ENOSPC, _) => refusal(
+            Cause::Exhausted,
+            format!("the kernel has no room for it: {errno}"),
+            "define fewer probes",
+        ),
+        (Errno::ENOSYS | Errno::EOPNOTSUPP, _) => {
+            refusal(Cause::Absent, format!("this kernel cannot put a probe at {place}: {errno}"), "")
+        }
+        (Errno::EILSEQ, _) => {
+            let reason = format!("{place} is in the middle of an instruction");
+            refusal(Cause::Broken, reason, "leave the offset out, or take one from a disassembly")
+        }
+        (_, Site::Kernel) if message == "The symbol is not unique" || errno == Errno::EADDRNOTAVAIL => {
+            let reason = format!("the kernel has several functions called {place}");
+            refusal(
+                Cause::Broken,
+                reason,
+                "name its module, as in nf_nat:FUNCTION, or probe one that calls it",
+            )
+        }
+        (Errno::ENOENT, Site::Kernel) => no_function(line, errno),
+        (_, Site::Kernel) if message == "Invalid probed address or symbol" => no_function(line, errno),
+        (Errno::EINVAL, Site::Kernel) if matches!(message, "" | "Failed to register probe event") => {
+            not_there(roots, line, errno)
+        }
+        (Errno::ENOENT, Site::User) => {
+            let remedy = "it may have been replaced: reload to look for it again";
+            refusal(Cause::Absent, format!("the kernel finds no file for {place}"), remedy)
+        }
+        _ => match complaint {
+            Some(complaint) => refusal(Cause::Broken, format!("the kernel says: {complaint}"), ""),
+            None => refusal(Cause::Broken, format!("the kernel answered {errno} to \"{line}\""), ""),
+        },
+    }
+}
+
+fn no_function(line: &Line, errno: Errno) -> ProbeRefusal {
+    let function = function(line);
+    let remedy = format!(
+        "it may be inlined, or in a module that is not loaded: grep {function} /proc/kallsyms shows what there is"
+    );
+    ProbeRefusal::new(errno, Cause::Absent, format!("the kernel has no function {function}"), &remedy)
+}
+
+/// The function is there, and there can be no probe in it.
+fn not_there(roots: &Roots, line: &Line, errno: Errno) -> ProbeRefusal {
+    let function = function(line);
+    let blacklist = roots.sys.join("kernel/debug/kprobes/blacklist");
+    let listed = host::read_text(&blacklist)
+        .is_ok_and(|text| text.lines().any(|line| line.rsplit('\t').next() == Some(function)));
+    let reason = if listed {
+        format!("{function} is on the kernel's list of functions that may not be probed")
+    } else {
+        format!("the kernel lets no probe be put into {function}")
+    };
+    let remedy = if listed {
+        "probe a function that it calls, or that calls it".to_owned()
+    } else {
+        format!("{} and available_filter_functions show what can be probed", blacklist.display())
+    };
+    ProbeRefusal::new(errno, Cause::Forbidden, reason, &remedy)
+}
+
+/// The name of the function that a line in the kernel is in.
+fn function(line: &Line) -> &str {
+    let symbol = line.place().rsplit(':').next().unwrap_or_default();
+    symbol.split('+').next().unwrap_or_default()
+}
+
+/// What `error_log` says about a command (Linux 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Complaint<'l> {
+    message: &'l str,
+    /// The word of the command at which the caret points.
+    at: Option<&'l str>,
+}
+
+impl fmt::Display for Complaint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message)?;
+        self.at.map_or(Ok(()), |word| write!(f, ", at {word:?}"))
+    }
+}
+
+/// How many bytes of a command kernels before 5.18 keep.
+const KEPT: usize = 255;
+
+/// The newest entry of the log about a definition.
+fn complaint_about<'l>(log: &'l str, definition: &str) -> Option<Complaint<'l>> {
+    const COMMAND: &str = "  Command: ";
+    let lines: Vec<&str> = log.lines().collect();
+    let is_it =
+        |command: &str| command == definition || (command.len() >= KEPT && definition.starts_with(command));
+    let entries = lines.windows(3).rev();
+    entries.into_iter().find_map(|entry| {
+        let command = entry[1].strip_prefix(COMMAND).filter(|command| is_it(command))?;
+        let (_, message) = entry[0].split_once("error: ")?;
+        let caret = entry[2].find('^').filter(|&caret| entry[2][..caret].trim().is_empty());
+        let rest = caret.and_then(|caret| command.get(caret.checked_sub(COMMAND.len())?..));
+        let at = rest.and_then(|rest| rest.split_ascii_whitespace().next());
+        Some(Complaint { message: message.trim_end(), at })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::probe::argument::Arch;
+
+    const LOG: &str = "\
+[23769.887919] trace_uprobe: error: This argument name is already used
+  Command: p:g/e /usr/bin/true:0x2000 a=%di a=%si
+                                              ^
+[23769.875998] trace_uprobe: error: Invalid register name
+  Command: p:g/e /usr/bin/true:0x2000 a=%zz
+                                        ^
+[23769.875999] trace_kprobe: error: Invalid probed address or symbol
+  Command: p:g/e nosuch
+                 ^
+";
+
+    fn kernel(function: &str) -> Line {
+        Line::kernel(None, function, 0, false, &[], Arch::X86_64).unwrap()
+    }
+
+    fn user() -> Line {
+        Line::user(Path::new("/bin/sh"), 16, None, false, &[], Arch::X86_64).unwrap()
+    }
+
+    #[test]
+    fn the_kernels_words_about_a_line_are_found_in_its_log() {
+        let complaint = complaint_about(LOG, "p:g/e /usr/bin/true:0x2000 a=%zz").unwrap();
+        assert_eq!(complaint.to_string(), "Invalid register name, at \"%zz\"");
+        let long = format!("p:g/e /{}:0x0", "x".repeat(400));
+        let log = format!("[1.0] trace_uprobe: error: No\n  Command: {}\n           ^\n", &long[..255]);
+        assert_eq!(complaint_about(&log, &long).unwrap().message, "No");
+        assert_eq!(complaint_about(LOG, "p:g/other /usr/bin/true:0x2000"), None);
+        assert_eq!(complaint_about("", "p:g/e nosuch"), None);
+    }
+
+    #[test]
+    fn every_answer_of_the_kernel_has_a_class_and_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let say = |message| Some(Complaint { message, at: None });
+        for (line, errno, message, cause, reason) in [
+            (kernel("nosuch"), Errno::ENOENT, None, Cause::Absent, "no function nosuch"),
+            (
+                kernel("nosuch"),
+                Errno::EINVAL,
+                say("Invalid probed address or symbol"),
+                Cause::Absent,
+                "no function nosuch",
+            ),
+            (
+                kernel("do_int3"),
+                Errno::EINVAL,
+                say("Failed to register probe event"),
+                Cause::Forbidden,
+                "lets no probe be put into do_int3",
+            ),
+            (
+                kernel("t_show"),
+                Errno::EADDRNOTAVAIL,
+                say("The symbol is not unique"),
+                Cause::Broken,
+                "several functions called t_show",
+            ),
+            (kernel("f"), Errno::EILSEQ, None, Cause::Broken, "middle of an instruction"),
+            (kernel("f"), Errno::EPERM, None, Cause::Forbidden, "EPERM"),
+            (kernel("f"), Errno::ENOMEM, None, Cause::Exhausted, "no room"),
+            (
+                kernel("f"),
+                Errno::EINVAL,
+                say("Invalid register name"),
+                Cause::Broken,
+                "the kernel says: Invalid register name",
+            ),
+            (user(), Errno::ENOENT, None, Cause::Absent, "no file for /bin/sh:0x10"),
+            (user(), Errno::EINVAL, None, Cause::Broken, "EINVAL: Invalid argument to \"p /bin/sh:0x10\""),
+        ] {
+            let refusal = answered(&roots, &line, errno, message);
+            assert_eq!((refusal.judgement.cause, refusal.errno), (cause, Some(errno)), "{refusal}");
+            assert!(refusal.judgement.reason.contains(reason), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_function_on_the_blacklist_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let kprobes = dir.path().join("sys/kernel/debug/kprobes");
+        std::fs::create_dir_all(&kprobes).unwrap();
+        std::fs::write(kprobes.join("blacklist"), "0xffff-0xffff\tdo_int3\n").unwrap();
+        let roots = Roots::under(dir.path());
+        let refusal = answered(&roots, &kernel("do_int3"), Errno::EINVAL, None);
+        assert_eq!(
+            refusal.to_string(),
+            "forbidden: do_int3 is on the kernel's list of functions that may not be probed; probe a function that \
+             it calls, or that calls it"
+        );
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_defining_probes_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let remedy = |errno| closed(&roots, Site::Kernel, errno).judgement.remedy.unwrap_or_default();
+        assert!(remedy(Errno::ENOENT).contains("CONFIG_FTRACE"));
+        std::fs::create_dir_all(&roots.tracing).unwrap();
+        assert!(remedy(Errno::ENOENT).starts_with("mount -t tracefs"));
+        std::fs::create_dir_all(roots.tracing.join("events")).unwrap();
+        assert!(remedy(Errno::ENOENT).contains("CONFIG_KPROBE_EVENTS"));
+        assert!(remedy(Errno::EACCES).contains("as root"));
+        assert!(remedy(Errno::EROFS).contains("container"));
+        let security = roots.sys.join("kernel/security");
+        std::fs::create_dir_all(&security).unwrap();
+        std::fs::write(security.join("lockdown"), "none integrity [confidentiality]\n").unwrap();
+        assert!(remedy(Errno::EPERM).contains("lockdown"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_log_is_read(log in "(\\PC{0,20}(\n|error: |  Command: |\\^| ){0,3}){0,12}") {
+            if let Some(complaint) = complaint_about(&log, "p:g/e f") {
+                prop_assert!(log.contains(complaint.message));
+            }
+        }
+    }
+}
