@@ -12,6 +12,7 @@ use super::file::{
 use super::problem::shown;
 use super::report::Report;
 use super::selection::{Selections, cgroups, number, processes};
+use super::traced::{Traced, traced};
 use super::value::{Address, Period, Size};
 use super::{Collection, Config, Counters, Limits, Per};
 
@@ -35,11 +36,15 @@ pub(super) fn check(
         Some(entries) => counters(entries, &selections, report),
         None => base.counters.iter().map(|entry| entry.reselected(&selections)).collect(),
     };
-    idle_selections(file, &counters, report);
+    let traced = traced(file, &base.traced, &counters, &selections, report);
+    idle_selections(file, &counters, &traced, report);
+    let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
     let config = Config {
         listen: listen(file.listen.as_ref(), base.listen, report),
         collection: collection(file.collection.as_ref(), base.collection, report),
         counters,
+        traced,
+        mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };
     (config, selections)
@@ -48,24 +53,28 @@ pub(super) fn check(
 impl Counters {
     /// The same for other cgroups and processes.
     fn reselected(&self, selections: &Selections) -> Self {
-        let per = self.per.iter().map(|per| match per {
-            Per::Cpu => Per::Cpu,
-            Per::Cgroup(_) => Per::Cgroup(selections.cgroups.clone()),
-            Per::Process(_) => Per::Process(selections.processes.clone()),
-        });
+        let per = self.per.iter().map(|per| per.reselected(selections));
         Self { per: per.collect(), ..self.clone() }
     }
 }
 
 /// Reports selections that no entry counts for.
-fn idle_selections(file: &File, counters: &[Counters], report: &mut Report<'_>) {
-    if counters.is_empty() || file.counters.as_ref().is_some_and(|entries| report.blames(entries.node)) {
+fn idle_selections(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
+    let sections = [
+        file.counters.as_ref().map(|entries| entries.node),
+        file.tracepoints.as_ref().map(|entries| entries.node),
+        file.probes.as_ref().map(|entries| entries.node),
+    ];
+    let nothing = counters.is_empty() && traced.is_empty();
+    if nothing || sections.into_iter().flatten().any(|section| report.blames(section)) {
         return;
     }
+    let all =
+        || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
     let mut judge = |written: Option<_>, word: &str, counts: fn(&Per) -> bool| {
         let Some(node) = written else { return };
-        if !counters.iter().flat_map(|entry| &entry.per).any(counts) {
-            let message = format!("this has no effect: no entry of `counters` counts per {word}");
+        if !all().any(counts) {
+            let message = format!("this has no effect: no entry counts per {word}");
             report.warning(node, message, Some(format!("write `per: [{word}]` in one")));
         }
     };
@@ -254,7 +263,7 @@ mod tests {
     fn a_selection_that_nobody_counts_for_is_a_warning() {
         assert_eq!(
             report("counters: {a: {events: cycles}}\nprocesses: {by: pid}"),
-            "2:1: warning: processes: this has no effect: no entry of `counters` counts per process; \
+            "2:1: warning: processes: this has no effect: no entry counts per process; \
              write `per: [process]` in one"
         );
         assert_eq!(

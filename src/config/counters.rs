@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decode::At;
+use super::per::{Whom, per};
 use super::problem::{all_of, shown};
 use super::report::Report;
-use super::selection::{Selections, cgroups, not_empty, once, processes};
+use super::selection::{Selections, not_empty};
 use super::value::{Entries, Event, List, is_name};
 use super::yaml::NodeId;
 use super::{Counters, Per, file};
@@ -49,7 +50,13 @@ pub(super) fn counters(
             break;
         }
         let name: Arc<str> = name.value.as_str().into();
-        let per = per(entry, selections, report);
+        let whom = Whom {
+            entry: entry.node,
+            per: entry.per.as_ref(),
+            cgroups: entry.cgroups.as_ref(),
+            processes: entry.processes.as_ref(),
+        };
+        let per = per(&whom, selections, report);
         clashes.look(&name, &per, &written, report);
         counters.push(Counters { name, groups: scheduled(entry, written), per });
     }
@@ -57,7 +64,7 @@ pub(super) fn counters(
 }
 
 /// Reports a word that cannot be a part of a metric's name.
-fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
+pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
     if !is_name(word) {
         let better: String = word.chars().take(60).map(|c| if is_name_part(c) { c } else { '_' }).collect();
         let better = better.to_ascii_lowercase();
@@ -171,36 +178,6 @@ fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
     if events.is_empty() { Vec::new() } else { vec![Group { events }] }
 }
 
-/// For whom an entry counts.
-fn per(entry: &At<file::Counters>, selections: &Selections, report: &mut Report<'_>) -> Vec<Per> {
-    not_empty(entry.per.as_ref(), "counts for nobody", "leave `per` out for `cpu`", report);
-    let words = match &entry.per {
-        Some(per) => once(per, report),
-        None if report.gives(entry.node, "per") => Vec::new(),
-        None => vec![file::Per::Cpu],
-    };
-    let overrides = [
-        (entry.cgroups.as_ref().map(|at| at.node), file::Per::Cgroup, "cgroup"),
-        (entry.processes.as_ref().map(|at| at.node), file::Per::Process, "process"),
-    ];
-    for (node, word, name) in overrides {
-        let unheard =
-            !words.contains(&word) && !entry.per.as_ref().is_some_and(|per| report.blames(per.node));
-        if let Some(node) = node.filter(|_| unheard && !words.is_empty()) {
-            let message = format!("this has no effect: the entry does not count per {name}");
-            report.warning(node, message, Some(format!("add `{name}` to its `per`, or leave it out")));
-        }
-    }
-    let cgroups = cgroups(entry.cgroups.as_ref(), &selections.cgroups, report);
-    let processes = processes(entry.processes.as_ref(), &selections.processes, report);
-    let per = words.into_iter().map(|word| match word {
-        file::Per::Cpu => Per::Cpu,
-        file::Per::Cgroup => Per::Cgroup(cgroups.clone()),
-        file::Per::Process => Per::Process(processes.clone()),
-    });
-    per.collect()
-}
-
 /// Finds events that would be published twice under one name.
 #[derive(Default)]
 struct Clashes {
@@ -216,7 +193,7 @@ impl Clashes {
             for Written { node, group } in written {
                 for event in &group.events {
                     let label = label(event);
-                    let metric = (scope(per), label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_"));
+                    let metric = (per.scope(), metric(&label));
                     match self.first.get(&metric) {
                         Some((first, whom)) => {
                             let clash = (*node, Arc::clone(first), same_whom(whom, per));
@@ -232,10 +209,25 @@ impl Clashes {
                 } else {
                     format!("by {}", shown(&first))
                 };
-                report_clash(node, scope(per), &by, same, &labels, report);
+                report_clash(node, per.scope(), &by, same, &labels, report);
             }
         }
     }
+}
+
+/// What the metrics of these entries are called, and whose they are.
+pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
+    let events =
+        |entry: &Counters| entry.groups.iter().flat_map(|group| &group.events).map(label).collect::<Vec<_>>();
+    let metrics = counters
+        .iter()
+        .flat_map(|entry| events(entry).into_iter().map(|label| (metric(&label), &*entry.name)));
+    metrics.collect()
+}
+
+/// What tells the metric of a label from others.
+fn metric(label: &str) -> String {
+    label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_")
 }
 
 /// Whether both count for the same, in whatever way.
@@ -271,14 +263,6 @@ fn report_clash(node: NodeId, scope: &str, by: &str, same: bool, labels: &[Strin
         let message =
             format!("{what} {is} counted per {scope} {by} too: what both select comes twice under one name");
         report.warning(node, message, Some(hint));
-    }
-}
-
-fn scope(per: &Per) -> &'static str {
-    match per {
-        Per::Cpu => "cpu",
-        Per::Cgroup(_) => "cgroup",
-        Per::Process(_) => "process",
     }
 }
 

@@ -243,6 +243,14 @@ impl<'de> Deserializer<'de> for Place<'_> {
             .map_or_else(|| Err(self.mismatch("a positive whole number")), |number| visitor.visit_u64(number))
     }
 
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self.node.value {
+            Value::Integer(number) => visitor.visit_f64(number as f64),
+            Value::Float(number) => visitor.visit_f64(number),
+            _ => Err(self.mismatch("a number")),
+        }
+    }
+
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.node.value {
             Value::Text(text) => self.here(visitor.visit_str(text)),
@@ -325,7 +333,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf unit unit_struct tuple identifier ignored_any
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 char bytes byte_buf unit unit_struct tuple identifier ignored_any
     }
 }
 

@@ -3,8 +3,12 @@
 //!
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
+mod traced;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
 use super::value::{Address, Entries, Event, List, Period, Size};
@@ -22,6 +26,12 @@ pub(super) struct File {
     pub(super) collection: Option<At<Collection>>,
     /// What to count, and for whom. If this is given at all, it replaces the built-in set.
     pub(super) counters: Option<At<Entries<Counters>>>,
+    /// Metrics of tracepoints: events that the kernel has, with their fields as labels, sums and histograms.
+    pub(super) tracepoints: Option<At<Entries<Tracepoint>>>,
+    /// Metrics of probes: any function of the kernel or of a program, with its arguments likewise.
+    pub(super) probes: Option<At<Entries<Probe>>>,
+    /// Where tracepoints and probes are found.
+    pub(super) tracefs: Option<Tracefs>,
     /// Which cgroups (containers, pods, services) to count for.
     pub(super) cgroups: Option<At<Cgroups>>,
     /// Which processes to count for, and which of them share a series.

@@ -11,10 +11,12 @@ mod counters;
 mod decode;
 mod file;
 mod load;
+mod per;
 mod problem;
 mod report;
 mod schema;
 mod selection;
+pub mod traced;
 mod value;
 mod yaml;
 
@@ -24,6 +26,7 @@ mod tests;
 pub use load::{LoadError, load_file};
 pub use problem::{Problem, Problems, Severity};
 pub use schema::schema;
+pub use traced::Traced;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -84,6 +87,8 @@ fn built_in() -> (Config, Selections) {
         listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         collection: Collection { interval: Duration::ZERO, freshness: Duration::ZERO },
         counters: Vec::new(),
+        traced: Vec::new(),
+        mount_tracefs: false,
         limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0 },
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
@@ -108,6 +113,11 @@ pub struct Config {
     pub collection: Collection,
     /// What to count, in the order of the file.
     pub counters: Vec<Counters>,
+    /// What tracepoints and probes are made of: first those of `tracepoints`, then those of `probes`, each in the
+    /// order of the file.
+    pub traced: Vec<Traced>,
+    /// Whether to mount tracefs where it is not.
+    pub mount_tracefs: bool,
     /// The bounds.
     pub limits: Limits,
 }
@@ -149,6 +159,8 @@ pub struct Counters {
 /// For whom to count.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Per {
+    /// All CPUs together. Never in [`Counters`].
+    Host,
     /// Each CPU.
     Cpu,
     /// The selected cgroups.

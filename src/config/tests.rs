@@ -8,11 +8,17 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
-const EXAMPLES: [(&str, &str); 5] = [
+const EXAMPLES: [(&str, &str); 11] = [
     ("default", BUILT_IN),
     ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
     ("per-cgroup", include_str!("../../config/examples/per-cgroup.yaml")),
     ("per-process", include_str!("../../config/examples/per-process.yaml")),
+    ("block-io", include_str!("../../config/examples/block-io.yaml")),
+    ("forks-and-execs", include_str!("../../config/examples/forks-and-execs.yaml")),
+    ("kernel-work", include_str!("../../config/examples/kernel-work.yaml")),
+    ("memory", include_str!("../../config/examples/memory.yaml")),
+    ("network", include_str!("../../config/examples/network.yaml")),
+    ("user-probes", include_str!("../../config/examples/user-probes.yaml")),
     ("tracepoint-counts", include_str!("../../config/examples/tracepoint-counts.yaml")),
 ];
 
@@ -34,6 +40,7 @@ pub(super) fn good(text: &str) -> Config {
 #[test]
 fn a_file_of_many_mistakes_is_reported_at_once() {
     insta::assert_snapshot!(report(include_str!("tests/mistakes.yaml")));
+    insta::assert_snapshot!("mistakes_traced", report(include_str!("tests/mistakes-traced.yaml")));
 }
 
 #[test]
@@ -163,6 +170,20 @@ processes:
 limits: {series: 7, descriptors: 8, connections: 9, ring_memory: 64MiB}
 "#;
 
+const FULL_TRACED: &str = r#"
+tracepoints:
+  t: {events: ["sys:one"], filter: x > 1, labels: {l: x}, values: 5, sum: {of: x, unit: bytes}, per: [host, process]}
+  h: {event: "sys:one", labels: [x], histogram: {of: x, unit: pages, buckets: [1, 2.5]}, per: cgroup, cgroups: {depth: 3}}
+  p: {from: "sys:one", to: "sys:two", key: [x, $cpu], timeout: 5s, pending: 10, labels: x, histogram: seconds}
+probes:
+  k: {kprobe: f, arguments: [x], labels: {l: x}, values: 5, sum: {of: x}, per: cpu, processes: {by: pid}}
+  r: {kretprobe: f, filter: x > 1, arguments: ["x=$retval"]}
+  u: {uprobe: /a:f, in: {cgroup: /c}, histogram: seconds}
+  v: {uretprobe: /a:f, in: {pid: 1}}
+  m: {usdt: "/a:p:n"}
+tracefs: {mount: false}
+"#;
+
 #[test]
 fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
     let values = [
@@ -185,12 +206,22 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         json!({"name": "a"}),
         json!({"comm": "a", "pid": 1}),
         json!({"interval": "1s"}),
+        json!({"of": "x"}),
+        json!({"x": "y"}),
+        json!("seconds"),
+        json!([1, 2.5]),
     ];
-    let (schema, full): (Json, Json) = (schema(), serde_yaml::from_str(FULL).unwrap());
+    let schema = schema();
+    let fulls = [FULL, FULL_TRACED].map(|text| serde_yaml::from_str::<Json>(text).unwrap());
     let mut all = Vec::new();
-    places(&full, "", &mut all);
-    for (place, value) in all.iter().flat_map(|place| values.iter().map(move |value| (place, value))) {
-        let mut document = full.clone();
+    for full in &fulls {
+        let mut found = Vec::new();
+        places(full, "", &mut found);
+        all.extend(found.into_iter().map(|place| (full, place)));
+    }
+    for ((full, place), value) in all.iter().flat_map(|place| values.iter().map(move |value| (place, value)))
+    {
+        let mut document = (*full).clone();
         *document.pointer_mut(place).unwrap() = value.clone();
         match validator::fault(&schema, &document) {
             None => assert!(is_read(&document), "{value} at {place:?} is valid, and is not read"),
@@ -217,10 +248,11 @@ proptest! {
 
     #[test]
     fn no_damage_to_a_good_file_makes_it_panic_or_stay_silent_about_an_error(
+        full in prop::sample::select(&[FULL, FULL_TRACED][..]),
         at: prop::sample::Index, cut in 0usize..20, put in "[a-z:\\[\\]{}*\"\n -]{0,6}"
     ) {
-        let start = at.index(FULL.len());
-        let text = format!("{}{put}{}", &FULL[..start], &FULL[(start + cut).min(FULL.len())..]);
+        let start = at.index(full.len());
+        let text = format!("{}{put}{}", &full[..start], &full[(start + cut).min(full.len())..]);
         if let Err(Problems(problems)) = load(text.as_bytes(), "f") {
             prop_assert!(problems.iter().any(|problem| problem.severity == Severity::Error));
             let lines = text.lines().count() + 1;

@@ -3,6 +3,8 @@
 //! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](mod@super::schema)
 //! hold the two together.
 
+mod fields;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,6 +17,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::decode::{At, TEXT_OR_BLOCK};
 use super::problem::shown;
+
+pub(super) use fields::{Histogram, HistogramBlock, Labels};
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";

@@ -1,0 +1,154 @@
+//! What `tracepoints` and `probes` come to: which events, what becomes of their fields, and for whom.
+
+mod entries;
+mod fields;
+mod probes;
+#[cfg(test)]
+mod tests;
+mod tracepoints;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use entries::traced;
+
+use super::Per;
+use crate::event::syntax::Event;
+use crate::probe::Definition;
+
+/// One entry of `tracepoints` or `probes`: one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traced {
+    /// Under which of the two it stands.
+    pub kind: TracedKind,
+    /// The entry's name in the file.
+    pub name: Arc<str>,
+    /// The events.
+    pub what: What,
+    /// For whom; each at most once.
+    pub per: Vec<Per>,
+    /// In the kernel's filter language, not yet held against the fields. Of a [`Pair`] it is about `from`, of a timed
+    /// function about its entry.
+    pub filter: Option<Arc<str>>,
+    /// The fields that become labels.
+    pub labels: Vec<Label>,
+    /// What is added up.
+    pub measure: Measure,
+    /// How many values of one label are kept apart; the others are `other`.
+    pub values: usize,
+}
+
+/// Where an entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TracedKind {
+    /// Under `tracepoints`.
+    Tracepoint,
+    /// Under `probes`.
+    Probe,
+}
+
+impl TracedKind {
+    /// The key in the file.
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Tracepoint => "tracepoints",
+            Self::Probe => "probes",
+        }
+    }
+}
+
+/// Which events an entry is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    /// Tracepoints, by name or pattern; at least one. All of them are [`Name::Tracepoint`](crate::event::syntax::Name).
+    Events(Vec<Event>),
+    /// The time between two tracepoints.
+    Pair(Pair),
+    /// A probe.
+    Probe(Definition),
+    /// A function, from its entry to its return, by thread.
+    Timed(Definition),
+}
+
+/// Two tracepoints that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// The first; no pattern.
+    pub from: Event,
+    /// The second; no pattern.
+    pub to: Event,
+    /// What is the same in both: fields that both have, `$cpu`, `$tid` or `$pid`; at least one.
+    pub key: Vec<Arc<str>>,
+    /// How long the first is remembered.
+    pub timeout: Duration,
+    /// How many are remembered at a time.
+    pub pending: usize,
+}
+
+/// A field that becomes a label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Label {
+    /// The label's name, fit for Prometheus.
+    pub name: Arc<str>,
+    /// The field. In a [`Pair`], `from.` or `to.` in front say whose.
+    pub field: Arc<str>,
+}
+
+/// What is added up over the events.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Measure {
+    /// Their number.
+    Count,
+    /// A field.
+    Sum(Quantity),
+    /// A field, in a histogram. Bounds are in the base unit and grow; without any the buckets are exponential.
+    Histogram(Quantity, Option<Vec<f64>>),
+    /// The seconds that pass in a [`Pair`] or [`What::Timed`], in a histogram with bounds likewise.
+    Elapsed(Option<Vec<f64>>),
+}
+
+/// A field that is a quantity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    /// The field.
+    pub field: Arc<str>,
+    /// What it is in.
+    pub unit: Unit,
+}
+
+/// What the number in a field means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unit {
+    /// Prometheus' base unit, which the metric is in: `seconds`, `bytes` or empty.
+    pub base: &'static str,
+    /// What 1 in the field is worth in the base unit.
+    pub factor: f64,
+}
+
+impl Traced {
+    /// The base unit of the metric; empty for a plain number.
+    pub fn unit(&self) -> &'static str {
+        match &self.measure {
+            Measure::Count => "",
+            Measure::Sum(quantity) | Measure::Histogram(quantity, _) => quantity.unit.base,
+            Measure::Elapsed(_) => "seconds",
+        }
+    }
+
+    /// The entry's name without the unit at its end: what the metric of the hits is called, behind the scope.
+    pub fn base(&self) -> &str {
+        let unit = self.unit();
+        let base = self.name.strip_suffix(unit).and_then(|name| name.strip_suffix('_'));
+        base.filter(|base| !unit.is_empty() && !base.is_empty()).unwrap_or(&self.name)
+    }
+
+    /// What the metric of the sum or the histogram is called: the same with the unit at its end, or for a sum without
+    /// a unit with the field, for the hits have the plain name. Where there is neither, [`base`](Self::base).
+    pub fn stem(&self) -> String {
+        match (self.unit(), &self.measure) {
+            ("", Measure::Sum(quantity)) => format!("{}_{}", self.name, quantity.field.to_ascii_lowercase()),
+            ("", _) => self.name.to_string(),
+            (unit, _) => format!("{}_{unit}", self.base()),
+        }
+    }
+}

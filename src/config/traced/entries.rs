@@ -1,0 +1,105 @@
+//! The sections `tracepoints` and `probes`: their entries, and names that would be one metric.
+
+use std::collections::BTreeMap;
+
+use super::probes::probe;
+use super::tracepoints::tracepoint;
+use super::{Traced, TracedKind};
+use crate::config::Counters;
+use crate::config::counters::{metric_word, metrics};
+use crate::config::decode::At;
+use crate::config::file::File;
+use crate::config::problem::shown;
+use crate::config::report::Report;
+use crate::config::selection::Selections;
+use crate::config::value::Entries;
+use crate::config::yaml::NodeId;
+use crate::metrics::{Kind, Metadata};
+
+/// What both sections say, over the entries of `base` for one that the file does not mention.
+pub(in crate::config) fn traced(
+    file: &File,
+    base: &[Traced],
+    counters: &[Counters],
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Vec<Traced> {
+    let mut names = Names { counters: metrics(counters), first: BTreeMap::new() };
+    let kept =
+        |kind| base.iter().filter(move |entry| entry.kind == kind).map(|entry| entry.reselected(selections));
+    let mut all = Vec::new();
+    match &file.tracepoints {
+        Some(entries) => {
+            all.extend(section(entries, &mut names, report, |name, entry, report| {
+                tracepoint(name, entry, selections, report)
+            }));
+        }
+        None => all.extend(kept(TracedKind::Tracepoint)),
+    }
+    match &file.probes {
+        Some(entries) => {
+            all.extend(section(entries, &mut names, report, |name, entry, report| {
+                probe(name, entry, selections, report)
+            }));
+        }
+        None => all.extend(kept(TracedKind::Probe)),
+    }
+    all
+}
+
+/// The entries of one section, in their order.
+fn section<T>(
+    entries: &At<Entries<T>>,
+    names: &mut Names<'_>,
+    report: &mut Report<'_>,
+    mut read: impl FnMut(&At<String>, &At<T>, &mut Report<'_>) -> Option<Traced>,
+) -> Vec<Traced> {
+    let mut all = Vec::new();
+    for (name, entry) in &entries.value.0 {
+        metric_word(name.node, name, "entries", report);
+        if let Some(traced) = read(name, entry, report) {
+            names.look(name.node, &traced, report);
+            all.push(traced);
+        }
+    }
+    all
+}
+
+/// Finds entries that would be one metric. Scopes do not tell them apart: what stands in no series has one metric over
+/// all scopes, `perf_unattributed_<name>_total`.
+struct Names<'c> {
+    /// The metrics of `counters`, and in which entry.
+    counters: BTreeMap<String, &'c str>,
+    /// The others, and the entry that has each first.
+    first: BTreeMap<String, String>,
+}
+
+impl Names<'_> {
+    fn look(&mut self, node: NodeId, traced: &Traced, report: &mut Report<'_>) {
+        if report.blames(node) {
+            return;
+        }
+        let me = format!("{}.{}", traced.kind.section(), traced.name);
+        let metrics = [traced.base().to_owned(), traced.stem()];
+        for name in &metrics {
+            let owner = self.first.get(name).filter(|owner| **owner != me).cloned();
+            let owner = owner.or_else(|| Some(format!("counters.{}", self.counters.get(name)?)));
+            let message = match (Metadata::new(name, "-", "", Kind::Counter), owner) {
+                (Err(error), _) => error.to_string(),
+                (Ok(_), Some(owner)) => format!("{} names metrics of {} already", shown(name), shown(&owner)),
+                (Ok(_), None) => continue,
+            };
+            report.error(node, message, Some("give the entry another name".into()));
+            return;
+        }
+        self.first.extend(metrics.map(|name| (name, me.clone())));
+    }
+}
+
+impl Traced {
+    /// The same for other cgroups and processes.
+    fn reselected(&self, selections: &Selections) -> Self {
+        let per = self.per.iter().map(|per| per.reselected(selections));
+        Self { per: per.collect(), ..self.clone() }
+    }
+}

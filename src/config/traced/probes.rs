@@ -1,0 +1,231 @@
+//! The entries of `probes`: where, what is taken from there, and what becomes of it.
+
+use std::sync::Arc;
+
+use super::fields::{Fields, Time, compared, filter, labels, measure, values};
+use super::{Label, Measure, Traced, TracedKind, What};
+use crate::config::decode::At;
+use crate::config::file::{PID_MAX, Probe, Within};
+use crate::config::per::{Whom, per};
+use crate::config::problem::shown;
+use crate::config::report::Report;
+use crate::config::selection::{Selections, not_empty, number};
+use crate::config::value::{Histogram, HistogramBlock, List};
+use crate::probe::argument::Argument;
+use crate::probe::{self, Definition, Location, ProbeKind, Root};
+
+/// The kernel's `MAX_TRACE_ARGS`.
+const ARGUMENT_LIMIT: usize = 128;
+
+/// What an entry says; `None` if it does not say where.
+pub(super) fn probe(
+    name: &At<String>,
+    entry: &At<Probe>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Option<Traced> {
+    let place = place(name, entry, report);
+    let root = root(entry.within.as_ref(), place.as_ref().map(|(kind, _)| *kind), report);
+    let kind = place.as_ref().map(|(kind, _)| *kind);
+    let ends = kind.is_none_or(|kind| kind.returns() || is_timed(kind, entry));
+    let arguments = arguments(entry.arguments.as_ref(), ends, report);
+    let names: Vec<Arc<str>> = arguments.iter().map(|argument| Arc::clone(&argument.name)).collect();
+    // Of what is wrong here, nothing else follows.
+    let known = match &entry.arguments {
+        Some(arguments) if report.blames(arguments.node) => None,
+        None if kind.is_none_or(|kind| kind == ProbeKind::Usdt) || report.gives(entry.node, "arguments") => {
+            None
+        }
+        _ => Some(&names[..]),
+    };
+    let fields = Fields::Probe(known);
+    let whom = Whom {
+        entry: entry.node,
+        per: entry.per.as_ref(),
+        cgroups: entry.cgroups.as_ref(),
+        processes: entry.processes.as_ref(),
+    };
+    let per = per(&whom, selections, report);
+    let filter = filter(entry.filter.as_ref(), fields, report);
+    let labels = labels(entry.labels.as_ref(), fields, &per, report);
+    let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
+    let time = time(place.as_ref());
+    let measure = measure(entry.sum.as_ref(), entry.histogram.as_ref(), time, fields, report);
+    let (_, location) = place?;
+    let arguments = match (known, kind) {
+        (None, Some(ProbeKind::Usdt)) if entry.arguments.is_none() => {
+            of_marker(&labels, &measure, filter.as_deref())
+        }
+        _ => arguments,
+    };
+    let definition = Definition { location: location?, root, arguments };
+    let what = match measure {
+        Measure::Elapsed(_) => What::Timed(definition),
+        _ => What::Probe(definition),
+    };
+    let (kind, name) = (TracedKind::Probe, name.value.as_str().into());
+    Some(Traced { kind, name, what, per, filter, labels, measure, values })
+}
+
+/// The arguments of a marker that an entry makes use of, by their places: `arg1`, `arg2`, … Which of them it has, its file
+/// tells.
+fn of_marker(labels: &[Label], measure: &Measure, filter: Option<&str>) -> Vec<Argument> {
+    let mut fields: Vec<&str> = labels.iter().map(|label| &*label.field).collect();
+    fields.extend(filter.into_iter().flat_map(compared));
+    if let Measure::Sum(of) | Measure::Histogram(of, _) = measure {
+        fields.push(&of.field);
+    }
+    fields.retain(|field| field.starts_with("arg"));
+    fields.sort_unstable();
+    fields.dedup();
+    fields.iter().filter_map(|field| Argument::parse(&format!("{field}=${field}")).ok()).collect()
+}
+
+/// Which kind of probe an entry has, and where; no place if that cannot be understood.
+fn place(
+    name: &At<String>,
+    entry: &At<Probe>,
+    report: &mut Report<'_>,
+) -> Option<(ProbeKind, Option<Location>)> {
+    let Probe { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
+    let written = [
+        (ProbeKind::Kprobe, kprobe),
+        (ProbeKind::Kretprobe, kretprobe),
+        (ProbeKind::Uprobe, uprobe),
+        (ProbeKind::Uretprobe, uretprobe),
+        (ProbeKind::Usdt, usdt),
+    ];
+    let mut written = written.into_iter().filter_map(|(kind, text)| Some((kind, text.as_ref()?)));
+    let Some((kind, text)) = written.next() else {
+        if !report.blames(entry.node) {
+            let message = "the entry does not say where";
+            let hint = "write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`";
+            report.error(name.node, message, Some(hint.into()));
+        }
+        return None;
+    };
+    if let Some((_, second)) = written.next() {
+        let message = "an entry is of one probe";
+        report.error(second.node, message, Some("make two entries of it".into()));
+    }
+    let location = Location::parse(kind, text)
+        .inspect_err(|error| {
+            let message = format!("{} is no place of a {kind}: {}", shown(text), error.message);
+            report.error(text.node, message, Some(error.remedy.to_string()));
+        })
+        .ok();
+    Some((kind, location))
+}
+
+/// In whose files the path is.
+fn root(written: Option<&At<Within>>, kind: Option<ProbeKind>, report: &mut Report<'_>) -> Root {
+    let Some(At { node, value: Within { cgroup, pid } }) = written else { return Root::Host };
+    if matches!(kind, Some(ProbeKind::Kprobe | ProbeKind::Kretprobe)) {
+        let message = "a probe of the kernel is in no file";
+        let hint = "leave it out; `per: [cgroup]` tells who hits it";
+        report.error(*node, message, Some(hint.into()));
+    }
+    match (cgroup, pid) {
+        (Some(cgroup), None) => {
+            cgroup_path(cgroup, report);
+            Root::Cgroup(cgroup.value.as_str().into())
+        }
+        (None, Some(pid)) => number(Some(pid), PID_MAX, report).map_or(Root::Host, Root::Process),
+        (Some(_), Some(pid)) => {
+            report.error(pid.node, "a path is in the files of a `cgroup` or a `pid`, not of both", None);
+            Root::Host
+        }
+        (None, None) => {
+            if !report.blames(*node) {
+                let hint = "write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host";
+                report.error(*node, "this does not say in whose files", Some(hint.into()));
+            }
+            Root::Host
+        }
+    }
+}
+
+fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
+    let (message, hint) = if let Some(below) = cgroup.strip_prefix("/sys/fs/cgroup") {
+        let below = below.strip_prefix("/unified").unwrap_or(below);
+        (
+            format!("{} is not below the mount point", shown(cgroup)),
+            format!("write `{}`", if below.is_empty() { "/" } else { below }),
+        )
+    } else if cgroup.contains(['*', '?', '[', '{']) {
+        let message = format!("{} is a pattern, and files are those of one cgroup", shown(cgroup));
+        (message, "write its path".into())
+    } else if !cgroup.starts_with('/') {
+        (format!("{} is not the path of a cgroup", shown(cgroup)), format!("write `/{}`", cgroup.value))
+    } else {
+        return;
+    };
+    report.error(cgroup.node, message, Some(hint));
+}
+
+/// What is taken, each under a name of its own; if the function `ends` at the probe, also what it returns.
+fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report<'_>) -> Vec<Argument> {
+    let Some(list) = written else { return Vec::new() };
+    not_empty(written, "takes nothing", "leave it out", report);
+    if list.len() > ARGUMENT_LIMIT {
+        let message = format!("{} arguments, and the kernel takes {ARGUMENT_LIMIT}", list.len());
+        report.error(list.node, message, None);
+        return Vec::new();
+    }
+    let mut arguments: Vec<Argument> = Vec::new();
+    for (place, text) in (1..).zip(list.iter()) {
+        let argument = match Argument::parse_nth(text, place) {
+            Ok(argument) => argument,
+            Err(error) => {
+                let message = format!("{} is no argument: {}", shown(text), error.message);
+                report.error(text.node, message, Some(error.remedy.to_string()));
+                continue;
+            }
+        };
+        if !ends && argument.fetch.is_returned() {
+            let message = "what a function returns is not known before it does";
+            let hint = "write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns";
+            report.error(text.node, message, Some(hint.into()));
+        }
+        if arguments.iter().any(|other| other.name == argument.name) {
+            let message = format!("two arguments {}", shown(&argument.name));
+            report.error(text.node, message, Some(format!("name one apart: {}_2=…", argument.name)));
+        }
+        arguments.push(argument);
+    }
+    arguments
+}
+
+/// Whether an entry is about a function from its entry to its return.
+fn is_timed(kind: ProbeKind, entry: &Probe) -> bool {
+    let names_field = |histogram: &At<Histogram>| {
+        matches!(&histogram.value, Histogram::Block(HistogramBlock { of: Some(_), .. }))
+    };
+    matches!(kind, ProbeKind::Kprobe | ProbeKind::Uprobe)
+        && entry.histogram.as_ref().is_some_and(|histogram| !names_field(histogram))
+}
+
+/// What time can pass at a probe.
+fn time(place: Option<&(ProbeKind, Option<Location>)>) -> Time {
+    let instead = "write `kprobe` or `uprobe` for the time from a function's entry to its return";
+    match place {
+        Some((kind, _)) if kind.returns() => Time::None("a return takes none", instead),
+        Some((ProbeKind::Usdt, _)) => Time::None("a marker takes none", instead),
+        Some((_, Some(location))) if !is_entry(location) => Time::None(
+            "it ends where the function returns, so it begins at its entry",
+            "leave out the offset",
+        ),
+        _ => Time::Call,
+    }
+}
+
+/// Whether a place is the entry of a function.
+fn is_entry(location: &Location) -> bool {
+    match location {
+        Location::Kernel { offset, .. } => *offset == 0,
+        Location::User { at: probe::At::Symbol { offset, .. }, .. } => *offset == 0,
+        // Whoever gives an offset in the file says that it is one.
+        Location::User { at: probe::At::Offset(_), .. } => true,
+        Location::Usdt { .. } => false,
+    }
+}

@@ -1,0 +1,200 @@
+//! The entries of `tracepoints`: one event, several, or two between which time passes.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fields::{Fields, OF_THE_RECORD, Time, filter, is_field, labels, measure, values};
+use super::{Pair, Traced, TracedKind, What};
+use crate::config::decode::At;
+use crate::config::file::{PENDING_MAX, Tracepoint};
+use crate::config::per::{Whom, per};
+use crate::config::problem::shown;
+use crate::config::report::Report;
+use crate::config::selection::{Selections, not_empty, number};
+use crate::config::value::{List, Period};
+use crate::event;
+use crate::event::syntax::{Event, Name};
+
+/// How long the first of a pair is remembered, and the bounds of that.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+/// How many are remembered.
+const PENDING: usize = 16_384;
+/// The most parts of a key: no two events have more in common.
+const KEY_LIMIT: usize = 8;
+/// What an entry says; `None` if it names no event that can be understood.
+pub(super) fn tracepoint(
+    name: &At<String>,
+    entry: &At<Tracepoint>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Option<Traced> {
+    let what = what(name, entry, report);
+    let whom = Whom {
+        entry: entry.node,
+        per: entry.per.as_ref(),
+        cgroups: entry.cgroups.as_ref(),
+        processes: entry.processes.as_ref(),
+    };
+    let per = per(&whom, selections, report);
+    let (fields, time) = match entry.from.is_some() || entry.to.is_some() {
+        true => (Fields::Pair, Time::Pair),
+        false => (
+            Fields::Event,
+            Time::None(
+                "one event takes none",
+                "write `from` and `to`, two events; or a field: {of: delay, unit: nanoseconds}",
+            ),
+        ),
+    };
+    let filter = filter(entry.filter.as_ref(), fields, report);
+    let labels = labels(entry.labels.as_ref(), fields, &per, report);
+    let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
+    let measure = measure(entry.sum.as_ref(), entry.histogram.as_ref(), time, fields, report);
+    let (kind, name) = (TracedKind::Tracepoint, name.value.as_str().into());
+    Some(Traced { kind, name, what: what?, per, filter, labels, measure, values })
+}
+
+/// The events of an entry.
+fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> Option<What> {
+    let Tracepoint { event, events, from, to, .. } = &entry.value;
+    if from.is_none() && to.is_none() {
+        no_pair(entry, report);
+    } else if let Some(node) = event.as_ref().map(|at| at.node).or(events.as_ref().map(|at| at.node)) {
+        let message = "an entry counts events or measures the time between two, not both";
+        report.error(node, message, Some("make two entries of it".into()));
+        return None;
+    }
+    match (event, events, from, to) {
+        (_, _, Some(from), Some(to)) => pair(entry, from, to, report).map(What::Pair),
+        (_, _, Some(at), None) | (_, _, None, Some(at)) => {
+            let (lone, other) = if from.is_some() { ("from", "to") } else { ("to", "from") };
+            if !report.gives(entry.node, other) {
+                let message = format!("`{lone}` without `{other}`: the time between two events needs both");
+                report.error(at.node, message, Some(format!("add `{other}`, or write `event`")));
+            }
+            None
+        }
+        (Some(_), Some(events), ..) => {
+            let message = "an entry has an `event` or `events`, not both";
+            report.error(events.node, message, Some("write all of them under `events`".into()));
+            None
+        }
+        (Some(event), None, ..) => tracepoint_of(event, report).map(|event| What::Events(vec![event])),
+        (None, Some(events), ..) => {
+            not_empty(Some(events), "counts nothing", "name an event, or leave the entry out", report);
+            let events: Vec<Event> = events.iter().filter_map(|event| tracepoint_of(event, report)).collect();
+            (!events.is_empty()).then_some(What::Events(events))
+        }
+        (None, None, ..) => {
+            if !report.blames(entry.node) {
+                let hint =
+                    "write `event: sched:sched_process_fork`, or `from` and `to` for the time between two";
+                report.error(name.node, "the entry does not name an event", Some(hint.into()));
+            }
+            None
+        }
+    }
+}
+
+/// Reports what says something about a pair where there is none.
+fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
+    if report.gives(entry.node, "from") || report.gives(entry.node, "to") {
+        return;
+    }
+    let Tracepoint { key, timeout, pending, .. } = &entry.value;
+    let words = [
+        ("key", key.as_ref().map(|at| at.node)),
+        ("timeout", timeout.as_ref().map(|at| at.node)),
+        ("pending", pending.as_ref().map(|at| at.node)),
+    ];
+    for (word, node) in words {
+        if let Some(node) = node {
+            let message = format!("`{word}` has no meaning without `from` and `to`");
+            report.error(node, message, Some("leave it out".into()));
+        }
+    }
+}
+
+fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Report<'_>) -> Option<Pair> {
+    let key = key(entry.key.as_ref(), report);
+    let timeout = timeout(entry.timeout.as_ref(), report);
+    let pending = number(entry.pending.as_ref(), PENDING_MAX, report).unwrap_or(PENDING);
+    let mut one = |text: &At<String>| {
+        let event = tracepoint_of(text, report)?;
+        if text.contains(['*', '?', '[']) {
+            let message = format!("{} is a pattern, and a pair is of two tracepoints", shown(text));
+            report.error(text.node, message, Some("write the name of one".into()));
+            return None;
+        }
+        Some(event)
+    };
+    let (from, to) = (one(from), one(to));
+    Some(Pair { from: from?, to: to?, key, timeout, pending })
+}
+
+/// What is the same in both events of a pair.
+fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
+    let Some(list) = written else { return vec!["$tid".into()] };
+    not_empty(written, "tells no event from another", "leave it out for `$tid`, the thread", report);
+    if list.len() > KEY_LIMIT {
+        let message = format!("{} parts, and at most {KEY_LIMIT} are taken", list.len());
+        report.error(list.node, message, None);
+        return Vec::new();
+    }
+    let mut key: Vec<Arc<str>> = Vec::new();
+    for part in list.iter() {
+        let text = part.value.as_str();
+        if !is_field(text) && !OF_THE_RECORD.contains(&text) {
+            let message = format!(
+                "{} is neither a field that both events have nor `$cpu`, `$tid` or `$pid`",
+                shown(text)
+            );
+            let near = event::nearest(text, OF_THE_RECORD);
+            report.error(part.node, message, near.map(|near| format!("did you mean `{near}`?")));
+        } else if key.iter().any(|part| **part == *text) {
+            report.warning(part.node, "this stands in the list twice", Some("leave one out".into()));
+        } else {
+            key.push(text.into());
+        }
+    }
+    key
+}
+
+fn timeout(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration {
+    let Some(At { node, value: Period(timeout) }) = written else { return TIMEOUT };
+    if !TIMEOUTS.contains(timeout) {
+        let message = format!("{timeout:?} is not between {:?} and {:?}", TIMEOUTS.start(), TIMEOUTS.end());
+        report.error(*node, message, Some(format!("{TIMEOUT:?} is the default")));
+    }
+    *timeout
+}
+
+/// The one tracepoint, or pattern of tracepoints, that a text names.
+fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
+    let groups = match event::parse(text) {
+        Ok(groups) => groups,
+        Err(error) => {
+            let message = format!("{} is not an event: {}", shown(text), error.message);
+            report.error(text.node, message, Some(error.remedy.to_string()));
+            return None;
+        }
+    };
+    let mut events = groups.into_iter().flat_map(|group| group.events);
+    let (first, more) = (events.next()?, events.next());
+    let (message, hint) = if more.is_some() {
+        (format!("{} is more than one event", shown(text)), "write each as an item of `events`")
+    } else if !matches!(first.name, Name::Tracepoint { .. }) {
+        (
+            format!("{} is no tracepoint", shown(text)),
+            "write it as `system:event`; other events stand under `counters`",
+        )
+    } else if first.alias.is_some() {
+        ("the metric is named by the entry".to_owned(), "leave out `name=`")
+    } else {
+        return Some(first);
+    };
+    report.error(text.node, message, Some(hint.into()));
+    None
+}
