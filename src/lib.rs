@@ -1,11 +1,12 @@
-//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events and tracepoints
-//! through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus.
+//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events, tracepoints and
+//! dynamic probes through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus.
 //!
 //! ```text
 //! YAML ──────────────► config ─┐
 //! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, …
 //! who and where ─────► target ─┘         │                  ▲
-//!                                        └► ring ► attribute ┘   switch stream: who counted what
+//!                                        └► ring ┬► attribute ┤   switch stream: who counted what
+//!                                                └► tracepoint ┘  fields as labels, sums, histograms, latencies
 //! refusals, verdicts ► health ──► /status, perf_event_state, the log
 //! ```
 //!
@@ -18,11 +19,13 @@
 //! | [`metrics`] | what is a series? |
 //! | [`event`] | what does this name stand for on this machine? |
 //! | [`target`] | which cgroups and processes are there? |
+//! | [`probe`] | where is this function, and what can be taken there? |
 //! | [`config`] | what does the file say, and what is wrong with it? |
 //! | [`plan`] | what is to be opened, and which metric does it become? |
 //! | [`sys`] | how is the kernel called? |
 //! | [`ring`] | what did the kernel write? |
 //! | [`attribute`] | who counted what? |
+//! | [`tracepoint`] | what do the fields of a tracepoint or probe add up to? |
 //! | [`counter`] | what is open, and what has it counted? |
 //! | [`export`] | how is it written and served? |
 //! | [`app`] | what runs on which thread? |
@@ -43,6 +46,8 @@ pub mod health;
 pub mod host;
 pub mod metrics;
 pub mod plan;
+pub mod probe;
 pub mod ring;
 pub mod sys;
 pub mod target;
+pub mod tracepoint;

@@ -10,13 +10,15 @@ use super::Options;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::{self, Config};
-use crate::counter::{Bounds, Budget, Collector};
+use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
 use crate::export::status::Status;
 use crate::host::{CpuSet, Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
-use crate::plan::{Source, StreamSupport, plan};
-use crate::sys::{Kernel, usage};
+use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
+use crate::probe::install::Installer;
+use crate::probe::tracefs::{self, Fate, Leftover};
+use crate::sys::{Budget, Kernel, usage};
 use crate::target::Watch;
 
 /// What one collection left behind, shared by everybody who asks.
@@ -57,6 +59,7 @@ pub(super) struct Engine<K: Kernel> {
     /// The CPUs that the plan in force was made for.
     online: CpuSet,
     collector: Collector<K>,
+    installer: Installer,
     metrics: Arc<SelfMetrics>,
     started: Timestamp,
     /// CPU time used, and when, at the end of the collection before.
@@ -95,6 +98,7 @@ impl<K: Kernel> Engine<K> {
             facts,
             catalog,
             collector,
+            installer: Installer::new(&options.roots, std::process::id()),
             metrics,
         })
     }
@@ -126,6 +130,25 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
+    /// Makes the host ready for probes: tracefs is mounted if that is wanted, and what exporters that are gone left
+    /// behind is removed.
+    fn prepare_tracefs(&mut self) {
+        if self.config.mount_tracefs {
+            match tracefs::mount(&self.roots) {
+                Ok(true) => tracing::info!(dir = %self.roots.tracing.display(), "tracefs was mounted"),
+                Ok(false) => {}
+                Err(errno) => tracing::warn!(%errno, "tracefs cannot be mounted: that needs CAP_SYS_ADMIN"),
+            }
+        }
+        if self.config.traced.is_empty() {
+            return;
+        }
+        match self.installer.sweep() {
+            Ok(leftovers) => leftovers.iter().for_each(tell_of_leftover),
+            Err(error) => tracing::warn!("probes that others left behind cannot be looked for: {error}"),
+        }
+    }
+
     /// Reads the facts and PMUs of the host again.
     fn look_at_host(&mut self) {
         self.facts = Facts::read(&self.roots);
@@ -134,12 +157,23 @@ impl<K: Kernel> Engine<K> {
 
     /// Puts the configuration in force.
     fn apply(&mut self) {
+        self.prepare_tracefs();
         for problem in self.catalog.problems() {
             tracing::warn!("a PMU is described badly: {problem}");
         }
         self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
         self.support = self.collector.stream_support();
-        let plan = plan(&self.config.counters, &self.catalog, &self.support);
+        // Probes can be removed only when nobody has them open.
+        let placed = self.installer.place(&wishes(&self.config.traced));
+        let complain =
+            |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
+        let entries = Entries {
+            counters: &self.config.counters,
+            traced: &self.config.traced,
+            placed: &placed,
+            complain: &complain,
+        };
+        let plan = plan(&entries, &self.catalog, &self.support);
         self.watch.need(plan.needs());
         // Groups that stay must hear of this look too.
         let changes = self.watch.refresh();
@@ -148,6 +182,7 @@ impl<K: Kernel> Engine<K> {
             tracing::warn!("{problem}");
         }
         self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
+        self.installer.tidy();
         self.online = self.watch.online().clone();
         let budget = self.collector.budget();
         let by_stream = plan.groups.iter().filter(|group| group.source == Source::Stream).count();
@@ -237,6 +272,8 @@ impl<K: Kernel> Engine<K> {
             watch: &self.watch,
             groups: &self.collector.states(),
             stream: stream.as_ref(),
+            traces: &self.collector.trace_states(),
+            tracer: self.collector.tracer_state(),
             support: &self.support,
             board: self.collector.board(),
             budget: self.collector.budget(),
@@ -247,6 +284,16 @@ impl<K: Kernel> Engine<K> {
         };
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
+    }
+}
+
+fn tell_of_leftover(Leftover { system, event, fate }: &Leftover) {
+    match fate {
+        Fate::Removed => tracing::info!("removed the probe {system}:{event} of an exporter that is gone"),
+        Fate::Refused(refusal) => {
+            tracing::warn!("the probe {system}:{event} of an exporter that is gone stays: {refusal}");
+        }
+        Fate::Kept | Fate::Unknown => {}
     }
 }
 

@@ -1,12 +1,14 @@
 //! What the collection thread knows, as the page and `/api/v1/status` show it.
 
+mod traces;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::config::Config;
-use crate::counter::{Budget, GroupState, StreamState};
+use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
     Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series,
@@ -16,7 +18,9 @@ use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
 use crate::plan::{Source, StreamSupport, Why};
+use crate::sys::Budget;
 use crate::target::Watch;
+use crate::tracepoint::{TraceState, TracerState};
 
 /// Where the configuration comes from, and what came of it.
 #[derive(Debug)]
@@ -40,6 +44,9 @@ pub(super) struct Facets<'a> {
     pub(super) watch: &'a Watch,
     pub(super) groups: &'a [GroupState],
     pub(super) stream: Option<&'a StreamState>,
+    pub(super) traces: &'a [TraceState],
+    /// The rings of tracepoints and probes, if there are any.
+    pub(super) tracer: Option<TracerState>,
     /// What this machine has of the switch stream.
     pub(super) support: &'a StreamSupport,
     pub(super) board: &'a Board,
@@ -62,9 +69,15 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         host: host(facets),
         counters: counters(facets.groups, facets.board),
         stream: facets.stream.map(|state| stream(state, facets.groups)),
+        traces: facets.traces.iter().map(|state| traces::trace(state, facets.board)).collect(),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
-        series: facets.groups.iter().flat_map(series_of).collect(),
+        series: facets
+            .groups
+            .iter()
+            .flat_map(series_of)
+            .chain(facets.traces.iter().flat_map(traces::series))
+            .collect(),
         losses: losses(facets),
         collection: facets.snapshot.map(|snapshot| Collection {
             at: snapshot.taken(),
@@ -187,7 +200,7 @@ fn event_status<'a>(
 
 fn how(group: &GroupState) -> String {
     let what = match group.plan.scope() {
-        Scope::Cpu => "CPUs",
+        Scope::Host | Scope::Cpu => "CPUs",
         Scope::Pmu => "PMU CPUs",
         Scope::Cgroup => "cgroups",
         Scope::Process => "processes",
@@ -302,6 +315,7 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
             losses.push(Loss { what: "records of switches".into(), reason: reason.into(), count });
         }
     }
+    losses.extend(facets.tracer.iter().flat_map(traces::losses));
     losses.retain(|loss| loss.count > 0);
     losses
 }

@@ -12,13 +12,14 @@ const MOST: usize = 1 << 14;
 
 /// The paths of cgroups, the last ones that were created.
 #[derive(Debug, Default)]
-pub(super) struct Born {
+pub struct Born {
     paths: FxHashMap<CgroupId, Arc<str>>,
     order: VecDeque<CgroupId>,
 }
 
 impl Born {
-    pub(super) fn insert(&mut self, id: CgroupId, path: &[u8]) {
+    /// A cgroup was created.
+    pub fn insert(&mut self, id: CgroupId, path: &[u8]) {
         // Every CPU's ring may tell of it.
         if self.paths.insert(id, String::from_utf8_lossy(path).into()).is_some() {
             return;
@@ -31,7 +32,8 @@ impl Born {
         }
     }
 
-    pub(super) fn path(&self, id: CgroupId) -> Option<&Arc<str>> {
+    /// What its path was when it was created, from the root of the hierarchy.
+    pub fn path(&self, id: CgroupId) -> Option<&Arc<str>> {
         self.paths.get(&id)
     }
 }

@@ -11,6 +11,8 @@ pub fn fields(stream: &Stream) -> Fields {
         identifier: false,
         tid: stream.granularity == Granularity::Process,
         time: false,
+        period: false,
+        raw: false,
         read: Some(ReadFormat::default()),
         cgroup: stream.cgroup,
     }

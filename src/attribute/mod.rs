@@ -13,6 +13,7 @@
 //! the last record on, at most a tenth of a second.
 
 mod born;
+mod census;
 mod cpu;
 mod format;
 mod intake;
@@ -22,6 +23,8 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use born::Born;
+pub use census::{Census, ROOT};
 pub use cpu::Bundle;
 pub use format::{bundle_fields, clock_fields, fields, record_size, sideband};
 pub use intake::{Intake, Losses};
@@ -36,7 +39,6 @@ use crate::plan::Granularity;
 use crate::ring::{Group, Malformed, Record, Sample};
 use crate::sys::Fields;
 use crate::target::CgroupId;
-use born::Born;
 use cpu::{Leaving, Running};
 use shares::Row;
 use tasks::Tasks;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy::Busy;
-use super::census::{Census, ROOT};
 use super::naming::{group_labels, labels, labels_of, other_labels, selects};
 use super::series::{SeriesId, SeriesTable};
 use super::stream::Reading;
 use super::subject::{Key, Subject};
-use crate::attribute::{Owner, Shares, Task};
+use crate::attribute::{Census, Owner, ROOT, Shares, Task};
 use crate::clock::{Monotonic, Timestamp};
 use crate::health::{Interval, Scope, Verdict, judge};
 use crate::host::CpuSet;
@@ -112,7 +111,7 @@ impl AttributedGroup {
     pub(super) fn set_online(&mut self, online: &CpuSet, now: Timestamp, monotonic: Monotonic) {
         let here = self.plan.cpus(online);
         let before = std::mem::replace(&mut self.online, here.clone());
-        if self.plan.scope() == Scope::Cpu {
+        if self.plan.targets.are_cpus() {
             for cpu in before.iter().filter(|&cpu| !here.contains(cpu)) {
                 self.remove(Key::Cpu(cpu), monotonic);
             }
@@ -164,7 +163,7 @@ impl AttributedGroup {
             series.doubted.fill(false);
         }
         let ratio = self.read(collected);
-        if self.plan.scope() != Scope::Cpu {
+        if !self.plan.targets.are_cpus() {
             self.charge(collected, ratio);
         }
         for target in self.targets.values() {
@@ -215,7 +214,8 @@ impl AttributedGroup {
             *doubted = true;
         }
         if counter == 0 {
-            series.interval = reading.interval;
+            series.interval.enabled += reading.interval.enabled;
+            series.interval.running += reading.interval.running;
         }
     }
 
@@ -256,29 +256,25 @@ impl AttributedGroup {
         let Some(cgroup) = collected.census.cgroup(id, collected.born) else {
             return self.charge_rest(rest::UNKNOWN, counts);
         };
-        let itself = match target {
-            Some(target) => Some(target.series),
-            // It came and went between two looks.
-            None if selection.matches(&cgroup) => {
-                return self.charge_passing(
-                    Subject::Cgroup(Arc::new(cgroup)),
-                    counts,
-                    time,
-                    ratio,
-                    collected,
-                );
-            }
-            None => None,
-        };
+        let itself = target.map(|target| target.series);
         let above = std::iter::successors(parent_of(&cgroup.path), |path| parent_of(path));
         let above = above.filter_map(|path| self.targets.get(self.cgroups_by_path.get(path)?));
-        let all = itself.into_iter().chain(above.map(|target| target.series));
+        let above: Vec<SeriesId> = above.map(|target| target.series).collect();
+        // It came and went between two looks.
+        let passing = (itself.is_none() && selection.matches(&cgroup)).then(|| {
+            let subject = Subject::Cgroup(Arc::new(cgroup));
+            self.series.enter(labels_of(&self.plan, &subject), collected.now)
+        });
+        let all = itself.or(passing).into_iter().chain(above);
         // Without descendants its counts have one place: the nearest cgroup that is selected.
         let charged: Vec<SeriesId> = all.take(if descendants { usize::MAX } else { 1 }).collect();
         if charged.is_empty() {
             self.charge_rest(rest::NOT_SELECTED, counts);
         }
         charged.into_iter().for_each(|series| self.charge_series(series, counts, time, ratio));
+        if let Some(series) = passing {
+            self.series.leave(series, collected.monotonic);
+        }
     }
 
     fn charge_process(
@@ -353,7 +349,7 @@ impl AttributedGroup {
     /// where series count one another's counts.
     pub(super) fn unattributed_parts(&self) -> Option<Unattributed> {
         let descendants = matches!(&self.plan.targets, Targets::Cgroups(selection) if selection.descendants);
-        if self.plan.scope() == Scope::Cpu || descendants {
+        if self.plan.targets.are_cpus() || descendants {
             return None;
         }
         let clock = |counter: &Counter| matches!(&*counter.event.name, "task-clock" | "cpu-clock");

@@ -84,7 +84,7 @@ impl<K: Kernel> GroupCounter<K> {
             return;
         }
         match self.plan.targets {
-            Targets::Cpus | Targets::PmuCpus => {
+            Targets::Host | Targets::Cpus | Targets::PmuCpus => {
                 let gone: Vec<Key> = before.iter().filter(|&cpu| !now.contains(cpu)).map(Key::Cpu).collect();
                 self.remove(&gone, context);
                 for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {

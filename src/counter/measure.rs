@@ -5,13 +5,12 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::Budget;
 use super::open::{Bundle, How, Opener, WORDS};
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::{CpuSet, Facts};
 use crate::plan::Group;
-use crate::sys::{Event, Inherit, Kernel, Place, Start};
+use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
 
 /// Whom a measurement counts.
 #[derive(Debug)]

@@ -6,9 +6,7 @@
 //! [board](Collector::board) with the reason and what would help.
 
 mod attributed;
-mod budget;
 mod busy;
-mod census;
 mod counting;
 mod group;
 mod measure;
@@ -22,24 +20,23 @@ mod stream;
 mod subject;
 
 pub use attributed::Unattributed;
-pub use budget::Budget;
 pub use measure::{Count, Measurement, Whom};
 pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;
 
-use crate::attribute::{Losses, Shares};
+use crate::attribute::{Census, Losses, Shares};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
-use crate::sys::{Inherit, Kernel, Place, Start};
+use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changes, Process, Watch};
+use crate::tracepoint::{self, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
-use census::Census;
 use counting::Counting;
 use group::GroupCounter;
 use open::{How, Opened, Opener};
@@ -112,6 +109,7 @@ pub struct Collector<K: Kernel> {
     past_losses: Losses,
     census: Census,
     groups: Vec<Counting<K>>,
+    tracer: Tracer<K>,
     busy: Busy,
     quality: Quality,
 }
@@ -152,6 +150,7 @@ impl<K: Kernel> Collector<K> {
     ) -> Result<Self, NameError> {
         Ok(Self {
             kernel,
+            tracer: Tracer::new(clock.clone())?,
             clock,
             facts,
             core_pmu_present,
@@ -177,6 +176,19 @@ impl<K: Kernel> Collector<K> {
                 counter.forgive();
             }
         }
+        self.tracer.forgive();
+    }
+
+    /// What looks into records, and what it needs for that.
+    fn tracing(&mut self) -> (&mut Tracer<K>, tracepoint::Context<'_, K>) {
+        let context = tracepoint::Context {
+            kernel: &self.kernel,
+            facts: &self.facts,
+            roots: &self.roots,
+            budget: &mut self.budget,
+            board: &mut self.board,
+        };
+        (&mut self.tracer, context)
     }
 
     /// What this machine has of the switch stream.
@@ -214,11 +226,18 @@ impl<K: Kernel> Collector<K> {
             };
             self.groups.push(counting);
         }
+        // Both kinds of rings get the same share of the memory.
+        let both = plan.stream.is_some() && !plan.traces.is_empty();
+        let ring_memory = bounds.ring_memory / (1 + u64::from(both));
         if restart && let Some(stream) = &plan.stream {
             let rate = stream::switch_rate(&self.roots, targets.online().len());
-            self.stream = Some(Stream::new(stream.clone(), rate, bounds.ring_memory));
+            self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));
         }
         self.follow_stream(targets);
+        self.tracer.collect(&self.census, &self.roots);
+        let (tracer, mut context) = self.tracing();
+        tracer.apply(&plan.traces, bounds.series, ring_memory, targets.online(), &mut context);
+        self.follow_tracer(targets);
         self.board.log_news();
     }
 
@@ -257,6 +276,7 @@ impl<K: Kernel> Collector<K> {
     /// Follows what changed on the host since the last look.
     pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
         self.follow_stream(targets);
+        self.follow_tracer(targets);
         let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
             cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
         };
@@ -288,6 +308,19 @@ impl<K: Kernel> Collector<K> {
         }
         self.groups = groups;
         self.board.log_news();
+    }
+
+    /// Tells the tracer who is there, and opens it on the CPUs that came.
+    fn follow_tracer(&mut self, targets: &Watch) {
+        if self.tracer.is_idle() {
+            return;
+        }
+        if self.stream.is_none() {
+            self.census.follow(targets);
+        }
+        self.tracer.describe(&self.census);
+        let (tracer, mut context) = self.tracing();
+        tracer.follow(targets.online(), &mut context);
     }
 
     /// Opens the stream on the CPUs that came, and tells it who is there.
@@ -356,6 +389,7 @@ impl<K: Kernel> Collector<K> {
             stream.grow();
             self.stream = Some(stream);
         }
+        self.tracer.collect(&self.census, &self.roots);
         self.publish()
     }
 
@@ -366,13 +400,17 @@ impl<K: Kernel> Collector<K> {
             counting.series_mut().end_collection(now);
         }
         let state = self.stream_state();
-        self.quality.publish(&self.groups, state.as_ref(), &self.board)
+        let traced = self.tracer.places();
+        let mut families = self.quality.publish(&self.groups, &traced, state.as_ref(), &self.board);
+        families.extend(self.tracer.publish());
+        families
     }
 
     /// Ends the switch stream, and gives the families a last time: what the CPUs counted is then what cgroups and
     /// processes were charged with, and what could not be attributed, to the last count.
     pub fn finish(&mut self) -> Vec<Family> {
         self.close_stream();
+        self.tracer.collect(&self.census, &self.roots);
         self.publish()
     }
 
@@ -397,6 +435,22 @@ impl<K: Kernel> Collector<K> {
         let mut state = self.stream.as_ref().map(Stream::state)?;
         state.losses = state.losses.and(self.past_losses);
         Some(state)
+    }
+
+    /// What there is to say about each entry whose records are looked into.
+    pub fn trace_states(&self) -> Vec<TraceState> {
+        self.tracer.states()
+    }
+
+    /// What there is to say about the rings of tracepoints and probes, if there are any.
+    pub fn tracer_state(&self) -> Option<TracerState> {
+        (!self.tracer.is_idle()).then(|| self.tracer.state())
+    }
+
+    /// Closes what looks into records, so that probes can be removed that nobody wants any more.
+    pub fn close_tracer(&mut self) {
+        let (tracer, mut context) = self.tracing();
+        tracer.close(&mut context);
     }
 
     /// What is refused.
@@ -448,7 +502,7 @@ impl<K: Kernel> Collector<K> {
 /// Everybody who may be a target of a group now, CPUs excepted.
 fn subjects_of(group: &Group, targets: &Watch) -> Vec<Subject> {
     match group.scope() {
-        Scope::Cpu | Scope::Pmu => Vec::new(),
+        Scope::Host | Scope::Cpu | Scope::Pmu => Vec::new(),
         Scope::Cgroup => targets.cgroups().into_iter().map(Subject::Cgroup).collect(),
         Scope::Process => targets.processes().into_iter().map(Subject::Process).collect(),
     }

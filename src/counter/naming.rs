@@ -9,7 +9,7 @@ use crate::plan::{Group, Targets};
 /// Whether a group is for this target.
 pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
     match (&plan.targets, subject) {
-        (Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
+        (Targets::Host | Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
         (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) => selection.matches(cgroup),
         (Targets::Processes(selection), Subject::Process(process)) => selection.matches(process),
         _ => false,
@@ -21,6 +21,7 @@ pub(super) fn labels_of(plan: &Group, subject: &Subject) -> Arc<Labels> {
     match (&plan.targets, subject) {
         (Targets::Processes(selection), Subject::Process(process)) => labels(plan, selection.labels(process)),
         (_, Subject::Cgroup(cgroup)) => labels(plan, [("cgroup", Arc::clone(&cgroup.path))]),
+        (Targets::Host, _) => labels(plan, None),
         (_, Subject::Cpu(cpu)) => labels(plan, [("cpu", cpu.to_string().into())]),
         (_, Subject::Process(process)) => labels(plan, [("comm", Arc::clone(&process.comm))]),
     }
@@ -30,6 +31,7 @@ pub(super) fn labels_of(plan: &Group, subject: &Subject) -> Arc<Labels> {
 pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
     let rest = || Arc::from("other");
     match &plan.targets {
+        Targets::Host => labels(plan, None),
         Targets::Cpus | Targets::PmuCpus => labels(plan, [("cpu", rest())]),
         Targets::Cgroups(_) => labels(plan, [("cgroup", rest())]),
         Targets::Processes(selection) => labels(plan, selection.by.iter().map(|by| (by.label(), rest()))),
@@ -47,8 +49,9 @@ pub(super) fn group_labels(plan: &Group) -> Vec<(Arc<str>, Arc<str>)> {
     ]
 }
 
-/// Labels of a series of a group, which name its PMU where there are several.
+/// Labels of a series of a group, which name its PMU or its event where there are several.
 pub(super) fn labels<'a>(plan: &Group, own: impl IntoIterator<Item = (&'a str, Arc<str>)>) -> Arc<Labels> {
     let pmu = plan.pmu.iter().map(|pmu| ("pmu", Arc::clone(pmu)));
-    Labels::new(own.into_iter().chain(pmu))
+    let event = plan.event.iter().map(|event| ("event", Arc::clone(event)));
+    Labels::new(own.into_iter().chain(pmu).chain(event))
 }

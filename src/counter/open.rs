@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use super::Budget;
 use super::scale::Progress;
 use crate::error::Errno;
 use crate::event::Kind;
 use crate::health::{Attempt, Cause, Judgement, Refusal, classify};
 use crate::host::Facts;
 use crate::plan::{Counter, Group, MOST_MEMBERS};
-use crate::sys::{Attr, Event, Inherit, Kernel, Place, Start};
+use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
 
 /// The words of the largest group read: number of members, two times, a value each; the switch stream has two members
 /// of its own.
@@ -127,20 +126,14 @@ impl<K: Kernel> Opener<'_, K> {
         how: How,
         bundles: &mut Vec<Bundle<K::Event>>,
     ) -> Result<(), (Errno, Attempt)> {
-        let leading = Attr {
-            selector: counter.event.selector,
-            modifiers: counter.event.modifiers,
-            inherit: how.inherit,
-            start: how.start,
-            sampling: None,
-        };
+        let leading = Attr { inherit: how.inherit, start: how.start, ..Attr::counting(&counter.event) };
         let attempt = self.attempt(group, counter);
         let Some(bundle) = bundles.first_mut() else {
             let leader = self.kernel.open(&leading, place, None).map_err(|errno| (errno, attempt))?;
             bundles.push(Bundle::led_by(leader, index));
             return Ok(());
         };
-        let mut joining = Attr { start: Start::WithLeader, ..leading };
+        let mut joining = Attr { start: Start::WithLeader, ..leading.clone() };
         // Only a leader may be pinned or exclusive; its members share its fate.
         joining.modifiers.pinned = false;
         joining.modifiers.exclusive = false;
@@ -172,6 +165,7 @@ impl<K: Kernel> Opener<'_, K> {
             on_core_pmu: counter.event.kind.on_core_pmu(),
             core_pmu_present: self.core_pmu_present,
             tracepoint: counter.event.kind == Kind::Tracepoint,
+            filtered: counter.event.filter.is_some(),
             user_only: counter.event.modifiers.exclude_kernel,
             opens_alone: false,
         }

@@ -119,6 +119,7 @@ impl Quality {
     pub(super) fn publish<K: Kernel>(
         &self,
         groups: &[Counting<K>],
+        traced: &[(Arc<str>, Scope, usize)],
         stream: Option<&StreamState>,
         board: &Board,
     ) -> Vec<Family> {
@@ -133,7 +134,7 @@ impl Quality {
             Arc::clone(&self.ratio),
             groups.iter().filter(|group| can_be_rotated(group)).flat_map(ratios).collect(),
         ));
-        families.push(Family::new(Arc::clone(&self.state), states(groups, board)));
+        families.push(Family::new(Arc::clone(&self.state), states(groups, traced, board)));
         families.push(Family::new(Arc::clone(&self.targets), groups.iter().flat_map(targets).collect()));
         families.push(Family::new(Arc::clone(&self.folded), groups.iter().map(folded).collect()));
         families.push(Family::new(Arc::clone(&self.hidden), groups.iter().map(hidden).collect()));
@@ -210,7 +211,11 @@ fn hidden<K: Kernel>(group: &Counting<K>) -> Point {
 
 /// In how many places each event is counted, shared, refused, …. Of `counting` a zero is told too, so that an event
 /// that counts nowhere has a series to alert on; of the others only what there is.
-fn states<K: Kernel>(groups: &[Counting<K>], board: &Board) -> Vec<Point> {
+fn states<K: Kernel>(
+    groups: &[Counting<K>],
+    traced: &[(Arc<str>, Scope, usize)],
+    board: &Board,
+) -> Vec<Point> {
     let mut places: BTreeMap<(Arc<str>, Scope, &'static str), usize> = BTreeMap::new();
     for group in groups {
         for (index, counter) in group.plan().counters.iter().enumerate() {
@@ -223,6 +228,9 @@ fn states<K: Kernel>(groups: &[Counting<K>], board: &Board) -> Vec<Point> {
                 *places.entry(key).or_default() += here;
             }
         }
+    }
+    for (event, scope, open) in traced {
+        *places.entry((Arc::clone(event), *scope, Verdict::Counting.as_str())).or_default() += open;
     }
     for line in board.lines() {
         let key = (Arc::clone(&line.refusal.event), line.scope, line.refusal.cause.as_str());

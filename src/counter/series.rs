@@ -42,7 +42,7 @@ pub(super) struct Series {
     pub interval: Interval,
     /// Nanoseconds of CPU time that it used lately; see `names`.
     activity: u64,
-    /// It is part of `other`, and `folded` has counted it.
+    /// It is part of `other`, and `folded` has counted it, unless it is called the same and so lost no name.
     folded: bool,
     targets: usize,
     ended: Option<Monotonic>,
@@ -177,17 +177,20 @@ impl SeriesTable {
         self.folded
     }
 
-    /// How many series with targets are in `other` now.
+    /// How many series with targets are in `other` now, for want of a name of their own.
     pub(super) fn hidden(&self) -> usize {
-        self.hidden.len()
+        self.hidden.values().filter(|series| series.labels != self.other.labels).count()
     }
 
     fn insert(&mut self, labels: Arc<Labels>, start: Timestamp) -> SeriesId {
         let id = SeriesId(self.next);
         self.next += 1;
-        self.hidden.insert(id, Series::new(self.counters, Arc::clone(&labels), start));
-        // Something may be called `other` itself. It has no name but that one.
-        if self.named.len() < self.limit && labels != self.other.labels {
+        // Something may be called `other` itself, and what is counted for the whole host has no labels either. It has no
+        // name but that one.
+        let folded = labels == self.other.labels;
+        let series = Series { folded, ..Series::new(self.counters, Arc::clone(&labels), start) };
+        self.hidden.insert(id, series);
+        if self.named.len() < self.limit && !folded {
             self.name(id);
         }
         self.by_labels.insert(labels, id);
@@ -272,5 +275,5 @@ impl Series {
 
 /// The labels of a series in families about all groups.
 fn quality_labels(own: &Labels, group: &[(Arc<str>, Arc<str>)]) -> Arc<Labels> {
-    Labels::new(own.pairs().iter().chain(group).cloned())
+    Labels::new(own.pairs().chain(group.iter().map(|(name, value)| (&**name, &**value))))
 }

@@ -4,18 +4,22 @@
 //! [`counter`](crate::counter) while it runs.
 
 mod stream;
+mod trace;
 
 pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
+pub use trace::{Amount, Complain, Output, Pairing, Source as TraceSource, Take, Trace, wishes};
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Per};
+use crate::config::{Counters, Per, Traced};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
+use crate::probe::install::Placements;
 use crate::target::{Attribution, CgroupSelection, Needs, ProcessSelection};
 
 /// The most counters that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
@@ -28,6 +32,8 @@ pub struct Plan {
     /// The groups: those of CPUs first, then cgroups, then processes, so that a full descriptor table takes from
     /// the finest scope.
     pub groups: Vec<Arc<Group>>,
+    /// What looks into records.
+    pub traces: Vec<Arc<Trace>>,
     /// What counts for the groups whose source it is.
     pub stream: Option<Stream>,
     /// Events that cannot be named on this host.
@@ -35,12 +41,29 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Descriptors that looking into records takes on so many CPUs: each event once, and one that holds the ring.
+    pub fn traced_descriptors(&self, cpus: usize) -> usize {
+        let of_lane = |ordered: bool| {
+            let mut events: Vec<&Event> = Vec::new();
+            for source in
+                self.traces.iter().filter(|trace| trace.is_ordered() == ordered).flat_map(|t| &t.sources)
+            {
+                if !events.iter().any(|event| event.counts_as(&source.event)) {
+                    events.push(&source.event);
+                }
+            }
+            if events.is_empty() { 0 } else { 1 + events.len() }
+        };
+        cpus * (of_lane(false) + of_lane(true))
+    }
+
     /// Who must be looked for on the host.
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
-        for group in &self.groups {
-            match &group.targets {
-                Targets::Cpus | Targets::PmuCpus => {}
+        let traced = self.traces.iter().flat_map(|trace| &trace.outputs).map(|output| &output.targets);
+        for targets in self.groups.iter().map(|group| &group.targets).chain(traced) {
+            match targets {
+                Targets::Host | Targets::Cpus | Targets::PmuCpus => {}
                 Targets::Cgroups(_) => needs.cgroups = true,
                 Targets::Processes(selection) => needs.add_processes(selection),
             }
@@ -52,6 +75,8 @@ impl Plan {
 /// A refusal and the entry that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
+    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `probes`.
+    pub section: &'static str,
     /// The entry of the configuration.
     pub entry: Arc<str>,
     /// For whom.
@@ -61,7 +86,12 @@ pub struct Refused {
     /// Whether the configuration is wrong on every host: a name that no host has, a term that no PMU takes, a metric
     /// that is counted already.
     pub mistake: bool,
+    /// The place of a mistake in a text of the file, in several lines for terminals.
+    pub picture: Option<String>,
 }
+
+/// The section of groups of events.
+const COUNTERS: &str = "counters";
 
 /// Events that are opened together for each target, and scheduled together.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +106,8 @@ pub struct Group {
     pub cpus: Option<CpuSet>,
     /// The value of the label `pmu`, where the host has several PMUs for the same event.
     pub pmu: Option<Arc<str>>,
+    /// The value of the label `event`, where an entry that has one metric has several events.
+    pub event: Option<Arc<str>>,
     /// Whether members that do not fit may leave the group (`:W`).
     pub weak: bool,
     /// Where its counts come from.
@@ -96,6 +128,8 @@ pub enum Source {
 /// For whom a group counts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
+    /// All CPUs together.
+    Host,
     /// Each CPU.
     Cpus,
     /// Each CPU that a PMU beside the cores names as its own.
@@ -110,7 +144,7 @@ impl Targets {
     /// How the file wants targets to be told apart, where there is a choice.
     fn attribution(&self) -> Option<Attribution> {
         match self {
-            Self::Cpus | Self::PmuCpus => None,
+            Self::Host | Self::Cpus | Self::PmuCpus => None,
             Self::Cgroups(selection) => Some(selection.attribution),
             Self::Processes(selection) => Some(selection.attribution),
         }
@@ -119,7 +153,7 @@ impl Targets {
     /// Whether it is a few targets, each by its name.
     fn names_few(&self) -> bool {
         match self {
-            Self::Cpus | Self::PmuCpus => false,
+            Self::Host | Self::Cpus | Self::PmuCpus => false,
             Self::Cgroups(selection) => selection.names_few(),
             Self::Processes(selection) => selection.names_few(),
         }
@@ -130,9 +164,15 @@ impl Targets {
         matches!(self, Self::Processes(selection) if selection.need().cgroup)
     }
 
+    /// Whether whole CPUs are counted, whoever runs there.
+    pub fn are_cpus(&self) -> bool {
+        matches!(self, Self::Host | Self::Cpus | Self::PmuCpus)
+    }
+
     /// The scope as a word.
     pub fn scope(&self) -> Scope {
         match self {
+            Self::Host => Scope::Host,
             Self::Cpus => Scope::Cpu,
             Self::PmuCpus => Scope::Pmu,
             Self::Cgroups(_) => Scope::Cgroup,
@@ -153,7 +193,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    fn new(event: Event, scope: Scope) -> Result<Self, NameError> {
+    fn new(event: Event, scope: Scope, prefix: &str) -> Result<Self, NameError> {
         let unit = event.scale.as_ref().map_or("", |scale| &*scale.unit);
         let named = |prefix: &str| {
             let name = fit_name(&format!("perf_{prefix}_{}", event.stem));
@@ -162,14 +202,8 @@ impl Counter {
                 false => format!("{name}_{unit}"),
             }
         };
-        let per = match scope {
-            Scope::Cpu => "per CPU",
-            Scope::Pmu => "per PMU",
-            Scope::Cgroup => "per cgroup, over all CPUs",
-            Scope::Process => "per group of processes, over all CPUs",
-        };
         let metadata = |name: &str, help: &str| Metadata::new(name, help, unit, metrics::Kind::Counter);
-        let metric = metadata(&named(scope.as_str()), &format!("{}, {per}.", event.help))?;
+        let metric = metadata(&named(prefix), &format!("{}, {}.", event.help, scope.over()))?;
         let unattributed = metadata(
             &named("unattributed"),
             &format!(
@@ -200,27 +234,60 @@ impl Group {
     pub fn descriptors_per_target(&self, online: &CpuSet) -> usize {
         match self.targets {
             _ if self.source != Source::Dedicated => 0,
-            Targets::Cpus | Targets::PmuCpus | Targets::Processes(_) => self.counters.len(),
+            Targets::Host | Targets::Cpus | Targets::PmuCpus | Targets::Processes(_) => self.counters.len(),
             Targets::Cgroups(_) => self.counters.len() * self.cpus(online).len(),
         }
     }
 }
 
-/// Resolves entries of the configuration on this host, which has the switch stream or not.
-pub fn plan(counters: &[Counters], catalog: &Catalog, support: &StreamSupport) -> Plan {
+/// What a configuration asks for, and what it became on this machine as far as that takes more than names.
+#[derive(Clone, Copy)]
+pub struct Entries<'a> {
+    /// Groups of events.
+    pub counters: &'a [Counters],
+    /// Tracepoints and probes.
+    pub traced: &'a [Traced],
+    /// What the probes among them became.
+    pub placed: &'a Placements,
+    /// What the kernel says about filters.
+    pub complain: &'a Complain<'a>,
+}
+
+impl fmt::Debug for Entries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").field("counters", &self.counters).field("traced", &self.traced).finish()
+    }
+}
+
+const NOTHING: &Placements = &Placements::new();
+
+impl<'a> Entries<'a> {
+    /// Counters alone.
+    pub const fn counters(counters: &'a [Counters]) -> Self {
+        Self { counters, traced: &[], placed: NOTHING, complain: &|_, _, _| None }
+    }
+}
+
+/// Resolves a configuration on this host, which has the switch stream or not.
+pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) -> Plan {
     let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
-    for entry in counters {
+    for entry in wanted.counters {
         for per in &entry.per {
             for group in &entry.groups {
                 builder.resolve(catalog, &entry.name, per, group);
             }
         }
     }
+    for traced in wanted.traced {
+        builder.trace(traced, catalog, wanted.placed, wanted.complain);
+    }
     let Builder { mut plan, mut groups, .. } = builder;
     groups.sort_by_key(Group::scope);
     plan.stream = Stream::plan(&mut groups, support, |group, unsupported| {
         let (entry, scope) = (Arc::clone(&group.entry), group.scope());
-        plan.refusals.push(Refused { entry, scope, refusal: unsupported.refusal(group), mistake: false });
+        let refusal = unsupported.refusal(group);
+        let picture = None;
+        plan.refusals.push(Refused { section: COUNTERS, entry, scope, refusal, mistake: false, picture });
     });
     groups.retain(|group| group.source != Source::Refused);
     plan.groups = groups.into_iter().map(Arc::new).collect();
@@ -237,7 +304,7 @@ pub fn groups(entry: &Arc<str>, per: &Per, events: Vec<Event>) -> Plan {
     plan
 }
 
-/// A metric, and the PMU that tells its series apart.
+/// A metric, and the PMU or the event that tells its series apart.
 type SeriesName = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Default)]
@@ -310,6 +377,7 @@ impl Builder {
         let beside_cores = |event: &Event| event.kind == Kind::Pmu && event.cpus.is_some();
         let targets = match per {
             Per::Cpu if events.iter().any(beside_cores) => Targets::PmuCpus,
+            Per::Host => Targets::Host,
             Per::Cpu => Targets::Cpus,
             Per::Cgroup(selection) => Targets::Cgroups(selection.clone()),
             Per::Process(selection) => Targets::Processes(selection.clone()),
@@ -322,7 +390,7 @@ impl Builder {
                 self.refuse(entry, scope, refusal, false);
                 continue;
             }
-            match self.claim(entry, scope, event) {
+            match self.claim(entry, scope, scope.as_str(), event, None) {
                 Ok(counter) => counters.push(counter),
                 Err(refusal) => self.refuse(entry, scope, refusal, true),
             }
@@ -336,43 +404,72 @@ impl Builder {
             let weak = counters.iter().any(|counter| counter.event.modifiers.weak);
             let (entry, pmu, counters) = (Arc::clone(entry), pmu.clone(), counters.to_vec());
             let (targets, source) = (targets.clone(), Source::Dedicated);
-            self.groups.push(Group { entry, targets, counters, cpus, pmu, weak, source });
+            self.groups.push(Group { entry, targets, counters, cpus, pmu, event: None, weak, source });
         }
     }
 
-    /// Names the event's metric and reserves the name: two events must not add to one series.
-    fn claim(&mut self, entry: &Arc<str>, scope: Scope, event: Event) -> Result<Counter, Refusal> {
-        let refusal = |event: Arc<str>, reason: String| Refusal {
-            event,
-            target: format!("entry {entry}"),
-            cause: Cause::Broken,
-            errno: None,
-            reason,
-            remedy: Some("give it a name of its own: {event: …, name: …}".into()),
-        };
+    /// Names the event's metric, `prefix` in front, and reserves the name: two events must not add to one series.
+    fn claim(
+        &mut self,
+        entry: &Arc<str>,
+        scope: Scope,
+        prefix: &str,
+        event: Event,
+        label: Option<&Arc<str>>,
+    ) -> Result<Counter, Refusal> {
         let (name, pmu) = (Arc::clone(&event.name), event.pmu.clone());
-        let counter =
-            Counter::new(event, scope).map_err(|error| refusal(Arc::clone(&name), error.to_string()))?;
-        let Some(owners) = &mut self.owners else { return Ok(counter) };
-        match owners.entry((counter.metric.name().into(), pmu)) {
+        let counter = Counter::new(event, scope, prefix)
+            .map_err(|error| taken_name(entry, Arc::clone(&name), error.to_string()))?;
+        self.reserve_series(&counter.metric, label.cloned().or(pmu), entry, name)?;
+        Ok(counter)
+    }
+
+    /// Reserves a metric for an entry.
+    fn reserve(&mut self, metric: &Metadata, entry: &Arc<str>) -> Result<(), Refusal> {
+        self.reserve_series(metric, None, entry, Arc::clone(entry))
+    }
+
+    fn reserve_series(
+        &mut self,
+        metric: &Metadata,
+        apart: Option<Arc<str>>,
+        entry: &Arc<str>,
+        event: Arc<str>,
+    ) -> Result<(), Refusal> {
+        let Some(owners) = &mut self.owners else { return Ok(()) };
+        match owners.entry((metric.name().into(), apart)) {
             Entry::Vacant(free) => {
                 free.insert(Arc::clone(entry));
-                Ok(counter)
+                Ok(())
             }
             Entry::Occupied(taken) => {
-                let (metric, owner) = (counter.metric.name(), taken.get());
-                Err(refusal(name, format!("{metric}_total is counted by entry {owner} already")))
+                let suffix = if metric.kind() == metrics::Kind::Counter { "_total" } else { "" };
+                let reason = format!("{}{suffix} is counted by entry {} already", metric.name(), taken.get());
+                Err(taken_name(entry, event, reason))
             }
         }
     }
 
     fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal, mistake: bool) {
-        self.plan.refusals.push(Refused { entry: Arc::clone(entry), scope, refusal, mistake });
+        let (entry, picture) = (Arc::clone(entry), None);
+        self.plan.refusals.push(Refused { section: COUNTERS, entry, scope, refusal, mistake, picture });
+    }
+}
+
+fn taken_name(entry: &str, event: Arc<str>, reason: String) -> Refusal {
+    Refusal {
+        event,
+        target: format!("entry {entry}"),
+        cause: Cause::Broken,
+        errno: None,
+        reason,
+        remedy: Some("give it a name of its own: {event: …, name: …}".into()),
     }
 }
 
 fn scope_of(per: &Per) -> Scope {
     match per {
+        Per::Host => Scope::Host,
         Per::Cpu => Scope::Cpu,
         Per::Cgroup(_) => Scope::Cgroup,
         Per::Process(_) => Scope::Process,

@@ -204,7 +204,7 @@ impl Stream {
         // What the stream counts anyway costs nothing more.
         for group in groups.iter_mut() {
             let fine = match group.scope() {
-                Scope::Cpu => true,
+                Scope::Host | Scope::Cpu => true,
                 Scope::Pmu => false,
                 Scope::Cgroup => stream.cgroup,
                 Scope::Process => stream.granularity == Granularity::Process && !group.targets.needs_cgroup(),
@@ -222,7 +222,7 @@ impl Stream {
     /// Adds what a group wants.
     fn take_in(&mut self, group: &Group, support: &StreamSupport) {
         match &group.targets {
-            Targets::Cpus | Targets::PmuCpus => {}
+            Targets::Host | Targets::Cpus | Targets::PmuCpus => {}
             Targets::Cgroups(selection) => {
                 self.cgroup = true;
                 // Idle time can be told from what the root cgroup does only by thread.

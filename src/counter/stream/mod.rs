@@ -16,7 +16,7 @@ use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::{CpuSet, Facts};
 use crate::plan;
-use crate::ring::{Reader, RingBudget};
+use crate::ring::{Reader, RingBudget, room};
 use crate::sys::{Event, Kernel};
 use crate::target::CgroupId;
 pub use foreseen::foreseen;
@@ -34,7 +34,7 @@ pub(super) struct Context<'a, K> {
     pub kernel: &'a K,
     pub facts: &'a Facts,
     pub core_pmu_present: bool,
-    pub budget: &'a mut super::Budget,
+    pub budget: &'a mut crate::sys::Budget,
 }
 
 /// The open stream.
@@ -249,7 +249,7 @@ impl<K: Kernel> Stream<K> {
         let Some(descriptor) = leader.descriptor() else { return };
         if self.reader.is_none() {
             let intake = Arc::clone(&self.intake);
-            let reader = Reader::start(move |ready| {
+            let reader = Reader::start("switch-reader", move |ready| {
                 for &token in ready {
                     let (cpu, group) = ring::of_token(token);
                     // Locked for each, so that a collection does not wait for all.
@@ -276,7 +276,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Closes a CPU: what it counted since its last record has no owner.
-    fn close_cpu(&mut self, cpu: u32, budget: &mut super::Budget) {
+    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget) {
         let Some(closing) = self.cpus.remove(&cpu) else { return };
         let mut words = Vec::new();
         for Open { group, .. } in &closing.groups {
@@ -290,7 +290,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Stops and closes everything. Gives what each CPU counted since it was read before, and who is charged with it:
     /// all of it, and nothing else.
-    pub(super) fn close(mut self, budget: &mut super::Budget) -> (Vec<Reading>, Shares) {
+    pub(super) fn close(mut self, budget: &mut crate::sys::Budget) -> (Vec<Reading>, Shares) {
         for open in self.cpus.values().flat_map(|cpu| &cpu.groups) {
             if let Err(errno) = open.group.leader.disable() {
                 tracing::debug!(%errno, "cannot stop a group of the switch stream");
@@ -336,7 +336,7 @@ impl<K: Kernel> Stream<K> {
             let wanted = (open.pages * 4).min(self.rings.most);
             if wanted <= open.pages {
                 open.largest = true;
-                ring::warn_of_the_largest(cpu, open.pages, self.rings);
+                room::warn_of_the_largest("switches", cpu, open.pages, self.rings);
                 continue;
             }
             let Open { group, pages, largest, lost, .. } = open;
@@ -348,7 +348,7 @@ impl<K: Kernel> Stream<K> {
             match replaced {
                 Ok(()) => tracing::info!(
                     cpu,
-                    kilobytes = ring::kilobytes(*pages),
+                    kilobytes = room::kilobytes(*pages),
                     "records of switches were lost for want of room in their ring, which is larger now"
                 ),
                 Err(errno) => {

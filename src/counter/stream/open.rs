@@ -1,16 +1,13 @@
 //! Opening the stream on one CPU: groups of counters led by the kernel's own switches.
 
 use crate::attribute::{bundle_fields, clock_fields, fields, sideband};
-use crate::counter::budget::Budget;
 use crate::error::Errno;
-use crate::event::{Event as Named, Kind, Modifiers, Selector};
+use crate::event::{Event as Named, Kind};
 use crate::health::{Attempt, Cause, Judgement, Refusal, Scope, classify};
 use crate::host::Facts;
 use crate::plan::{Granularity, Stream};
-use crate::sys::{Attr, Fields, Inherit, Kernel, Place, Sampling, Sideband, Start};
+use crate::sys::{Attr, Budget, Fields, Kernel, Place, Sampling, Sideband, Start};
 
-/// `PERF_TYPE_SOFTWARE`.
-const SOFTWARE: u32 = 1;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
@@ -43,7 +40,7 @@ pub(super) struct Group<E> {
     /// For the leader, the clock and each member, the counters of the stream that it is.
     pub counters: Vec<Vec<usize>>,
     /// What each of them counts.
-    opened: Vec<(Selector, Modifiers)>,
+    opened: Vec<Attr>,
     /// How many sets it holds that need the PMU.
     pub hardware_sets: usize,
     /// Whether its readings carry no times, because it never has to wait.
@@ -149,7 +146,8 @@ impl<K: Kernel> Opener<'_, K> {
         let untimed = !(hardware || self.spread == Spread::Together && needs_pmu(self.plan, self.cpu));
         let fields = bundle_fields(fields(self.plan), untimed);
         let sideband = if first { sideband(self.plan) } else { Sideband::default() };
-        let attr = software(config, Sampling { period: 1, fields, sideband }, Start::Later);
+        let sampling = Sampling { period: 1, fields, sideband, ordered: false };
+        let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
             let refusal = self.refusal(self.plan.granularity.leader(), Kind::Software, errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
@@ -174,8 +172,8 @@ impl<K: Kernel> Opener<'_, K> {
 
     fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
         let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
-        let sampling = Sampling { period, fields, sideband: Sideband::default() };
-        software(CPU_CLOCK, sampling, Start::WithLeader)
+        let sampling = Sampling { period, fields, sideband: Sideband::default(), ordered: false };
+        Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader)
     }
 
     /// Adds a set to a group. If it `may_leave` and does not fit beside what is there, the group stays as it was.
@@ -194,14 +192,13 @@ impl<K: Kernel> Opener<'_, K> {
                 continue;
             }
             let what = member(event);
-            if let Some(there) = group.opened.iter().position(|&opened| opened == what)
+            if let Some(there) = group.opened.iter().position(|opened| *opened == what)
                 && let Some(counters) = group.counters.get_mut(there)
             {
                 counters.push(counter);
                 continue;
             }
-            let attr = counting(what, Start::WithLeader);
-            match self.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
+            match self.kernel.open(&what, Place::Cpu(self.cpu), Some(&group.leader)) {
                 Ok(member) => {
                     group.members.push(member);
                     group.counters.push(vec![counter]);
@@ -214,7 +211,7 @@ impl<K: Kernel> Opener<'_, K> {
                 }
                 Err(errno) => {
                     // EINVAL may mean that the group is too large for the PMU, or that the event is wrong.
-                    let alone = counting(what, Start::Later);
+                    let alone = Attr { start: Start::Later, ..what };
                     let opens_alone = errno == Errno::EINVAL
                         && self.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
                     let refusal = self.refusal(&event.name, event.kind, errno, opens_alone);
@@ -231,6 +228,7 @@ impl<K: Kernel> Opener<'_, K> {
             on_core_pmu: kind.on_core_pmu(),
             core_pmu_present: self.core_pmu_present,
             tracepoint: kind == Kind::Tracepoint,
+            filtered: false,
             user_only: false,
             opens_alone,
         };
@@ -260,31 +258,14 @@ pub(super) fn switches(granularity: Granularity) -> u64 {
     }
 }
 
-/// A software event of a CPU that writes records.
-pub(super) fn software(config: u64, sampling: Sampling, start: Start) -> Attr {
-    Attr {
-        selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
-        modifiers: Modifiers::default(),
-        inherit: Inherit::Nothing,
-        start,
-        sampling: Some(sampling),
-    }
-}
-
 /// What the leader and the clock of a group count.
-pub(super) fn leading(granularity: Granularity) -> [(Selector, Modifiers); 2] {
-    [switches(granularity), CPU_CLOCK]
-        .map(|config| (Selector { kind: SOFTWARE, config: [config, 0, 0, 0] }, Modifiers::default()))
+pub(super) fn leading(granularity: Granularity) -> [Attr; 2] {
+    [switches(granularity), CPU_CLOCK].map(|config| Attr::software(config, None, Start::WithLeader))
 }
 
 /// What an event counts as a member of a group: those that count the same are opened once.
-pub(super) fn member(event: &Named) -> (Selector, Modifiers) {
-    (event.selector, event.modifiers.of_member())
-}
-
-/// A member that only counts.
-fn counting((selector, modifiers): (Selector, Modifiers), start: Start) -> Attr {
-    Attr { selector, modifiers, inherit: Inherit::Nothing, start, sampling: None }
+pub(super) fn member(event: &Named) -> Attr {
+    Attr::counting(event).of_member()
 }
 
 /// Whether anything that a stream counts on a CPU needs a PMU.

@@ -1,11 +1,11 @@
 //! Whether this kernel writes what the stream takes: asked, not guessed from a version.
 
-use super::open::{software, switches};
+use super::open::switches;
 use crate::error::Errno;
 use crate::health::{Attempt, Scope, classify};
 use crate::host::Facts;
 use crate::plan::{Granularity, StreamSupport, Unsupported};
-use crate::sys::{Fields, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
+use crate::sys::{Attr, Fields, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
 
 /// What this machine has of the stream. Opens an event for a moment, and closes it.
 pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
@@ -23,14 +23,15 @@ pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
 fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32) -> Result<(), Unsupported> {
     let cgroup = granularity == Granularity::Cgroup;
     let fields = Fields { cgroup, tid: !cgroup, read: Some(ReadFormat::default()), ..Fields::default() };
-    let sampling = Sampling { period: 1, fields, sideband: Sideband::default() };
-    let attr = software(switches(granularity), sampling, Start::Later);
+    let sampling = Sampling { period: 1, fields, sideband: Sideband::default(), ordered: false };
+    let attr = Attr::software(switches(granularity), Some(sampling), Start::Later);
     let Err(errno) = kernel.open(&attr, Place::Cpu(cpu), None) else { return Ok(()) };
     let attempt = Attempt {
         scope: Scope::Cpu,
         on_core_pmu: false,
         core_pmu_present: true,
         tracepoint: false,
+        filtered: false,
         user_only: false,
         opens_alone: false,
     };

@@ -8,10 +8,12 @@ mod walk;
 pub use unit::unit_of;
 pub use walk::Processes;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::attribution::FEW_TARGETS;
 use super::{Attribution, Glob};
+use crate::host;
 
 /// What tells a process from every other since boot: pids come again, but not within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +23,15 @@ pub struct ProcessKey {
     pub pid: u32,
     /// When it started, in clock ticks since boot (`/proc/PID/stat`, field 22).
     pub start_time: u64,
+}
+
+impl ProcessKey {
+    /// Of the process that a directory of procfs stands for (`/proc/812`, `/proc/self`); `None`: it ended, or cannot be
+    /// seen.
+    pub fn read(dir: &Path) -> Option<Self> {
+        let content = host::read(&dir.join("stat")).ok()?;
+        stat::Stat::parse(&content).map(|stat| stat.key)
+    }
 }
 
 /// One process, as it was when last looked at.

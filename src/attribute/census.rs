@@ -1,19 +1,19 @@
-//! Who is who, for the switch stream: its records carry numbers, and names are looked up here.
+//! Who is who: records carry numbers, and names are looked up here.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::attribute;
+use super::Task;
 use crate::target::{Cgroup, CgroupId, Process, ProcessKey, Watch};
 
 /// The root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
-pub(super) const ROOT: CgroupId = CgroupId(1);
+pub const ROOT: CgroupId = CgroupId(1);
 
 /// Cgroups and processes as of the last look at the host, and the look before: what they counted last is told after
 /// they are gone.
 #[derive(Debug, Default)]
-pub(super) struct Census {
+pub struct Census {
     cgroups: FxHashMap<CgroupId, Arc<str>>,
     removed: FxHashMap<CgroupId, Arc<str>>,
     processes: FxHashMap<u32, Arc<Process>>,
@@ -24,7 +24,7 @@ pub(super) struct Census {
 
 impl Census {
     /// Takes over what the last look found.
-    pub(super) fn follow(&mut self, targets: &Watch) {
+    pub fn follow(&mut self, targets: &Watch) {
         let cgroups =
             targets.cgroups().into_iter().map(|cgroup| (cgroup.id, Arc::clone(&cgroup.path))).collect();
         self.removed = std::mem::replace(&mut self.cgroups, cgroups);
@@ -34,40 +34,37 @@ impl Census {
     }
 
     /// Every process that was there at the last look.
-    pub(super) fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
+    pub fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
         self.processes.values()
     }
 
+    /// The paths of all cgroups that were there at the last look.
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.cgroups.values()
+    }
+
     /// Whether a process was there at the last look.
-    pub(super) fn has_process(&self, pid: u32) -> bool {
+    pub fn has_process(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
     /// The path of a cgroup. `born` knows those that nobody saw.
-    pub(super) fn path_of(
-        &self,
-        id: CgroupId,
-        born: impl FnOnce(CgroupId) -> Option<Arc<str>>,
-    ) -> Option<Arc<str>> {
+    pub fn path_of(&self, id: CgroupId, born: impl FnOnce(CgroupId) -> Option<Arc<str>>) -> Option<Arc<str>> {
         let seen = self.cgroups.get(&id).or_else(|| self.removed.get(&id)).cloned();
         seen.or_else(|| born(id).filter(|_| self.whole))
     }
 
     /// The cgroup with this number, even if it is gone already.
-    pub(super) fn cgroup(
-        &self,
-        id: CgroupId,
-        born: impl FnOnce(CgroupId) -> Option<Arc<str>>,
-    ) -> Option<Cgroup> {
+    pub fn cgroup(&self, id: CgroupId, born: impl FnOnce(CgroupId) -> Option<Arc<str>>) -> Option<Cgroup> {
         let path = self.path_of(id, born)?;
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         Some(Cgroup { id, path, depth })
     }
 
     /// The process that a record tells of. `None` if nobody knows its name.
-    pub(super) fn process(
+    pub fn process(
         &self,
-        task: &attribute::Task,
+        task: &Task,
         born: impl FnOnce(CgroupId) -> Option<Arc<str>>,
     ) -> Option<Arc<Process>> {
         let seen =

@@ -1,0 +1,75 @@
+//! What the status tells of tracepoints and probes whose records are looked into.
+
+use crate::export::status::{EventStatus, Loss, Pairs, Series, TraceStatus, Unpaired};
+use crate::health::Board;
+use crate::metrics::Kind;
+use crate::plan::{Amount, Trace};
+use crate::tracepoint::{TraceState, TracerState};
+
+/// One entry.
+pub(super) fn trace(state: &TraceState, board: &Board) -> TraceStatus {
+    let trace = &*state.plan;
+    let event = |(source, &open): (&crate::plan::TraceSource, &usize)| EventStatus {
+        event: source.event.name.to_string(),
+        counting: open as u64,
+        shared: None,
+        stalled: 0,
+        refused: refused(board, &trace.entry, &source.event.name),
+    };
+    let unpaired = state.unpaired.iter().filter(|&&(_, count)| count > 0);
+    TraceStatus {
+        entry: trace.entry.to_string(),
+        section: trace.kind.section().into(),
+        what: what(trace),
+        events: trace.sources.iter().zip(&state.open).map(event).collect(),
+        hits: state.hits,
+        series: state.series as u64,
+        pairs: trace.pair.map(|_| Pairs {
+            waiting: state.waiting as u64,
+            unpaired: unpaired.map(|&(reason, count)| Unpaired { reason: reason.into(), count }).collect(),
+        }),
+    }
+}
+
+/// In how many places an event of an entry was refused.
+fn refused(board: &Board, entry: &str, event: &str) -> u64 {
+    let lines = board.lines().filter(|line| *line.entry == *entry && *line.refusal.event == *event);
+    lines.map(|line| line.targets as u64).sum()
+}
+
+/// What becomes of its hits, in a few words.
+fn what(trace: &Trace) -> String {
+    let field = || trace.sources.iter().find_map(|source| source.value.as_ref());
+    let field = field().map_or("", |field| &*field.name);
+    let mut words = match &trace.measure {
+        Amount::Hits => "count".to_owned(),
+        Amount::Sum(_) => format!("sum of {field}"),
+        Amount::Histogram(..) => format!("histogram of {field}"),
+        Amount::Elapsed(_) => "time from the first to the second".to_owned(),
+    };
+    if !trace.labels.is_empty() {
+        words.push_str(&format!(", by {}", trace.labels.join(", ")));
+    }
+    let scopes: Vec<&str> = trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect();
+    format!("{words}, per {}", scopes.join(", "))
+}
+
+/// Its metrics.
+pub(super) fn series(state: &TraceState) -> impl Iterator<Item = Series> + '_ {
+    let metrics = state.plan.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
+    metrics.map(|metric| Series {
+        metric: match metric.kind() {
+            Kind::Counter => format!("{}_total", metric.name()),
+            _ => metric.name().to_owned(),
+        },
+        series: (state.series / state.plan.outputs.len().max(1)) as u64,
+        folded: 0,
+    })
+}
+
+/// Records that were not read.
+pub(super) fn losses(state: &TracerState) -> [Loss; 3] {
+    let lost = state.losses;
+    [("ring_full", lost.ring_full), ("unreadable", lost.unreadable), ("came late", lost.late)]
+        .map(|(reason, count)| Loss { what: "records of tracepoints".into(), reason: reason.into(), count })
+}

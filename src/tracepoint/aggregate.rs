@@ -1,0 +1,340 @@
+//! What the hits of one entry add up to, from one collection to the next.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::owners::{OwnerId, Owners, Who};
+use super::pending::{Begun, Pending};
+use super::values::{Fresh, ValueId, Values};
+use crate::event::format::{Field, Value};
+use crate::metrics::Histogram;
+use crate::plan::{Amount, Output, Take, Targets, Trace, TraceSource as Source};
+
+/// How many label sets are kept apart in one round: what comes then goes to `other` until the next collection.
+const MOST_CELLS: usize = 1 << 16;
+
+/// What one label set counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cell {
+    pub(super) hits: u64,
+    /// Of the field, as it stands there.
+    pub(super) sum: u64,
+    pub(super) histogram: Option<Histogram>,
+}
+
+/// Who hit, the event where there are several, and the value of each label.
+pub(super) type Key = (OwnerId, u32, Box<[ValueId]>);
+
+/// The cells of one output.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    numbers: FxHashMap<Box<[u32]>, usize>,
+    cells: Vec<Cell>,
+}
+
+impl Table {
+    /// The cell of a label set: the owner, the event, the values.
+    #[inline]
+    fn cell(&mut self, key: &mut [u32]) -> &mut Cell {
+        let number = match self.numbers.get(&*key) {
+            Some(&number) => number,
+            None => self.add(key),
+        };
+        // Numbers are places among the cells.
+        &mut self.cells[number]
+    }
+
+    #[cold]
+    fn add(&mut self, key: &mut [u32]) -> usize {
+        if self.cells.len() >= MOST_CELLS
+            && let Some((owner, values)) = key.split_first_mut()
+        {
+            *owner = OwnerId::UNKNOWN.0;
+            values.iter_mut().skip(1).for_each(|value| *value = ValueId::OTHER.0);
+            if let Some(&number) = self.numbers.get(&*key) {
+                return number;
+            }
+        }
+        self.cells.push(Cell::default());
+        self.numbers.insert((*key).into(), self.cells.len() - 1);
+        self.cells.len() - 1
+    }
+
+    /// Takes everything out.
+    fn take(&mut self) -> Vec<(Key, Cell)> {
+        let mut cells = std::mem::take(&mut self.cells);
+        let taken = self.numbers.drain().filter_map(|(key, number)| {
+            let (&[owner, event], values) = key.split_first_chunk()?;
+            let values = values.iter().map(|&value| ValueId(value)).collect();
+            Some(((OwnerId(owner), event, values), std::mem::take(cells.get_mut(number)?)))
+        });
+        let taken: Vec<_> = taken.collect();
+        self.numbers.shrink_to(1024);
+        taken
+    }
+}
+
+/// What could not be counted of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Dropped {
+    /// A record lacked a field that is added up.
+    pub(super) short: u64,
+    /// The number was below zero, and sums only grow.
+    pub(super) negative: u64,
+}
+
+/// One entry.
+#[derive(Debug)]
+pub(super) struct Aggregate {
+    pub(super) trace: Arc<Trace>,
+    sums: Sums,
+    pending: Option<Pending>,
+}
+
+/// What the hits of an entry add up to.
+#[derive(Debug)]
+struct Sums {
+    /// For each label.
+    values: Vec<Values>,
+    /// For each output.
+    tables: Vec<Table>,
+    round: u64,
+    dropped: Dropped,
+    scratch: Scratch,
+}
+
+/// Kept from hit to hit, so that none of them allocates.
+#[derive(Debug, Default)]
+struct Scratch {
+    labels: Vec<ValueId>,
+    cell: Vec<u32>,
+    pair: Vec<u8>,
+}
+
+/// What a collection takes out of an entry.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// For each output.
+    pub(super) tables: Vec<Vec<(Key, Cell)>>,
+    /// For each label the values that are new.
+    pub(super) fresh: Vec<Vec<Fresh>>,
+    /// For each label those whose numbers will stand for others from now on.
+    pub(super) expired: Vec<Vec<ValueId>>,
+    /// Why events of a pair found no partner, since the beginning.
+    pub(super) unpaired: Vec<(&'static str, u64)>,
+    pub(super) waiting: usize,
+    pub(super) dropped: Dropped,
+}
+
+/// A hit: where its record is from, and what it holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hit<'r> {
+    pub(super) source: usize,
+    pub(super) who: Who,
+    pub(super) time: u64,
+    pub(super) raw: &'r [u8],
+}
+
+impl Aggregate {
+    pub(super) fn new(trace: Arc<Trace>) -> Self {
+        let sums = Sums {
+            values: (0..trace.labels.len())
+                .map(|label| Values::new(trace.values, meanings(&trace, label)))
+                .collect(),
+            tables: trace.outputs.iter().map(|_| Table::default()).collect(),
+            round: 1,
+            dropped: Dropped::default(),
+            scratch: Scratch::default(),
+        };
+        Self { sums, pending: trace.pair.map(Pending::new), trace }
+    }
+
+    /// Counts a hit.
+    #[inline]
+    pub(super) fn hit(&mut self, hit: Hit<'_>, owners: &mut Owners) {
+        let Some(source) = self.trace.sources.get(hit.source) else { return };
+        self.sums.look_up(source, hit);
+        match &mut self.pending {
+            None => self.sums.single(&self.trace, source, hit, owners),
+            Some(pending) => {
+                let key = &mut self.sums.scratch.pair;
+                key.clear();
+                if !source.key.iter().all(|part| append(key, taken(part, hit))) {
+                    self.sums.dropped.short += 1;
+                } else if hit.source == 0 {
+                    let labels = self.sums.scratch.labels.as_slice().into();
+                    pending.begin(key, Begun { time: hit.time, who: hit.who, labels });
+                } else if let Some((begun, elapsed)) = pending.end(key, hit.time) {
+                    self.sums.elapsed(&self.trace, &begun, elapsed, owners);
+                }
+            }
+        }
+    }
+
+    /// Records were lost.
+    pub(super) fn mark_gap(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.clear();
+        }
+    }
+
+    /// Takes out what was counted since the last time. `now` is on the clock of the records; values that were not met
+    /// in the last `kept` rounds make room for others.
+    pub(super) fn take(&mut self, now: u64, kept: u64) -> Taken {
+        if let Some(pending) = &mut self.pending {
+            pending.expire(now);
+        }
+        let sums = &mut self.sums;
+        let oldest = sums.round.saturating_sub(kept);
+        let expired: Vec<_> = sums.values.iter_mut().map(|values| values.expire(oldest)).collect();
+        if let Some(pending) = &mut self.pending {
+            expired.iter().enumerate().for_each(|(label, gone)| pending.forget(label, gone));
+        }
+        let taken = Taken {
+            tables: sums.tables.iter_mut().map(Table::take).collect(),
+            fresh: sums.values.iter_mut().map(Values::take_fresh).collect(),
+            expired,
+            unpaired: self
+                .pending
+                .iter()
+                .flat_map(Pending::unpaired)
+                .map(|(why, n)| (why.as_str(), n))
+                .collect(),
+            waiting: self.pending.as_ref().map_or(0, Pending::waiting),
+            dropped: sums.dropped,
+        };
+        sums.round += 1;
+        taken
+    }
+}
+
+impl Sums {
+    /// The values of the labels.
+    #[inline]
+    fn look_up(&mut self, source: &Source, hit: Hit<'_>) {
+        self.scratch.labels.clear();
+        for (take, values) in source.labels.iter().zip(&mut self.values) {
+            let value = take.as_ref().and_then(|take| taken(take, hit));
+            let id = value.map_or(ValueId::NONE, |value| values.id(value, hit.source, self.round));
+            self.scratch.labels.push(id);
+        }
+    }
+
+    #[inline]
+    fn single(&mut self, trace: &Trace, source: &Source, hit: Hit<'_>, owners: &mut Owners) {
+        let Some(number) = source.value.as_ref().map_or(Some(0), |field| self.number(field, hit)) else {
+            return;
+        };
+        for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
+            let cell = cell(table, output, &mut self.scratch, hit.source, hit.who, owners);
+            cell.hits += 1;
+            match &trace.measure {
+                Amount::Sum(_) => cell.sum = cell.sum.saturating_add(number),
+                Amount::Histogram(factor, buckets) => {
+                    let histogram = cell.histogram.get_or_insert_with(|| Histogram::of(buckets));
+                    histogram.observe(number as f64 * factor);
+                }
+                Amount::Hits | Amount::Elapsed(_) => {}
+            }
+        }
+    }
+
+    /// The number that is added up, if it can be.
+    #[inline]
+    fn number(&mut self, field: &Field, hit: Hit<'_>) -> Option<u64> {
+        match field.value(hit.raw) {
+            Some(Value::Unsigned(number)) => Some(number),
+            Some(Value::Signed(number)) if number >= 0 => Some(number as u64),
+            Some(Value::Signed(_)) => {
+                self.dropped.negative += 1;
+                None
+            }
+            Some(Value::Bytes(_)) | None => {
+                self.dropped.short += 1;
+                None
+            }
+        }
+    }
+
+    fn elapsed(&mut self, trace: &Trace, begun: &Begun, elapsed: u64, owners: &mut Owners) {
+        // Each label is told by one of the two.
+        for (label, &first) in self.scratch.labels.iter_mut().zip(&begun.labels) {
+            if *label == ValueId::NONE {
+                *label = first;
+            }
+        }
+        let Amount::Elapsed(buckets) = &trace.measure else { return };
+        let seconds = elapsed as f64 / 1e9;
+        for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
+            let cell = cell(table, output, &mut self.scratch, 0, begun.who, owners);
+            cell.hits += 1;
+            cell.histogram.get_or_insert_with(|| Histogram::of(buckets)).observe(seconds);
+        }
+    }
+}
+
+/// The cell that a hit belongs to in the table of an output.
+#[inline]
+fn cell<'t>(
+    table: &'t mut Table,
+    output: &Output,
+    scratch: &mut Scratch,
+    source: usize,
+    who: Who,
+    owners: &mut Owners,
+) -> &'t mut Cell {
+    let owner = match &output.targets {
+        Targets::Host => OwnerId(0),
+        Targets::Cpus | Targets::PmuCpus => OwnerId(who.cpu),
+        Targets::Cgroups(_) => owners.cgroup(who),
+        Targets::Processes(_) => owners.process(who),
+    };
+    scratch.cell.clear();
+    scratch.cell.extend([owner.0, source as u32]);
+    scratch.cell.extend(scratch.labels.iter().map(|value| value.0));
+    table.cell(&mut scratch.cell)
+}
+
+/// A value of a hit.
+#[inline]
+fn taken<'r>(take: &Take, hit: Hit<'r>) -> Option<Value<'r>> {
+    match take {
+        Take::Field(field) => field.value(hit.raw),
+        Take::Cpu => Some(Value::Unsigned(hit.who.cpu.into())),
+        Take::Pid => Some(Value::Unsigned(hit.who.pid.into())),
+        Take::Tid => Some(Value::Unsigned(hit.who.tid.into())),
+    }
+}
+
+/// For each source the first one in which a value of this label is called the same: one kernel's 3 is a softirq's
+/// `NET_RX` in one tracepoint, and just 3 in another.
+fn meanings(trace: &Trace, label: usize) -> Box<[usize]> {
+    let field = |source: &Source| match source.labels.get(label) {
+        Some(Some(Take::Field(field))) => Some((field.kind, field.show.clone())),
+        _ => None,
+    };
+    let mut seen = Vec::new();
+    let first = trace.sources.iter().map(field).enumerate().map(|(place, field)| {
+        let same = seen.iter().find(|(_, other)| *other == field).map(|&(first, _)| first);
+        same.unwrap_or_else(|| {
+            seen.push((place, field));
+            place
+        })
+    });
+    first.collect()
+}
+
+/// Writes a part of a key so that no two keys look alike. `false` if the record lacks it.
+fn append(key: &mut Vec<u8>, value: Option<Value<'_>>) -> bool {
+    match value {
+        Some(Value::Unsigned(number)) => key.extend(number.to_ne_bytes()),
+        Some(Value::Signed(number)) => key.extend(number.to_ne_bytes()),
+        Some(Value::Bytes(bytes)) => {
+            key.extend((bytes.len() as u64).to_ne_bytes());
+            key.extend(bytes);
+        }
+        None => return false,
+    }
+    true
+}

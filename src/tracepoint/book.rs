@@ -1,0 +1,345 @@
+//! The series of one entry: totals that only grow, by label sets that come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::aggregate::{Cell, Dropped, Taken};
+use super::naming::{Names, OwnerLabels};
+use super::owners::Round;
+use super::values::ValueId;
+use crate::clock::{Monotonic, Timestamp};
+use crate::metrics::{Family, Histogram, Labels, Point, Value};
+use crate::plan::{Amount, Output, Trace};
+
+/// How long a series is kept under its own name after its owner ended: the time after which Prometheus forgets one.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// What stands for owners and values that have no name of their own.
+const OTHER: &str = "other";
+
+/// The totals of one label set.
+#[derive(Debug, Clone)]
+struct Series {
+    owner: OwnerLabels,
+    /// The texts of the labels.
+    values: Box<[Arc<str>]>,
+    event: Option<Arc<str>>,
+    total: Cell,
+    start: Timestamp,
+    /// Since when its owner is not there.
+    ended: Option<Monotonic>,
+}
+
+/// The series of one output.
+#[derive(Debug, Default)]
+struct Page {
+    series: BTreeMap<Arc<Labels>, Series>,
+    /// Hits in no series, by reason.
+    rest: BTreeMap<&'static str, u64>,
+    folded: u64,
+}
+
+/// Everything that an entry has counted.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) trace: Arc<Trace>,
+    pages: Vec<Page>,
+    /// For each label the text of each value.
+    texts: Vec<FxHashMap<ValueId, Arc<str>>>,
+    limit: usize,
+    pub(super) unpaired: Vec<(&'static str, u64)>,
+    pub(super) waiting: usize,
+    pub(super) dropped: Dropped,
+    pub(super) start: Timestamp,
+}
+
+impl Book {
+    /// At most `limit` series of each metric have a name of their own.
+    pub(super) fn new(trace: Arc<Trace>, limit: usize, start: Timestamp) -> Self {
+        Self {
+            pages: trace.outputs.iter().map(|_| Page::default()).collect(),
+            texts: trace.labels.iter().map(|_| FxHashMap::default()).collect(),
+            limit,
+            unpaired: Vec::new(),
+            waiting: 0,
+            dropped: Dropped::default(),
+            start,
+            trace,
+        }
+    }
+
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Enters what was taken out of the entry's sums.
+    pub(super) fn enter(
+        &mut self,
+        mut taken: Taken,
+        round: &Round,
+        names: &Names<'_>,
+        now: Timestamp,
+        monotonic: Monotonic,
+    ) {
+        self.learn(&mut taken, names);
+        let trace = Arc::clone(&self.trace);
+        for (place, cells) in taken.tables.into_iter().enumerate() {
+            let Some(output) = trace.outputs.get(place) else { continue };
+            let mut owners = FxHashMap::default();
+            for ((owner, source, values), cell) in cells {
+                let labels =
+                    owners.entry(owner).or_insert_with(|| names.owner(&output.targets, owner, round));
+                match labels {
+                    Err(reason) => {
+                        if let Some(page) = self.pages.get_mut(place) {
+                            *page.rest.entry(reason).or_default() += cell.hits;
+                        }
+                    }
+                    Ok(all) => {
+                        let values: Box<[Arc<str>]> =
+                            values.iter().enumerate().map(|(label, &id)| self.text(label, id)).collect();
+                        let source = trace.sources.get(source as usize).filter(|_| trace.event_label);
+                        let event = source.map(|source| Arc::clone(&source.event.name));
+                        for owner in all.iter() {
+                            self.add(place, owner, &values, event.as_ref(), &cell, now);
+                        }
+                    }
+                }
+            }
+            self.follow(place, output, names, now, monotonic);
+        }
+        self.forget(&taken.expired, now);
+        (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
+    }
+
+    /// Gives texts to the values that are new.
+    fn learn(&mut self, taken: &mut Taken, names: &Names<'_>) {
+        for (label, fresh) in taken.fresh.iter_mut().enumerate() {
+            let Some(texts) = self.texts.get_mut(label) else { continue };
+            let fresh = std::mem::take(fresh);
+            for (id, text) in names.texts(&self.trace, label, &fresh) {
+                texts.insert(id, text);
+            }
+        }
+    }
+
+    fn text(&self, label: usize, id: ValueId) -> Arc<str> {
+        match id {
+            ValueId::NONE => "".into(),
+            id => self
+                .texts
+                .get(label)
+                .and_then(|texts| texts.get(&id))
+                .cloned()
+                .unwrap_or_else(|| OTHER.into()),
+        }
+    }
+
+    fn labels(&self, owner: &OwnerLabels, values: &[Arc<str>], event: Option<&Arc<str>>) -> Arc<Labels> {
+        let owner = owner.iter().map(|(name, value)| (Arc::from(*name), Arc::clone(value)));
+        let values = self.trace.labels.iter().cloned().zip(values.iter().cloned());
+        let event = event.map(|event| (Arc::from("event"), Arc::clone(event)));
+        Labels::new::<Arc<str>, Arc<str>>(owner.chain(values).chain(event))
+    }
+
+    /// Adds to a series, or to that of the others if it would be one too many.
+    fn add(
+        &mut self,
+        place: usize,
+        owner: &OwnerLabels,
+        values: &[Arc<str>],
+        event: Option<&Arc<str>>,
+        cell: &Cell,
+        now: Timestamp,
+    ) {
+        let labels = self.labels(owner, values, event);
+        let full = self
+            .pages
+            .get(place)
+            .is_some_and(|page| page.series.len() >= self.limit && !page.series.contains_key(&labels));
+        if full {
+            if let Some(page) = self.pages.get_mut(place) {
+                page.folded += 1;
+            }
+            let other = owner.iter().map(|&(name, _)| (name, OTHER.into())).collect();
+            let values: Box<[Arc<str>]> = values.iter().map(|_| OTHER.into()).collect();
+            let labels = self.labels(&other, &values, event);
+            return self.add_to(place, labels, (&other, &values, event), cell, now);
+        }
+        self.add_to(place, labels, (owner, values, event), cell, now);
+    }
+
+    fn add_to(
+        &mut self,
+        place: usize,
+        labels: Arc<Labels>,
+        (owner, values, event): (&OwnerLabels, &[Arc<str>], Option<&Arc<str>>),
+        cell: &Cell,
+        now: Timestamp,
+    ) {
+        let Some(page) = self.pages.get_mut(place) else { return };
+        let series = page.series.entry(labels).or_insert_with(|| Series {
+            owner: owner.clone(),
+            values: values.into(),
+            event: event.cloned(),
+            total: Cell::default(),
+            start: now,
+            ended: None,
+        });
+        series.ended = None;
+        merge(&mut series.total, cell);
+    }
+
+    /// Folds the series whose owners have been gone for long.
+    fn follow(
+        &mut self,
+        place: usize,
+        output: &Output,
+        names: &Names<'_>,
+        now: Timestamp,
+        monotonic: Monotonic,
+    ) {
+        let Some(page) = self.pages.get_mut(place) else { return };
+        let Some(there) = names.there(&output.targets) else { return };
+        let mut old = Vec::new();
+        for (labels, series) in &mut page.series {
+            if there.contains(&series.owner) || is_other(&series.owner) {
+                series.ended = None;
+            } else if monotonic.since(*series.ended.get_or_insert(monotonic)) > KEPT {
+                old.push(Arc::clone(labels));
+            }
+        }
+        for labels in old {
+            let Some(series) = self.pages.get_mut(place).and_then(|page| page.series.remove(&labels)) else {
+                continue;
+            };
+            let owner = series.owner.iter().map(|&(name, _)| (name, OTHER.into())).collect();
+            self.fold(place, &owner, &series.values, &series, now);
+        }
+    }
+
+    /// Folds the series of values whose numbers will stand for others.
+    fn forget(&mut self, expired: &[Vec<ValueId>], now: Timestamp) {
+        for (label, ids) in expired.iter().enumerate() {
+            let Some(texts) = self.texts.get_mut(label) else { continue };
+            let mut gone: FxHashSet<Arc<str>> = ids.iter().filter_map(|id| texts.remove(id)).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            // Values that differ can be called the same.
+            let left: FxHashSet<&Arc<str>> = texts.values().collect();
+            gone.retain(|text| !left.contains(text));
+            for place in 0..self.pages.len() {
+                let is_gone =
+                    |series: &Series| series.values.get(label).is_some_and(|text| gone.contains(text));
+                let old: Vec<Series> = match self.pages.get_mut(place) {
+                    Some(page) => take_out(&mut page.series, is_gone),
+                    None => Vec::new(),
+                };
+                for series in old {
+                    let mut values = series.values.clone();
+                    if let Some(value) = values.get_mut(label) {
+                        *value = OTHER.into();
+                    }
+                    self.fold(place, &series.owner, &values, &series, now);
+                }
+            }
+        }
+    }
+
+    fn fold(
+        &mut self,
+        place: usize,
+        owner: &OwnerLabels,
+        values: &[Arc<str>],
+        series: &Series,
+        now: Timestamp,
+    ) {
+        let labels = self.labels(owner, values, series.event.as_ref());
+        if let Some(page) = self.pages.get_mut(place) {
+            page.folded += 1;
+        }
+        self.add_to(place, labels, (owner, values, series.event.as_ref()), &series.total, now);
+    }
+
+    /// The series of all its outputs.
+    pub(super) fn series(&self) -> usize {
+        self.pages.iter().map(|page| page.series.len()).sum()
+    }
+
+    /// Hits in all series of its first output.
+    pub(super) fn hits(&self) -> u64 {
+        self.pages.first().map_or(0, |page| page.series.values().map(|series| series.total.hits).sum())
+    }
+
+    /// How often a series of an output went into that of the others.
+    pub(super) fn folded(&self) -> impl Iterator<Item = (&Output, u64)> {
+        self.trace.outputs.iter().zip(&self.pages).map(|(output, page)| (output, page.folded))
+    }
+
+    /// The families of its metrics.
+    pub(super) fn publish(&self) -> Vec<Family> {
+        let mut families = Vec::new();
+        for (output, page) in self.trace.outputs.iter().zip(&self.pages) {
+            if let Some(hits) = &output.hits {
+                let hit = |total: &Cell| Some(Value::Integer(total.hits));
+                families.push(Family::new(Arc::clone(hits), page.points(hit)));
+            }
+            if let Some(amount) = &output.amount {
+                let value = |total: &Cell| self.amount(total);
+                families.push(Family::new(Arc::clone(amount), page.points(value)));
+            }
+            let rest = page.rest.iter().map(|(&reason, &hits)| Point {
+                labels: Labels::new([("scope", output.targets.scope().as_str()), ("reason", reason)]),
+                value: Value::Integer(hits),
+                start: self.start,
+            });
+            families.push(Family::new(Arc::clone(&output.unattributed), rest.collect()));
+        }
+        families
+    }
+
+    fn amount(&self, total: &Cell) -> Option<Value> {
+        match &self.trace.measure {
+            Amount::Hits => None,
+            Amount::Sum(factor) if *factor == 1.0 => Some(Value::Integer(total.sum)),
+            Amount::Sum(factor) => Some(Value::Float(total.sum as f64 * factor)),
+            Amount::Histogram(..) | Amount::Elapsed(_) => {
+                total.histogram.clone().map(|h| Value::Histogram(Arc::new(h)))
+            }
+        }
+    }
+}
+
+impl Page {
+    fn points(&self, value: impl Fn(&Cell) -> Option<Value>) -> Vec<Point> {
+        let point = |(labels, series): (&Arc<Labels>, &Series)| {
+            Some(Point { labels: Arc::clone(labels), value: value(&series.total)?, start: series.start })
+        };
+        self.series.iter().filter_map(point).collect()
+    }
+}
+
+/// Removes the series for which `old` holds, and gives them.
+fn take_out(series: &mut BTreeMap<Arc<Labels>, Series>, old: impl Fn(&Series) -> bool) -> Vec<Series> {
+    let labels: Vec<Arc<Labels>> =
+        series.iter().filter(|(_, series)| old(series)).map(|(labels, _)| Arc::clone(labels)).collect();
+    labels.iter().filter_map(|labels| series.remove(labels)).collect()
+}
+
+fn is_other(owner: &OwnerLabels) -> bool {
+    owner.iter().all(|(_, value)| &**value == OTHER)
+}
+
+fn merge(total: &mut Cell, cell: &Cell) {
+    total.hits = total.hits.saturating_add(cell.hits);
+    total.sum = total.sum.saturating_add(cell.sum);
+    match (&mut total.histogram, &cell.histogram) {
+        (Some(total), Some(more)) => total.merge(more),
+        (total @ None, Some(more)) => *total = Some(Histogram::clone(more)),
+        (_, None) => {}
+    }
+}

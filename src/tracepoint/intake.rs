@@ -1,0 +1,238 @@
+//! The rings of all CPUs, shared by the reader and the collector.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+
+use super::desk::{Desk, Losses};
+use crate::plan::Trace;
+use crate::ring::{Merger, time_of};
+use crate::sys::{Fields, Ring};
+
+/// Which of the two rings of a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lane {
+    /// Records are read as they come.
+    Direct,
+    /// Records are read in the order of their times, across CPUs.
+    Ordered,
+}
+
+impl Lane {
+    pub(super) const ALL: [Self; 2] = [Self::Direct, Self::Ordered];
+}
+
+/// What the events of a ring counted, and what of it was read. The kernel tells of losses only in front of the next record
+/// that finds room, which may not come for long; but its events count each hit, so that what is not read is known.
+#[derive(Debug, Default)]
+struct Account {
+    /// Hits that were read.
+    read: u64,
+    /// Records that the kernel says it lost; there may be others than hits among them.
+    told: u64,
+    /// Hits that the events had counted when they were asked last.
+    hits: u64,
+    /// What is known to be lost; only grows.
+    lost: u64,
+}
+
+impl Account {
+    /// So many hits were counted before the ring was emptied last. Gives whether more are missing than was known.
+    fn settle(&mut self, hits: u64) -> bool {
+        let missing = hits.saturating_sub(self.read);
+        let news = missing > self.lost.max(self.told);
+        self.lost = self.lost.max(self.told).max(missing);
+        news
+    }
+}
+
+/// The rings and what comes of them.
+#[derive(Debug)]
+pub(super) struct Intake<R> {
+    rings: BTreeMap<(Lane, u32), R>,
+    /// For each open ring, whatever ring was there before.
+    accounts: BTreeMap<(Lane, u32), Account>,
+    /// What rings lost that are closed.
+    closed: u64,
+    /// What the records of each lane carry.
+    fields: [Fields; 2],
+    merger: Merger,
+    pub(super) desk: Desk,
+}
+
+impl<R: Ring> Intake<R> {
+    /// Nothing is read yet.
+    pub(super) fn new() -> Self {
+        Self {
+            rings: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            closed: 0,
+            fields: [Fields::default(); 2],
+            merger: Merger::default(),
+            desk: Desk::default(),
+        }
+    }
+
+    /// Reads records with these fields for these entries from now on. There is no ring yet.
+    pub(super) fn retrace(&mut self, fields: [Fields; 2], traces: &[Arc<Trace>]) {
+        // What still waits bears a time that has not come: nothing that the kernel wrote.
+        self.desk.losses.unreadable += std::mem::take(&mut self.merger).waiting() as u64;
+        self.fields = fields;
+        self.desk.retrace(traces);
+    }
+
+    /// A ring to read from now on.
+    pub(super) fn add(&mut self, lane: Lane, cpu: u32, ring: R) {
+        self.rings.insert((lane, cpu), ring);
+        self.accounts.entry((lane, cpu)).or_default();
+    }
+
+    /// Closes a ring whose events have stopped, and had counted so many `hits`.
+    pub(super) fn close(&mut self, lane: Lane, cpu: u32, now: u64, hits: u64) {
+        self.remove(lane, cpu, now);
+        if let Some(mut account) = self.accounts.remove(&(lane, cpu)) {
+            if account.settle(hits) && lane == Lane::Ordered {
+                self.desk.mark_gap();
+            }
+            self.closed = self.closed.saturating_add(account.lost);
+        }
+    }
+
+    /// The events of a ring, which was emptied since this was told last, have counted so many `hits` by now.
+    pub(super) fn settle(&mut self, lane: Lane, cpu: u32, hits: u64) {
+        let Some(account) = self.accounts.get_mut(&(lane, cpu)) else { return };
+        let before = std::mem::replace(&mut account.hits, hits);
+        if account.settle(before) && lane == Lane::Ordered {
+            self.desk.mark_gap();
+        }
+    }
+
+    /// Reads what is left of a ring, to put another in its place. `now` is on the clock of the records.
+    pub(super) fn remove(&mut self, lane: Lane, cpu: u32, now: u64) {
+        // Those of this very moment, too: who wrote them will not be known any more.
+        self.drain(lane, cpu, now.saturating_add(1));
+        self.rings.remove(&(lane, cpu));
+    }
+
+    /// Empties a ring that says that it is half full. `now` is on the clock of the records.
+    pub(super) fn drain(&mut self, lane: Lane, cpu: u32, now: u64) {
+        match lane {
+            Lane::Direct => self.drain_direct(cpu),
+            Lane::Ordered => self.drain_ordered(now),
+        }
+    }
+
+    /// Empties all rings; records from after `now` may wait for the next time.
+    pub(super) fn drain_all(&mut self, now: u64) {
+        for cpu in self.cpus(Lane::Direct) {
+            self.drain_direct(cpu);
+        }
+        self.drain_ordered(now);
+    }
+
+    fn cpus(&self, lane: Lane) -> Vec<u32> {
+        self.rings.keys().filter(|(of, _)| *of == lane).map(|&(_, cpu)| cpu).collect()
+    }
+
+    fn drain_direct(&mut self, cpu: u32) {
+        let Some(ring) = self.rings.get_mut(&(Lane::Direct, cpu)) else { return };
+        let (desk, fields) = (&mut self.desk, &self.fields[Lane::Direct as usize]);
+        let (before, mut hits) = (desk.losses.ring_full, 0);
+        let drained = ring.drain(|record| {
+            hits += u64::from(is_sample(record));
+            desk.read(Lane::Direct, cpu, record, fields);
+        });
+        if let Some(account) = self.accounts.get_mut(&(Lane::Direct, cpu)) {
+            account.read += hits;
+            account.told += desk.losses.ring_full - before;
+        }
+        desk.losses.unreadable += u64::from(drained.torn);
+    }
+
+    /// Reads what was written on all CPUs before `now`, in order.
+    fn drain_ordered(&mut self, now: u64) {
+        for cpu in self.cpus(Lane::Ordered) {
+            self.load(cpu);
+        }
+        let fields = &self.fields[Lane::Ordered as usize];
+        let (desk, accounts) = (&mut self.desk, &mut self.accounts);
+        self.merger.flush(now, |cpu, record| {
+            let before = desk.losses.ring_full;
+            desk.read(Lane::Ordered, cpu, record, fields);
+            let told = desk.losses.ring_full - before;
+            if told > 0
+                && let Some(account) = accounts.get_mut(&(Lane::Ordered, cpu))
+            {
+                account.told += told;
+            }
+        });
+    }
+
+    /// Takes the records of a ring, to be read in order.
+    fn load(&mut self, cpu: u32) {
+        let Some(ring) = self.rings.get_mut(&(Lane::Ordered, cpu)) else { return };
+        let (merger, fields) = (&mut self.merger, &self.fields[Lane::Ordered as usize]);
+        let (mut timeless, mut hits, late) = (0, 0, merger.late());
+        let drained = ring.drain(|record| {
+            hits += u64::from(is_sample(record));
+            match time_of(record, fields) {
+                Some(time) => merger.push(cpu, time, record),
+                None => timeless += 1,
+            }
+        });
+        if let Some(account) = self.accounts.get_mut(&(Lane::Ordered, cpu)) {
+            account.read += hits;
+        }
+        let losses = &mut self.desk.losses;
+        losses.unreadable += timeless + u64::from(drained.torn);
+        losses.late += merger.late() - late;
+        if drained.torn {
+            self.desk.mark_gap();
+        }
+    }
+
+    /// What was read and what was lost.
+    pub(super) fn losses(&self) -> Losses {
+        let open: u64 = self.accounts.values().map(|account| account.lost.max(account.told)).sum();
+        Losses { ring_full: self.closed.saturating_add(open), ..self.desk.losses }
+    }
+
+    /// Bytes of all rings.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rings.values().map(|ring| ring.size() as u64).sum()
+    }
+
+    /// The rings that lost records, and how many so far.
+    pub(super) fn overrun(&self) -> Vec<(Lane, u32, u64)> {
+        let rings = self.accounts.iter().filter(|(_, account)| account.lost > 0);
+        rings.map(|(&(lane, cpu), account)| (lane, cpu, account.lost)).collect()
+    }
+}
+
+/// Whether a record tells of a hit.
+#[inline]
+fn is_sample(record: &[u8]) -> bool {
+    record.first_chunk().is_some_and(|&kind| u32::from_ne_bytes(kind) == PERF_RECORD_SAMPLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_read_is_lost_although_the_kernel_has_not_told_yet() {
+        let mut account = Account { read: 7, told: 0, hits: 0, lost: 0 };
+        assert!(!account.settle(7));
+        assert!(account.settle(10));
+        assert_eq!(account.lost, 3);
+        account.told = 3;
+        assert!(!account.settle(10), "it is the same loss");
+        account.told = 5;
+        assert!(
+            !account.settle(10),
+            "others than hits were lost as well, and the kernel told of it in its place"
+        );
+        assert_eq!(account.lost, 5);
+    }
+}

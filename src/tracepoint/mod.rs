@@ -1,0 +1,443 @@
+//! Tracepoints and probes whose fields are looked into: labels, sums, histograms, and the time between two of them.
+//!
+//! Each event is opened once per CPU, whoever looks into its records, and writes a record for every hit that its
+//! filter lets pass. Those of a CPU share a ring. What only counts hits needs no record, and is a
+//! [counter](crate::counter).
+//!
+//! ```text
+//! rings ─► Desk ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► Book: series
+//!   └► Merger ┘       └► Pending: the first event of a pair waits for the second
+//! ```
+//!
+//! Most records are read as they come. Those of pairs, and those whose processes are told by name, are put into the
+//! order of their times first: what begins on one CPU may end on another.
+
+mod aggregate;
+mod book;
+mod desk;
+mod intake;
+mod naming;
+mod open;
+mod owners;
+mod pending;
+mod publish;
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::attribute::Census;
+use crate::clock::Clock;
+use crate::error::Errno;
+use crate::health::{Refusal, Scope, Ticket};
+use crate::host::CpuSet;
+use crate::metrics::{Family, NameError};
+use crate::plan::Trace;
+use crate::ring::{Reader, RingBudget, room};
+use crate::sys::{Event, Fields, Kernel, Sideband};
+use crate::target::CgroupId;
+use book::Book;
+pub use desk::Losses;
+use intake::{Intake, Lane};
+use naming::Names;
+pub(crate) use open::Context;
+use open::{Opened, Wanted};
+pub use publish::METRICS;
+use publish::Metrics;
+
+type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
+
+/// For how many collections a value that nobody meets keeps its place among the values of a label, where there is no
+/// room for others.
+const KEPT_ROUNDS: u64 = 30;
+
+/// Everything that is opened for its records.
+#[derive(Debug)]
+pub(crate) struct Tracer<K: Kernel> {
+    clock: Clock,
+    books: Vec<Book>,
+    wanted: Vec<Wanted>,
+    fields: [Fields; 2],
+    sideband: [Sideband; 2],
+    cpus: BTreeMap<(Lane, u32), Opened<K::Event>>,
+    intake: Arc<Mutex<Intake<Ring<K>>>>,
+    reader: Option<Reader>,
+    memory: u64,
+    rings: RingBudget,
+    /// What was refused, and in which ring.
+    refused: Vec<((Lane, u32), Ticket)>,
+    /// What was refused is to be tried again.
+    again: bool,
+    metrics: Metrics,
+}
+
+/// What there is to say about one entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceState {
+    /// What was planned.
+    pub plan: Arc<Trace>,
+    /// For each source, on how many CPUs it is open.
+    pub open: Vec<usize>,
+    /// Hits in its series.
+    pub hits: u64,
+    /// Its series.
+    pub series: usize,
+    /// Why events of a pair found no partner.
+    pub unpaired: Vec<(&'static str, u64)>,
+    /// First events of a pair that wait for their second.
+    pub waiting: usize,
+}
+
+/// What there is to say about the rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TracerState {
+    /// Descriptors on all CPUs.
+    pub descriptors: usize,
+    /// Bytes of all rings.
+    pub ring_bytes: u64,
+    /// What was read and lost.
+    pub losses: Losses,
+}
+
+impl<K: Kernel> Tracer<K> {
+    /// Nothing is open yet.
+    ///
+    /// # Errors
+    /// When one of its own metrics cannot be called what it is called: a bug.
+    pub(crate) fn new(clock: Clock) -> Result<Self, NameError> {
+        Ok(Self {
+            clock,
+            books: Vec::new(),
+            wanted: Vec::new(),
+            fields: [Fields::default(); 2],
+            sideband: [Sideband::default(); 2],
+            cpus: BTreeMap::new(),
+            intake: Arc::new(Mutex::new(Intake::new())),
+            reader: None,
+            memory: 0,
+            rings: RingBudget { most: 1, bound_by_kernel: false },
+            refused: Vec::new(),
+            again: false,
+            metrics: Metrics::new()?,
+        })
+    }
+
+    /// Looks into `traces` from now on. If they are not those that it looks into already, all are opened anew; entries
+    /// that stay go on with what they have counted. Call [`collect`](Self::collect) just before, so that those that go
+    /// are published to the end.
+    pub(crate) fn apply(
+        &mut self,
+        traces: &[Arc<Trace>],
+        limit: usize,
+        memory: u64,
+        online: &CpuSet,
+        context: &mut Context<'_, K>,
+    ) {
+        self.books.iter_mut().for_each(|book| book.set_limit(limit));
+        let same = self.books.iter().map(|book| &book.trace).eq(traces);
+        if !same || memory != self.memory || std::mem::take(&mut self.again) {
+            self.close(context);
+            let now = self.clock.now();
+            let mut old = std::mem::take(&mut self.books);
+            for trace in traces {
+                let kept = old.iter().position(|book| book.trace == *trace).map(|at| old.swap_remove(at));
+                self.books.push(kept.unwrap_or_else(|| Book::new(Arc::clone(trace), limit, now)));
+            }
+            (self.wanted, self.fields, self.sideband) = open::wanted(traces);
+            self.memory = memory;
+            self.intake().retrace(self.fields, traces);
+        }
+        self.follow(online, context);
+    }
+
+    /// Whether anything is looked into.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.books.is_empty()
+    }
+
+    /// Enters the processes that are there, so that none of them is a stranger.
+    pub(crate) fn describe(&self, census: &Census) {
+        let mut intake = self.intake();
+        for process in census.processes() {
+            intake.desk.describe(process.key.pid, &process.comm, process.kernel_thread);
+        }
+    }
+
+    /// Opens on the CPUs that came, and closes on those that went.
+    pub(crate) fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
+        let gone: Vec<(Lane, u32)> =
+            self.cpus.keys().copied().filter(|(_, cpu)| !online.contains(*cpu)).collect();
+        for (lane, cpu) in gone {
+            self.close_ring(lane, cpu, context);
+        }
+        for (_, ticket) in self.refused.extract_if(.., |((_, cpu), _)| !online.contains(*cpu)) {
+            context.board.remove(ticket);
+        }
+        for cpu in online.iter() {
+            for lane in Lane::ALL {
+                let tried = self.refused.iter().any(|&(refused, _)| refused == (lane, cpu));
+                if !self.cpus.contains_key(&(lane, cpu)) && !tried {
+                    self.open(lane, cpu, online.len(), context);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, lane: Lane, cpu: u32, cpus: usize, context: &mut Context<'_, K>) {
+        let carried = (self.fields[lane as usize], self.sideband[lane as usize]);
+        let (opened, refused) = open::open(cpu, lane, &self.wanted, carried, context);
+        for open::Refused { event, refusal } in refused {
+            self.refuse(cpu, lane, event, &refusal, context);
+        }
+        let Some(mut opened) = opened else { return };
+        let lanes =
+            Lane::ALL.iter().filter(|lane| self.wanted.iter().any(|wanted| wanted.lane == **lane)).count();
+        self.rings = RingBudget::new(context.facts, self.memory, cpus * lanes, rustix::param::page_size());
+        let wanted = self.rings.pages(0.0, 1, rustix::param::page_size());
+        match opened.make_ring(wanted) {
+            Ok(ring) => self.start(lane, cpu, opened, ring),
+            Err(errno) => {
+                context.budget.give_back(opened.descriptors());
+                let refusal =
+                    room::refused(errno).refusal(&"records".into(), format!("cpu {cpu}"), Some(errno));
+                self.refuse(cpu, lane, None, &refusal, context);
+            }
+        }
+    }
+
+    /// Lets the events of a ring write, once everybody is ready to read.
+    fn start(&mut self, lane: Lane, cpu: u32, opened: Opened<K::Event>, ring: Ring<K>) {
+        {
+            let mut intake = lock(&self.intake);
+            for (_, id, at) in &opened.events {
+                if let Some(wanted) = self.wanted.get(*at) {
+                    intake.desk.tap(*id, wanted.number, &wanted.uses);
+                }
+            }
+            intake.add(lane, cpu, ring);
+        }
+        self.listen(lane, cpu, &opened.holder);
+        for event in std::iter::once(&opened.holder).chain(opened.events.iter().map(|(event, ..)| event)) {
+            if let Err(errno) = event.enable() {
+                tracing::warn!(cpu, %errno, "an event does not start: what it tells of this CPU is missing");
+            }
+        }
+        self.cpus.insert((lane, cpu), opened);
+    }
+
+    /// Lets the reader wake up for a ring. Without a reader, collections alone empty the rings.
+    fn listen(&mut self, lane: Lane, cpu: u32, holder: &K::Event) {
+        let Some(descriptor) = holder.descriptor() else { return };
+        if self.reader.is_none() {
+            let (intake, clock) = (Arc::clone(&self.intake), self.clock.clone());
+            let reader = Reader::start("trace-reader", move |ready| {
+                for &token in ready {
+                    let (lane, cpu) = of_token(token);
+                    // Locked for each, so that a collection does not wait for all. The time is taken before rings are
+                    // emptied: what is older is in them.
+                    let now = clock.kernel();
+                    lock(&intake).drain(lane, cpu, now);
+                }
+            });
+            match reader {
+                Ok(reader) => self.reader = Some(reader),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "there is no thread to empty the rings of tracepoints: collections do, and rings may run over"
+                ),
+            }
+        }
+        if let Some(reader) = &self.reader
+            && let Err(errno) = reader.listen(descriptor, token(lane, cpu))
+        {
+            tracing::warn!(cpu, %errno, "a ring of tracepoints is emptied by collections alone, and may run over");
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        cpu: u32,
+        lane: Lane,
+        event: Option<usize>,
+        refusal: &Refusal,
+        context: &mut Context<'_, K>,
+    ) {
+        for (place, wanted) in self.wanted.iter().enumerate() {
+            if wanted.lane != lane || event.is_some_and(|event| event != place) {
+                continue;
+            }
+            for &(book, _) in wanted.uses.iter() {
+                let Some(trace) = self.books.get(book).map(|book| &book.trace) else { continue };
+                let scope = trace.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
+                let refusal = Refusal { event: Arc::clone(&wanted.event.name), ..refusal.clone() };
+                self.refused.push(((lane, cpu), context.board.add(&trace.entry, scope, refusal)));
+            }
+        }
+    }
+
+    fn close_ring(&mut self, lane: Lane, cpu: u32, context: &mut Context<'_, K>) {
+        let Some(opened) = self.cpus.remove(&(lane, cpu)) else { return };
+        for (event, ..) in &opened.events {
+            if let Err(errno) = event.disable() {
+                tracing::debug!(cpu, %errno, "cannot stop an event");
+            }
+        }
+        let hits = if self.fields[lane as usize].period { 0 } else { opened.hits() };
+        let mut intake = lock(&self.intake);
+        intake.close(lane, cpu, self.clock.kernel(), hits);
+        opened.events.iter().for_each(|&(_, id, _)| intake.desk.untap(id));
+        drop(intake);
+        context.budget.give_back(opened.descriptors());
+    }
+
+    /// Closes everything. What it has counted stays to be collected.
+    pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
+        let all: Vec<(Lane, u32)> = self.cpus.keys().copied().collect();
+        all.into_iter().for_each(|(lane, cpu)| self.close_ring(lane, cpu, context));
+        for (_, ticket) in self.refused.drain(..) {
+            context.board.remove(ticket);
+        }
+        self.reader = None;
+    }
+
+    /// Lets the next [`apply`](Self::apply) try again what was refused.
+    pub(crate) fn forgive(&mut self) {
+        self.again = !self.refused.is_empty();
+    }
+
+    /// Takes in what was hit since the last time.
+    pub(crate) fn collect(&mut self, census: &Census, roots: &crate::host::Roots) {
+        if self.books.is_empty() {
+            return;
+        }
+        let (now, monotonic, kernel) = (self.clock.now(), self.clock.monotonic(), self.clock.kernel());
+        let (taken, round) = {
+            let mut intake = self.intake();
+            intake.drain_all(kernel);
+            // Where events count amounts, only the kernel can tell how many hits were lost.
+            let counts_hits = |lane: Lane| !self.fields[lane as usize].period;
+            for (&(lane, cpu), opened) in self.cpus.iter().filter(|&(&(lane, _), _)| counts_hits(lane)) {
+                intake.settle(lane, cpu, opened.hits());
+            }
+            intake.desk.take(kernel, KEPT_ROUNDS, |pid| census.has_process(pid))
+        };
+        let shared = Arc::clone(&self.intake);
+        let born = move |id: CgroupId| lock(&shared).desk.path_of(id);
+        let names = Names { roots, census, born: &born };
+        for (book, taken) in self.books.iter_mut().zip(taken) {
+            book.enter(taken, &round, &names, now, monotonic);
+        }
+        self.grow();
+    }
+
+    /// Makes the rings larger that ran over, as far as memory goes.
+    fn grow(&mut self) {
+        let mut intake = lock(&self.intake);
+        for (lane, cpu, lost) in intake.overrun() {
+            let Some(opened) = self.cpus.get_mut(&(lane, cpu)) else { continue };
+            if lost == std::mem::replace(&mut opened.lost, lost) || opened.largest {
+                continue;
+            }
+            // Records come in bursts, so twice is often not enough.
+            let wanted = (opened.pages * 4).min(self.rings.most);
+            if wanted <= opened.pages {
+                opened.largest = true;
+                room::warn_of_the_largest("tracepoints and probes", cpu, opened.pages, self.rings);
+                continue;
+            }
+            intake.remove(lane, cpu, self.clock.kernel());
+            match opened.make_ring(wanted) {
+                Ok(ring) => {
+                    opened.lost = lost;
+                    intake.add(lane, cpu, ring);
+                    let kilobytes = room::kilobytes(opened.pages);
+                    tracing::info!(
+                        cpu,
+                        kilobytes,
+                        "records of tracepoints were lost for want of room in their ring, which is larger now"
+                    );
+                }
+                Err(errno) => no_other_ring(cpu, errno),
+            }
+        }
+    }
+
+    /// The families of all entries.
+    pub(crate) fn publish(&self) -> Vec<Family> {
+        let mut families: Vec<Family> = self.books.iter().flat_map(Book::publish).collect();
+        if !self.books.is_empty() {
+            families.extend(self.metrics.publish(&self.books, self.state()));
+        }
+        families
+    }
+
+    /// What there is to say about each entry.
+    pub(crate) fn states(&self) -> Vec<TraceState> {
+        let state = |(number, book): (usize, &Book)| {
+            let open = |place: usize| {
+                let uses = |&at: &usize| {
+                    self.wanted.get(at).is_some_and(|wanted| wanted.uses.contains(&(number, place)))
+                };
+                let open = self.cpus.values().flat_map(|opened| &opened.events);
+                open.filter(|(_, _, at)| uses(at)).count()
+            };
+            TraceState {
+                plan: Arc::clone(&book.trace),
+                open: (0..book.trace.sources.len()).map(open).collect(),
+                hits: book.hits(),
+                series: book.series(),
+                unpaired: book.unpaired.clone(),
+                waiting: book.waiting,
+            }
+        };
+        self.books.iter().enumerate().map(state).collect()
+    }
+
+    /// In how many places each event is counted, by scope.
+    pub(crate) fn places(&self) -> Vec<(Arc<str>, Scope, usize)> {
+        let of = |state: TraceState| {
+            let scope = state.plan.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
+            let sources = state.plan.sources.iter().zip(state.open);
+            sources.map(|(source, open)| (Arc::clone(&source.event.name), scope, open)).collect::<Vec<_>>()
+        };
+        self.states().into_iter().flat_map(of).collect()
+    }
+
+    /// What there is to say about the rings.
+    pub(crate) fn state(&self) -> TracerState {
+        let intake = self.intake();
+        TracerState {
+            descriptors: self.cpus.values().map(Opened::descriptors).sum(),
+            ring_bytes: intake.bytes(),
+            losses: intake.losses(),
+        }
+    }
+
+    fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
+        lock(&self.intake)
+    }
+}
+
+fn no_other_ring(cpu: u32, errno: Errno) {
+    tracing::error!(
+        cpu,
+        %errno,
+        "records of tracepoints were lost, and no other ring could be made: nothing is told of this CPU any more, until \
+         the program is started again"
+    );
+}
+
+/// A panic of somebody else with the lock leaves sums that are still sums.
+fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
+    intake.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A ring, as the reader knows it.
+fn token(lane: Lane, cpu: u32) -> u64 {
+    u64::from(cpu) | (lane as u64) << 32
+}
+
+fn of_token(token: u64) -> (Lane, u32) {
+    let lane = if token >> 32 == Lane::Ordered as u64 { Lane::Ordered } else { Lane::Direct };
+    (lane, token as u32)
+}

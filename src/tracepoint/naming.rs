@@ -1,0 +1,142 @@
+//! What owners and values are called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use super::owners::{OwnerId, Round};
+use super::values::{Fresh, Owned, ValueId};
+use crate::attribute::{Census, ROOT};
+use crate::event::format::{Field, Show};
+use crate::host::Roots;
+use crate::plan::{Take, Targets, Trace};
+use crate::probe::kallsyms;
+use crate::target::{Cgroup, CgroupId, parent_of};
+
+/// The labels of an owner.
+pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;
+
+/// Why a hit stands in no series.
+mod rest {
+    /// The CPU had nothing to do.
+    pub(super) const IDLE: &str = "idle";
+    /// Its owner is not selected, nor any cgroup above it.
+    pub(super) const NOT_SELECTED: &str = "not_selected";
+    /// Nobody knows what its owner is called.
+    pub(super) const UNKNOWN: &str = "unknown";
+}
+
+/// Where names are looked up.
+pub(super) struct Names<'a> {
+    pub(super) roots: &'a Roots,
+    pub(super) census: &'a Census,
+    /// The paths of cgroups that nobody saw.
+    pub(super) born: &'a dyn Fn(CgroupId) -> Option<Arc<str>>,
+}
+
+impl Names<'_> {
+    /// The labels of an owner, several if those above it count its hits as well; or the reason why there are none.
+    pub(super) fn owner(
+        &self,
+        targets: &Targets,
+        owner: OwnerId,
+        round: &Round,
+    ) -> Result<Vec<OwnerLabels>, &'static str> {
+        match targets {
+            Targets::Host => Ok(vec![Vec::new()]),
+            _ if owner == OwnerId::IDLE => Err(rest::IDLE),
+            _ if owner == OwnerId::UNKNOWN => Err(rest::UNKNOWN),
+            Targets::Cpus | Targets::PmuCpus => Ok(vec![vec![("cpu", owner.0.to_string().into())]]),
+            Targets::Cgroups(selection) => {
+                let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
+                let path = match *id {
+                    ROOT => "/".into(),
+                    id => self.census.path_of(id, self.born).ok_or(rest::UNKNOWN)?,
+                };
+                let above = std::iter::successors(Some(&*path), |path| parent_of(path));
+                let selected = above.filter(|path| selection.matches(&cgroup(path)));
+                let most = if selection.descendants { usize::MAX } else { 1 };
+                let found: Vec<OwnerLabels> =
+                    selected.take(most).map(|path| vec![("cgroup", Arc::from(path))]).collect();
+                if found.is_empty() { Err(rest::NOT_SELECTED) } else { Ok(found) }
+            }
+            Targets::Processes(selection) => {
+                let task = round.tasks.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
+                let process = self.census.process(task, self.born).ok_or(rest::UNKNOWN)?;
+                match selection.matches(&process) {
+                    true => Ok(vec![selection.labels(&process)]),
+                    false => Err(rest::NOT_SELECTED),
+                }
+            }
+        }
+    }
+
+    /// The labels of every owner that is there now; `None` where owners do not come and go.
+    pub(super) fn there(&self, targets: &Targets) -> Option<FxHashSet<OwnerLabels>> {
+        match targets {
+            Targets::Host | Targets::Cpus | Targets::PmuCpus => None,
+            Targets::Cgroups(_) => {
+                Some(self.census.paths().map(|path| vec![("cgroup", Arc::clone(path))]).collect())
+            }
+            Targets::Processes(selection) => {
+                let selected = self.census.processes().filter(|process| selection.matches(process));
+                Some(selected.map(|process| selection.labels(process)).collect())
+            }
+        }
+    }
+
+    /// The texts of new values of a label.
+    pub(super) fn texts(&self, trace: &Trace, label: usize, fresh: &[Fresh]) -> Vec<(ValueId, Arc<str>)> {
+        let field = |fresh: &Fresh| match trace.sources.get(fresh.source)?.labels.get(label)? {
+            Some(Take::Field(field)) => Some(field),
+            _ => None,
+        };
+        let functions = self.functions(fresh.iter().filter(|fresh| field(fresh).is_some_and(is_function)));
+        let text = |fresh: &Fresh| -> Arc<str> {
+            match (&fresh.value, field(fresh)) {
+                (Owned::Unsigned(address), Some(field)) if is_function(field) => {
+                    functions.get(address).cloned().unwrap_or_else(|| format!("{address:#x}").into())
+                }
+                (value, Some(field)) => field.render(&value.borrow()).into(),
+                (Owned::Unsigned(number), None) => number.to_string().into(),
+                (Owned::Signed(number), None) => number.to_string().into(),
+                (Owned::Bytes(bytes), None) => String::from_utf8_lossy(bytes).into(),
+            }
+        };
+        fresh.iter().map(|fresh| (fresh.id, text(fresh))).collect()
+    }
+
+    /// The functions of the kernel at some addresses.
+    fn functions<'f>(&self, fresh: impl Iterator<Item = &'f Fresh>) -> BTreeMap<u64, Arc<str>> {
+        let addresses: Vec<u64> = fresh
+            .filter_map(|fresh| match fresh.value {
+                Owned::Unsigned(address) => Some(address),
+                _ => None,
+            })
+            .collect();
+        if addresses.is_empty() {
+            return BTreeMap::new();
+        }
+        match kallsyms::names(self.roots, &addresses) {
+            Ok(names) => {
+                let known = addresses.into_iter().zip(names);
+                known.filter_map(|(address, name)| Some((address, name?))).collect()
+            }
+            Err(error) => {
+                tracing::warn!("functions of the kernel stand as addresses in labels: {error}");
+                BTreeMap::new()
+            }
+        }
+    }
+}
+
+fn is_function(field: &Field) -> bool {
+    field.show == Show::Function
+}
+
+/// A cgroup, as far as selections look at it.
+fn cgroup(path: &str) -> Cgroup {
+    let depth = path.split('/').filter(|name| !name.is_empty()).count();
+    Cgroup { id: CgroupId(0), path: path.into(), depth }
+}

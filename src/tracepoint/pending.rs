@@ -1,0 +1,192 @@
+//! The first events of pairs, which wait for their second.
+
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::owners::Who;
+use super::values::ValueId;
+use crate::plan::Pairing;
+
+/// A first event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Begun {
+    /// Nanoseconds.
+    pub(super) time: u64,
+    pub(super) who: Who,
+    /// What its record tells of each label.
+    pub(super) labels: Box<[ValueId]>,
+}
+
+/// Why events found no partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unpaired {
+    /// A second event without a first: it began before we listened, or its first was filtered out.
+    NoBegin,
+    /// A first event that was followed by another first of the same key.
+    NoEnd,
+    /// A first event that waited for longer than the timeout.
+    Expired,
+    /// A first event for which there was no room.
+    Full,
+    /// Records were lost, so what waited may belong to nobody.
+    Lost,
+    /// The second event bears a time before that of the first.
+    Backwards,
+}
+
+impl Unpaired {
+    pub(super) const ALL: [Self; 6] =
+        [Self::NoBegin, Self::NoEnd, Self::Expired, Self::Full, Self::Lost, Self::Backwards];
+
+    /// The word in metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoBegin => "no_begin",
+            Self::NoEnd => "no_end",
+            Self::Expired => "expired",
+            Self::Full => "full",
+            Self::Lost => "lost",
+            Self::Backwards => "backwards",
+        }
+    }
+}
+
+/// The first events of one pair, by the bytes of their key.
+#[derive(Debug)]
+pub(super) struct Pending {
+    limits: Pairing,
+    begun: FxHashMap<Box<[u8]>, Begun>,
+    unpaired: [u64; Unpaired::ALL.len()],
+}
+
+impl Pending {
+    pub(super) fn new(limits: Pairing) -> Self {
+        Self { limits, begun: FxHashMap::default(), unpaired: [0; Unpaired::ALL.len()] }
+    }
+
+    /// A first event.
+    pub(super) fn begin(&mut self, key: &[u8], begun: Begun) {
+        if let Some(waiting) = self.begun.get_mut(key) {
+            *waiting = begun;
+            self.count(Unpaired::NoEnd, 1);
+        } else if self.begun.len() >= self.limits.pending {
+            self.count(Unpaired::Full, 1);
+        } else {
+            self.begun.insert(key.into(), begun);
+        }
+    }
+
+    /// A second event, at `time`: its first, and the nanoseconds between them.
+    pub(super) fn end(&mut self, key: &[u8], time: u64) -> Option<(Begun, u64)> {
+        let Some(begun) = self.begun.remove(key) else {
+            self.count(Unpaired::NoBegin, 1);
+            return None;
+        };
+        match time.checked_sub(begun.time) {
+            Some(elapsed) if u128::from(elapsed) <= self.limits.timeout.as_nanos() => Some((begun, elapsed)),
+            Some(_) => {
+                self.count(Unpaired::Expired, 1);
+                None
+            }
+            None => {
+                self.count(Unpaired::Backwards, 1);
+                None
+            }
+        }
+    }
+
+    /// Records were lost: who waits now may have been answered by one of them.
+    pub(super) fn clear(&mut self) {
+        self.count(Unpaired::Lost, self.begun.len() as u64);
+        self.begun.clear();
+    }
+
+    /// Values of a label whose numbers will stand for others: who waits with one of them has one of the others now.
+    pub(super) fn forget(&mut self, label: usize, gone: &[ValueId]) {
+        if gone.is_empty() {
+            return;
+        }
+        let gone: FxHashSet<ValueId> = gone.iter().copied().collect();
+        let labels = self.begun.values_mut().filter_map(|begun| begun.labels.get_mut(label));
+        labels.filter(|value| gone.contains(value)).for_each(|value| *value = ValueId::OTHER);
+    }
+
+    /// Gives up those that have waited too long at `now`.
+    pub(super) fn expire(&mut self, now: u64) {
+        let timeout = self.limits.timeout;
+        let before = self.begun.len();
+        self.begun.retain(|_, begun| Duration::from_nanos(now.saturating_sub(begun.time)) <= timeout);
+        self.count(Unpaired::Expired, (before - self.begun.len()) as u64);
+        self.begun.shrink_to(1024);
+    }
+
+    fn count(&mut self, why: Unpaired, events: u64) {
+        if let Some(count) = self.unpaired.get_mut(why as usize) {
+            *count = count.saturating_add(events);
+        }
+    }
+
+    /// How many found no partner so far, by reason.
+    pub(super) fn unpaired(&self) -> impl Iterator<Item = (Unpaired, u64)> + '_ {
+        Unpaired::ALL.into_iter().zip(self.unpaired)
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.begun.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(pending: usize) -> Pending {
+        Pending::new(Pairing { timeout: Duration::from_nanos(100), pending })
+    }
+
+    fn at(time: u64) -> Begun {
+        Begun { time, who: Who::default(), labels: Box::default() }
+    }
+
+    fn unpaired(pending: &Pending) -> Vec<(&'static str, u64)> {
+        let counted = pending.unpaired().filter(|(_, count)| *count > 0);
+        counted.map(|(why, count)| (why.as_str(), count)).collect()
+    }
+
+    #[test]
+    fn a_second_event_finds_the_last_first_of_its_key() {
+        let mut pending = pending(9);
+        pending.begin(b"a", at(1));
+        pending.begin(b"b", at(2));
+        pending.begin(b"a", at(5));
+        assert_eq!(pending.end(b"a", 12), Some((at(5), 7)));
+        assert_eq!(pending.end(b"a", 13), None);
+        assert_eq!(unpaired(&pending), [("no_begin", 1), ("no_end", 1)]);
+        assert_eq!(pending.waiting(), 1);
+    }
+
+    #[test]
+    fn who_waits_too_long_or_is_one_too_many_is_counted() {
+        let mut pending = pending(2);
+        ["a", "b", "c"].into_iter().for_each(|key| pending.begin(key.as_bytes(), at(10)));
+        pending.expire(110);
+        assert_eq!(pending.waiting(), 2);
+        assert_eq!(pending.end(b"a", 111), None);
+        pending.expire(111);
+        assert_eq!(pending.waiting(), 0);
+        assert_eq!(unpaired(&pending), [("expired", 2), ("full", 1)]);
+    }
+
+    #[test]
+    fn time_that_runs_backwards_and_lost_records_give_no_latency() {
+        let mut pending = pending(2);
+        pending.begin(b"a", at(10));
+        assert_eq!(pending.end(b"a", 9), None);
+        pending.begin(b"b", at(10));
+        pending.clear();
+        assert_eq!(pending.end(b"b", 11), None);
+        assert_eq!(unpaired(&pending), [("no_begin", 1), ("lost", 1), ("backwards", 1)]);
+    }
+}

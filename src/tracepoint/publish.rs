@@ -1,0 +1,108 @@
+//! The families about entries and rings themselves, whatever they tell of.
+
+use std::sync::Arc;
+
+use super::TracerState;
+use super::book::Book;
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+
+/// Those that are there only where there is something to tell.
+pub const METRICS: [&str; 3] = [UNPAIRED, PENDING, DROPPED];
+
+const UNPAIRED: &str = "perf_unpaired_events";
+const PENDING: &str = "perf_pending_events";
+const DROPPED: &str = "perf_dropped_hits";
+
+/// Their metrics.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    records: Arc<Metadata>,
+    lost: Arc<Metadata>,
+    bytes: Arc<Metadata>,
+    folded: Arc<Metadata>,
+    unpaired: Arc<Metadata>,
+    waiting: Arc<Metadata>,
+    dropped: Arc<Metadata>,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Result<Self, NameError> {
+        let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
+        let gauge = |name, help| Metadata::new(name, help, "", Kind::Gauge);
+        Ok(Self {
+            // These are the collector's, too.
+            records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
+            lost: counter("perf_lost_records", "Records that were not read.")?,
+            bytes: Metadata::new(
+                "perf_ring_bytes",
+                "Memory of the rings of all CPUs, which is locked.",
+                "bytes",
+                Kind::Gauge,
+            )?,
+            folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
+            unpaired: counter(
+                UNPAIRED,
+                "Events of a pair that found no partner: no_begin, a second without a first; no_end, a first that was \
+                 followed by another first; expired, a first that waited too long; full, a first for which there was no \
+                 room; lost, firsts given up when records were lost; backwards, a second that bears an earlier time.",
+            )?,
+            waiting: gauge(PENDING, "First events of a pair that wait for their second.")?,
+            dropped: counter(
+                DROPPED,
+                "Hits that could not be added up: negative, for the number is below zero; short, for the record lacks it.",
+            )?,
+        })
+    }
+
+    pub(super) fn publish(&self, books: &[Book], state: TracerState) -> Vec<Family> {
+        let mut families = self.rings(state);
+        let entry = |book: &Book| ("entry", Arc::clone(&book.trace.entry));
+        let reason = |reason: &'static str| ("reason", Arc::from(reason));
+        let counted = |book: &Book, labels: Vec<(&'static str, Arc<str>)>, count| Point {
+            labels: Labels::new(labels),
+            value: Value::Integer(count),
+            start: book.start,
+        };
+        let pairs = || books.iter().filter(|book| book.trace.pair.is_some());
+        let unpaired = pairs().flat_map(|book| {
+            let each = book.unpaired.iter();
+            each.map(move |&(why, count)| counted(book, vec![entry(book), reason(why)], count))
+        });
+        families.push(Family::new(Arc::clone(&self.unpaired), unpaired.collect()));
+        let waiting = pairs().map(|book| counted(book, vec![entry(book)], book.waiting as u64));
+        families.push(Family::new(Arc::clone(&self.waiting), waiting.collect()));
+        let dropped = books.iter().flat_map(|book| {
+            let each = [("negative", book.dropped.negative), ("short", book.dropped.short)];
+            let each = each.into_iter().filter(|&(_, count)| count > 0);
+            each.map(move |(why, count)| counted(book, vec![entry(book), reason(why)], count))
+        });
+        families.push(Family::new(Arc::clone(&self.dropped), dropped.collect()));
+        let folded = books.iter().flat_map(|book| {
+            book.folded().map(move |(output, count)| {
+                let leader = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
+                let labels = vec![
+                    ("counters", Arc::clone(&book.trace.entry)),
+                    ("leader", leader.unwrap_or_default()),
+                    ("scope", output.targets.scope().as_str().into()),
+                ];
+                counted(book, labels, count)
+            })
+        });
+        families.push(Family::new(Arc::clone(&self.folded), folded.collect()));
+        families
+    }
+
+    fn rings(&self, state: TracerState) -> Vec<Family> {
+        let ring = ("ring", "tracepoints");
+        let point =
+            |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
+        let lost = [("ring_full", state.losses.ring_full), ("unreadable", state.losses.unreadable)];
+        let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
+        vec![
+            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), state.losses.records)]),
+            Family::new(Arc::clone(&self.lost), lost.to_vec()),
+            Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), state.ring_bytes)]),
+        ]
+    }
+}

@@ -1,0 +1,218 @@
+//! The values of one label, as small numbers: a hit looks a value up, and only a new one is kept.
+
+use rustc_hash::FxHashMap;
+
+use crate::event::format::Value;
+
+/// A value of a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct ValueId(pub(super) u32);
+
+impl ValueId {
+    /// One value too many.
+    pub(super) const OTHER: Self = Self(0);
+    /// The record has none.
+    pub(super) const NONE: Self = Self(1);
+    /// The first that stands for a value.
+    const FIRST: u32 = 2;
+}
+
+/// How much of a text is kept, in bytes.
+const LONGEST: usize = 256;
+
+/// A value that was met for the first time, to be given a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fresh {
+    pub(super) id: ValueId,
+    /// The source that it was met in, whose format tells what it means.
+    pub(super) source: usize,
+    pub(super) value: Owned,
+}
+
+/// A value by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Owned {
+    /// A number without a sign.
+    Unsigned(u64),
+    /// A number with a sign.
+    Signed(i64),
+    /// A text or an array.
+    Bytes(Box<[u8]>),
+}
+
+impl Owned {
+    pub(super) fn borrow(&self) -> Value<'_> {
+        match self {
+            Self::Unsigned(number) => Value::Unsigned(*number),
+            Self::Signed(number) => Value::Signed(*number),
+            Self::Bytes(bytes) => Value::Bytes(bytes),
+        }
+    }
+}
+
+/// The values of one label.
+#[derive(Debug)]
+pub(super) struct Values {
+    limit: usize,
+    /// How many there are.
+    count: usize,
+    /// For each source, the first one in which the same values mean the same.
+    meanings: Box<[usize]>,
+    /// For each such source, its values.
+    known: Box<[Known]>,
+    /// For each value, the round in which it was last met.
+    met: Vec<u64>,
+    free: Vec<ValueId>,
+    fresh: Vec<Fresh>,
+}
+
+/// Values that mean the same wherever they are.
+#[derive(Debug, Default)]
+struct Known {
+    numbers: FxHashMap<u64, ValueId>,
+    texts: FxHashMap<Box<[u8]>, ValueId>,
+}
+
+impl Values {
+    /// At most `limit` are kept apart. `meanings` says for each source which is the first one in which the same values
+    /// mean the same.
+    pub(super) fn new(limit: usize, meanings: Box<[usize]>) -> Self {
+        Self {
+            limit,
+            count: 0,
+            known: meanings.iter().map(|_| Known::default()).collect(),
+            meanings,
+            met: vec![0; ValueId::FIRST as usize],
+            free: Vec::new(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// The number of a value that was met in `round` in a record of `source`.
+    #[inline]
+    pub(super) fn id(&mut self, value: Value<'_>, source: usize, round: u64) -> ValueId {
+        let Some(&meaning) = self.meanings.get(source) else { return ValueId::OTHER };
+        let known = self.known.get(meaning).and_then(|known| match value {
+            Value::Unsigned(number) => known.numbers.get(&number),
+            Value::Signed(number) => known.numbers.get(&(number as u64)),
+            Value::Bytes(bytes) => known.texts.get(cut(bytes)),
+        });
+        match known {
+            Some(&id) => {
+                if let Some(met) = self.met.get_mut(id.0 as usize) {
+                    *met = round;
+                }
+                id
+            }
+            None => self.add(value, meaning, round),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, value: Value<'_>, source: usize, round: u64) -> ValueId {
+        let Some(known) = self.known.get_mut(source).filter(|_| self.count < self.limit) else {
+            return ValueId::OTHER;
+        };
+        self.count += 1;
+        let id = self.free.pop().unwrap_or(ValueId(self.met.len() as u32));
+        match self.met.get_mut(id.0 as usize) {
+            Some(met) => *met = round,
+            None => self.met.push(round),
+        }
+        let value = match value {
+            Value::Unsigned(number) => {
+                known.numbers.insert(number, id);
+                Owned::Unsigned(number)
+            }
+            Value::Signed(number) => {
+                known.numbers.insert(number as u64, id);
+                Owned::Signed(number)
+            }
+            Value::Bytes(bytes) => {
+                known.texts.insert(cut(bytes).into(), id);
+                Owned::Bytes(cut(bytes).into())
+            }
+        };
+        self.fresh.push(Fresh { id, source, value });
+        id
+    }
+
+    /// Those that were met for the first time since this was asked last.
+    pub(super) fn take_fresh(&mut self) -> Vec<Fresh> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// If there is no room for new ones, forgets those that were not met since `round`. Gives them: their numbers will
+    /// stand for others.
+    pub(super) fn expire(&mut self, round: u64) -> Vec<ValueId> {
+        if self.count < self.limit {
+            return Vec::new();
+        }
+        let met = &self.met;
+        let old = |id: &ValueId| met.get(id.0 as usize).is_some_and(|&met| met < round);
+        let mut gone: Vec<ValueId> = Vec::new();
+        for Known { numbers, texts } in &mut self.known {
+            gone.extend(numbers.extract_if(|_, id| old(id)).map(|(_, id)| id));
+            gone.extend(texts.extract_if(|_, id| old(id)).map(|(_, id)| id));
+        }
+        self.count -= gone.len();
+        self.free.extend(&gone);
+        gone
+    }
+}
+
+/// The beginning of a text that is too long for a label.
+fn cut(bytes: &[u8]) -> &[u8] {
+    bytes.get(..LONGEST).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_one_number_and_one_too_many_has_that_of_the_others() {
+        let mut values = Values::new(2, [0, 0].into());
+        let a = values.id(Value::Bytes(b"a"), 0, 1);
+        let five = values.id(Value::Unsigned(5), 1, 1);
+        assert_eq!(values.id(Value::Bytes(b"a"), 0, 1), a);
+        assert_eq!(values.id(Value::Bytes(b"b"), 0, 1), ValueId::OTHER);
+        assert_ne!(a, five);
+        let fresh = [
+            Fresh { id: a, source: 0, value: Owned::Bytes((*b"a").into()) },
+            Fresh { id: five, source: 0, value: Owned::Unsigned(5) },
+        ];
+        assert_eq!(values.take_fresh(), fresh);
+        assert_eq!(values.take_fresh(), []);
+    }
+
+    #[test]
+    fn one_number_that_means_different_things_in_two_sources_is_two_values() {
+        let mut values = Values::new(3, [0, 1, 0].into());
+        let [first, second, third] = [0, 1, 2].map(|source| values.id(Value::Unsigned(7), source, 1));
+        assert_ne!(first, second);
+        assert_eq!(first, third);
+        let sources: Vec<usize> = values.take_fresh().iter().map(|fresh| fresh.source).collect();
+        assert_eq!(sources, [0, 1]);
+    }
+
+    #[test]
+    fn a_value_that_nobody_meets_makes_room_only_where_there_is_none() {
+        let mut values = Values::new(2, [0].into());
+        let a = values.id(Value::Signed(-1), 0, 1);
+        assert_eq!(values.expire(2), [], "there is room");
+        let b = values.id(Value::Signed(-2), 0, 2);
+        assert_eq!(values.expire(2), [a]);
+        let c = values.id(Value::Signed(-3), 0, 3);
+        assert_eq!((c, values.id(Value::Signed(-2), 0, 3)), (a, b), "its number stands for another");
+    }
+
+    #[test]
+    fn texts_that_differ_only_beyond_what_is_kept_are_one_value() {
+        let mut values = Values::new(9, [0].into());
+        let [mut long, mut longer] = [vec![b'x'; LONGEST], vec![b'x'; LONGEST]];
+        long.push(b'1');
+        longer.push(b'2');
+        assert_eq!(values.id(Value::Bytes(&long), 0, 1), values.id(Value::Bytes(&longer), 0, 1));
+    }
+}
