@@ -3,25 +3,31 @@
 mod rows;
 mod stream;
 mod text;
+mod traces;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
 use rows::{Descriptors, GroupRow, RefusalRow};
 use stream::{NoStreamRow, StreamRow};
+use traces::{ProbeRow, TraceRow};
 
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
-use crate::counter::{self, Bounds, Budget, Collector, GroupState};
+use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Plan, Refused, Stream, StreamSupport, plan};
+use crate::plan::{Entries, Plan, Refused, Stream, StreamSupport, plan, wishes};
+use crate::probe::install::{Installer, Look, Placements};
+use crate::probe::tracefs;
+use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
 use crate::target::Watch;
@@ -55,6 +61,12 @@ struct Report {
     errors: Vec<String>,
     warnings: Vec<String>,
     groups: Vec<GroupRow>,
+    /// What looks into fields.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    traces: Vec<TraceRow>,
+    /// What probes are to the kernel.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    probes: Vec<ProbeRow>,
     refusals: Vec<RefusalRow>,
     /// What counts for the groups whose attribution is `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +136,19 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         true => StreamSupport::foreseen(&facts),
         false => counter::support(&Live, &facts),
     };
-    let mut plan = plan(&config.counters, &catalog, &support);
+    let mut installer = Installer::new(roots, std::process::id());
+    let wishes = wishes(&config.traced);
+    let placed = match args.no_open {
+        // What cannot be had is told; of the rest nothing is defined, so that its fields are not known.
+        true => refusals_of(&installer.look(&wishes)),
+        false => installer.place(&wishes),
+    };
+    let probes = if args.no_open { installer.look(&wishes) } else { installer.placed() };
+    let probes: Vec<ProbeRow> = probes.iter().filter_map(ProbeRow::new).collect();
+    let complain = |system: &str, event: &str, filter: &str| tracefs::complaint(roots, system, event, filter);
+    let entries =
+        Entries { counters: &config.counters, traced: &config.traced, placed: &placed, complain: &complain };
+    let mut plan = plan(&entries, &catalog, &support);
     let errors = mistakes(&mut plan);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
@@ -142,10 +166,18 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
             .map(|stream| counter::foreseen(&stream, &facts, roots, config.limits.ring_memory));
         let stream = foreseen.map(|state| StreamRow::new(&state, &groups, &facts));
         let no_stream = NoStreamRow::all(&plan, &support);
-        let descriptors = Some(Descriptors::new(None, limit, &groups, stream.as_ref()));
+        let descriptors = Some(Descriptors::new(
+            None,
+            limit,
+            &groups,
+            stream.as_ref(),
+            plan.traced_descriptors(facts.online.len()),
+        ));
         return Ok(Report {
             errors,
             groups,
+            traces: plan.traces.iter().map(|trace| TraceRow::new(trace, None)).collect(),
+            probes,
             refusals,
             stream,
             no_stream,
@@ -168,9 +200,19 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let stream = collector.stream_state().filter(|state| state.cpus > 0);
     let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
     let no_stream = NoStreamRow::all(&plan, &support);
+    let traced = collector.tracer_state().map_or(0, |state| state.descriptors);
     let used = Some(collector.budget().used);
-    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref()));
-    Ok(Report { errors, groups, refusals, stream, no_stream, descriptors, notes, ..Report::default() })
+    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref(), traced));
+    let traces = collector.trace_states();
+    let traces = traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))).collect();
+    let report = Report { errors, groups, traces, probes, refusals, ..Report::default() };
+    Ok(Report { stream, no_stream, descriptors, notes, ..report })
+}
+
+/// Of probes that were only looked at, those that cannot be had.
+fn refusals_of(looks: &[Look]) -> Placements {
+    let refused = |look: &Look| Some((Arc::clone(&look.name), Err(look.ways.as_ref().err()?.clone())));
+    looks.iter().filter_map(refused).collect()
 }
 
 /// Takes out of the plan what no host would count: it is an error of the file, and not a refusal of this machine.
@@ -178,9 +220,11 @@ fn mistakes(plan: &mut Plan) -> Vec<String> {
     let (mistakes, refusals) =
         std::mem::take(&mut plan.refusals).into_iter().partition(|refused| refused.mistake);
     plan.refusals = refusals;
-    let line = |Refused { entry, refusal, .. }: Refused| {
+    let line = |Refused { section, entry, refusal, picture, .. }: Refused| {
         let remedy = refusal.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        format!("counters.{entry}: {}: {}{remedy}", refusal.event, refusal.reason)
+        let picture = picture.iter().flat_map(|picture| picture.lines()).map(|line| format!("\n    {line}"));
+        let picture: String = picture.collect();
+        format!("{section}.{entry}: {}: {}{remedy}{picture}", refusal.event, refusal.reason)
     };
     let mut lines: Vec<String> = Vec::new();
     for line in Vec::into_iter(mistakes).map(line) {

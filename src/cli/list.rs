@@ -1,21 +1,25 @@
 //! `perf-exporter list`: what can be named on this machine, whether it opens, and how it is written in the YAML.
 
+mod fields;
+
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
+use self::fields::Records;
+use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::config::{Counters, Per};
-use crate::counter::{Budget, Measurement, Whom};
+use crate::counter::{Measurement, Whom};
 use crate::event::{Catalog, Kind, Listed, parse};
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Facts, Roots};
-use crate::plan::{StreamSupport, plan};
+use crate::plan::{Entries, StreamSupport, plan};
+use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::target::Glob;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
@@ -46,6 +50,9 @@ struct Row {
     reason: Option<String>,
     help: String,
     yaml: String,
+    /// Of a tracepoint that was asked for by its name: what it records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<Records>,
 }
 
 /// Prints the list.
@@ -57,40 +64,41 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
     let mut prober = (!args.no_open).then(|| Prober::new(&catalog, &facts));
-    let listed: Vec<Listed> = catalog.events().filter(|event| wanted.includes(event)).collect();
-    let rows = listed.iter().map(|event| match &mut prober {
-        Some(prober) => row(event, "yes", prober.refusal(&event.name)),
-        None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::Cpu, &catalog, &facts)),
+    let listed: Vec<Listed> = catalog.events().filter(|event| is_wanted(event, &wanted)).collect();
+    if listed.is_empty() {
+        return fail(FAILED, &nothing(&wanted, &catalog));
+    }
+    let rows = listed.iter().map(|event| {
+        let row = match &mut prober {
+            Some(prober) => row(event, "yes", prober.refusal(&event.name)),
+            None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::Cpu, &catalog, &facts)),
+        };
+        let records = (*event.name == *wanted.text()).then(|| Records::of(event, &catalog)).flatten();
+        Row { records, ..row }
     });
-    let code = written(print(rows, args));
-    if listed.is_empty() { fail(FAILED, &wanted.nothing(&catalog)) } else { code }
+    written(print(rows, args))
 }
 
-/// Which events are asked for.
-struct Wanted {
-    text: String,
-    glob: Option<Glob>,
+fn is_wanted(event: &Listed, wanted: &Wanted) -> bool {
+    wanted.includes(&event.name) || event.aliases.iter().any(|name| wanted.includes(name))
 }
 
-impl Wanted {
-    fn new(pattern: Option<&str>) -> anyhow::Result<Self> {
-        let text = pattern.unwrap_or_default().to_owned();
-        let glob = text.contains(['*', '?', '[']).then(|| Glob::new(&text)).transpose()?;
-        Ok(Self { text, glob })
+fn nothing(wanted: &Wanted, catalog: &Catalog) -> anyhow::Error {
+    let text = wanted.text();
+    // A tracepoint is missed for a reason, and may have another name.
+    if wanted.is_word()
+        && text.contains(':')
+        && let Ok([group]) = parse(text).as_deref()
+        && let [event] = &group.events[..]
+        && let Err(unresolved) = catalog.resolve(event)
+    {
+        return anyhow::anyhow!("{unresolved}");
     }
-
-    fn includes(&self, event: &Listed) -> bool {
-        let mut names = std::iter::once(&*event.name).chain(event.aliases.iter().copied());
-        match &self.glob {
-            Some(glob) => names.any(|name| glob.matches_name(name)),
-            None => names.any(|name| name.contains(&self.text)),
-        }
-    }
-
-    fn nothing(&self, catalog: &Catalog) -> anyhow::Error {
-        let problems: String = catalog.problems().iter().map(|problem| format!("\n  {problem}")).collect();
-        anyhow::anyhow!("no event here matches {:?}; perf-exporter list shows all{problems}", self.text)
-    }
+    let problems: String = catalog.problems().iter().map(|problem| format!("\n  {problem}")).collect();
+    anyhow::anyhow!(
+        "no event here matches {text:?}; perf-exporter list shows all, and functions and markers are found by \
+         perf-exporter probe{problems}"
+    )
 }
 
 /// Opens events for a moment.
@@ -112,7 +120,7 @@ impl<'a> Prober<'a> {
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let groups = parse(event).ok()?;
         let entry = Counters { name: "list".into(), groups, per: vec![Per::Cpu] };
-        let plan = plan(&[entry], self.catalog, &StreamSupport::foreseen(self.facts));
+        let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(self.facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);
         }
@@ -150,6 +158,7 @@ fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
         reason,
         help: event.help.to_string(),
         yaml: format!("events: [{quoted}]"),
+        records: None,
     }
 }
 
@@ -161,6 +170,7 @@ const fn word(kind: Kind) -> &'static str {
         Kind::Raw => "raw",
         Kind::Software => "software",
         Kind::Tracepoint => "tracepoint",
+        Kind::Probe => "probe",
         Kind::Breakpoint => "breakpoint",
         Kind::Pmu => "pmu",
     }
@@ -176,9 +186,10 @@ fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
             }
         }
         Output::Text => {
-            let (mut reasons, mut first) = (Vec::new(), None);
+            let (mut reasons, mut first, mut records) = (Vec::new(), None, None);
             for row in rows {
                 text(&mut out, &row, &mut reasons)?;
+                records = records.or(row.records);
                 if row.reason.is_none() {
                     first.get_or_insert(row.yaml);
                 }
@@ -188,6 +199,12 @@ fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
             }
             if let Some(yaml) = first {
                 writeln!(out, "\nIn the configuration: counters: {{mine: {{{yaml}}}}}")?;
+            }
+            if let Some(records) = records {
+                records.write(&mut out)?;
+            }
+            if args.pattern.is_none() {
+                writeln!(out, "Functions and markers that can be probed: perf-exporter probe")?;
             }
         }
     }

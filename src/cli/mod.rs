@@ -2,8 +2,10 @@
 
 mod check;
 mod list;
+mod probe;
 mod run;
 mod stat;
+mod wanted;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -54,12 +56,16 @@ enum Command {
     Check(check::CheckArgs),
     /// List every event that can be named on this machine, and how to write it in the configuration.
     List(list::ListArgs),
+    /// Show what can be probed in the kernel or in a program, what can be taken there, and how to write it in the
+    /// configuration; add, list and remove probes, as perf probe does.
+    Probe(probe::ProbeArgs),
     /// Count events for a command, a process, a cgroup or the whole machine, as perf stat does.
     Stat(stat::StatArgs),
 }
 
-/// Options of every command.
+/// Options of every command. They stand behind its own, and do not move when a command is added.
 #[derive(Debug, Clone, Args)]
+#[command(next_display_order = 100)]
 struct Global {
     /// Where the host's /proc and /sys are found, in a container that has them mounted elsewhere.
     #[arg(long, value_name = "DIR", default_value = "/", global = true, env = "PERF_EXPORTER_HOST_ROOT")]
@@ -112,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, roots),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
+        Command::Probe(args) => probe::probe(&args, &roots),
         Command::Stat(args) => stat::stat(&args, &roots),
     }
 }
@@ -126,6 +133,7 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts
         on_core_pmu: true,
         core_pmu_present: false,
         tracepoint: false,
+        filtered: false,
         user_only: false,
         opens_alone: false,
     };

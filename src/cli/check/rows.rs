@@ -15,6 +15,8 @@ pub(super) struct Descriptors {
     pub(super) limit: usize,
     /// What the switch stream takes on all CPUs, however many cgroups and processes there are.
     pub(super) stream: usize,
+    /// What tracepoints and probes take on all CPUs whose fields are looked into.
+    pub(super) traced: usize,
     /// What all CPUs take besides.
     pub(super) cpus: usize,
     /// What each cgroup takes that is counted by every entry for cgroups.
@@ -71,11 +73,13 @@ impl Descriptors {
         limit: usize,
         groups: &[GroupRow],
         stream: Option<&StreamRow>,
+        traced: usize,
     ) -> Self {
         let mut descriptors = Self {
             used,
             limit,
             stream: stream.map_or(0, |stream| stream.descriptors),
+            traced,
             cpus: 0,
             per_cgroup: 0,
             per_thread: 0,

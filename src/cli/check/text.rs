@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::rows::{Descriptors, GroupRow, RefusalRow};
 use super::stream::{NoStreamRow, RingBound, StreamRow};
+use super::traces;
 use crate::error::printable;
 
 /// Writes the report.
@@ -19,6 +20,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     refusals(out, &report.refusals)?;
     groups(out, report)?;
+    traces::write(out, &report.traces, &report.probes)?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;
     no_stream(out, &report.no_stream)?;
     report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))
@@ -183,9 +185,10 @@ fn each(takes: &[(usize, &str)]) -> String {
 }
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
-    let Descriptors { used, limit, stream, cpus, per_cgroup, per_thread } = *descriptors;
+    let Descriptors { used, limit, stream, traced, cpus, per_cgroup, per_thread } = *descriptors;
     let takes = each(&[
         (stream, "the switch stream"),
+        (traced, "the records of tracepoints and probes"),
         (cpus, "all CPUs"),
         (per_cgroup, "each cgroup"),
         (per_thread, "each thread"),

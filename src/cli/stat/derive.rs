@@ -63,7 +63,9 @@ impl Role {
             Kind::Hardware => Self::of_hardware(config),
             Kind::Cache => Self::of_cache(config),
             Kind::Pmu => Self::Other,
-            Kind::Raw | Kind::Software | Kind::Tracepoint | Kind::Breakpoint => Self::Occurrences,
+            Kind::Raw | Kind::Software | Kind::Tracepoint | Kind::Probe | Kind::Breakpoint => {
+                Self::Occurrences
+            }
         }
     }
 

@@ -1,0 +1,102 @@
+//! What a check reports of tracepoints and probes.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::metrics::Kind;
+use crate::plan::Trace;
+use crate::probe::install::Look;
+
+/// An entry whose records are looked into.
+#[derive(Debug, Serialize)]
+pub(super) struct TraceRow {
+    pub(super) section: &'static str,
+    pub(super) entry: String,
+    /// For whom.
+    pub(super) scopes: Vec<&'static str>,
+    pub(super) events: Vec<TracedEvent>,
+    pub(super) labels: Vec<String>,
+    pub(super) metrics: Vec<String>,
+    /// Whether records are put into the order of their times first.
+    pub(super) ordered: bool,
+}
+
+/// An event of an entry.
+#[derive(Debug, Serialize)]
+pub(super) struct TracedEvent {
+    pub(super) event: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) filter: Option<String>,
+    /// On how many CPUs it could be opened, if that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpus: Option<usize>,
+}
+
+/// What a probe is to the kernel.
+#[derive(Debug, Serialize)]
+pub(super) struct ProbeRow {
+    pub(super) entry: String,
+    pub(super) ways: Vec<String>,
+}
+
+impl TraceRow {
+    /// `open` is on how many CPUs each event is open.
+    pub(super) fn new(trace: &Trace, open: Option<&[usize]>) -> Self {
+        let event = |(place, source): (usize, &crate::plan::TraceSource)| TracedEvent {
+            event: source.event.name.to_string(),
+            filter: source.event.filter.as_deref().map(str::to_owned),
+            cpus: open.and_then(|open| open.get(place)).copied(),
+        };
+        let metrics = trace.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
+        let named = |metric: &crate::metrics::Metadata| match metric.kind() {
+            Kind::Counter => format!("{}_total", metric.name()),
+            _ => metric.name().to_owned(),
+        };
+        let event_label = trace.event_label.then(|| "event".to_owned());
+        Self {
+            section: trace.kind.section(),
+            entry: trace.entry.to_string(),
+            scopes: trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect(),
+            events: trace.sources.iter().enumerate().map(event).collect(),
+            labels: event_label.into_iter().chain(trace.labels.iter().map(ToString::to_string)).collect(),
+            metrics: metrics.map(|metric| named(metric)).collect(),
+            ordered: trace.is_ordered(),
+        }
+    }
+}
+
+impl ProbeRow {
+    /// `None` for one that is refused, which is told among the refusals.
+    pub(super) fn new(look: &Look) -> Option<Self> {
+        let ways = look.ways.as_ref().ok()?.clone();
+        Some(Self { entry: look.name.to_string(), ways })
+    }
+}
+
+/// Writes both for people.
+pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRow]) -> io::Result<()> {
+    if !traces.is_empty() {
+        writeln!(out, "\nLooked into, with a record for each hit:")?;
+    }
+    for trace in traces {
+        let by =
+            if trace.labels.is_empty() { String::new() } else { format!(", by {}", trace.labels.join(", ")) };
+        let order = if trace.ordered { ", in the order of time" } else { "" };
+        writeln!(out, "  {} per {}{by}{order}", trace.entry, trace.scopes.join(", "))?;
+        for TracedEvent { event, filter, cpus } in &trace.events {
+            let cpus = cpus.map(|cpus| format!("  on {cpus} CPUs")).unwrap_or_default();
+            let filter = filter.as_ref().map(|filter| format!("  where {filter}")).unwrap_or_default();
+            writeln!(out, "    {event}{cpus}{filter}")?;
+        }
+        trace.metrics.iter().try_for_each(|metric| writeln!(out, "      {metric}"))?;
+    }
+    if !probes.is_empty() {
+        writeln!(out, "\nProbes:")?;
+    }
+    for probe in probes {
+        writeln!(out, "  {}", probe.entry)?;
+        probe.ways.iter().try_for_each(|way| writeln!(out, "    {}", crate::error::printable(way)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What a tracepoint records, and what labels show of it.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::cli::probe::{entry_name, quoted};
+use crate::error::printable;
+use crate::event::format::{Field, FieldKind, Format, Show, Table};
+use crate::event::{Catalog, Kind, Listed};
+
+/// How many names of a table are shown.
+const NAMES: usize = 8;
+/// Labels that mean something else already.
+const TAKEN: [&str; 3] = ["event", "le", "quantile"];
+
+/// The fields of a tracepoint, but for those that all have.
+#[derive(Debug, Serialize)]
+pub(super) struct Records {
+    fields: Vec<Row>,
+    /// Why they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// An entry of `tracepoints`.
+    yaml: String,
+}
+
+/// One field.
+#[derive(Debug, Serialize)]
+struct Row {
+    field: String,
+    /// As it is declared in C.
+    declaration: String,
+    /// What a label shows.
+    label: String,
+}
+
+impl Records {
+    /// Those of a tracepoint; other events have none.
+    pub(super) fn of(event: &Listed, catalog: &Catalog) -> Option<Self> {
+        let (system, name) = event.name.split_once(':').filter(|_| event.kind == Kind::Tracepoint)?;
+        let entry = |then: &str| format!("{}: {{event: {}{then}}}", entry_name(name), quoted(&event.name));
+        match catalog.format(system, name) {
+            Ok(format) => {
+                let label =
+                    best(&format).map_or(String::new(), |field| format!(", labels: [{}]", field.name));
+                Some(Self { fields: own(&format).map(Row::of).collect(), reason: None, yaml: entry(&label) })
+            }
+            Err(error) => Some(Self { fields: Vec::new(), reason: Some(error.to_string()), yaml: entry("") }),
+        }
+    }
+
+    /// For people.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        if let Some(reason) = &self.reason {
+            writeln!(out, "\nIts fields are not known: {reason}")?;
+        } else if self.fields.is_empty() {
+            writeln!(out, "\nIt has no fields")?;
+        } else {
+            writeln!(out, "\nIts fields, and what a label shows of each:")?;
+        }
+        for Row { field, declaration, label } in &self.fields {
+            writeln!(out, "  {:<24} {:<36} {}", printable(field), printable(declaration), printable(label))?;
+        }
+        writeln!(out, "\nWith fields: tracepoints: {{{}}}", self.yaml)
+    }
+}
+
+impl Row {
+    fn of(field: &Field) -> Self {
+        Self {
+            field: field.name.to_string(),
+            declaration: field.declaration.to_string(),
+            label: label(field),
+        }
+    }
+}
+
+fn own(format: &Format) -> impl Iterator<Item = &Field> {
+    format.fields().iter().filter(|field| !field.common)
+}
+
+/// What a label shows of a field.
+fn label(field: &Field) -> String {
+    match (&field.show, field.kind) {
+        (Show::Flags { separator, table, .. }, _) => format!("names of bits: {}", names(table, separator)),
+        (Show::Symbols(table), _) => format!("names: {}", names(table, ", ")),
+        (Show::Function, _) => "the function at this address".to_owned(),
+        (Show::Device, _) => "a device: MAJOR,MINOR".to_owned(),
+        (Show::Address, _) => "an address of a network".to_owned(),
+        (Show::Socket, _) => "an address of a network, with its port".to_owned(),
+        (Show::Bytes, _) => "bytes in hexadecimal".to_owned(),
+        (Show::Char, _) => "a character".to_owned(),
+        (_, FieldKind::Text | FieldKind::DynamicText { .. }) => "text".to_owned(),
+        (_, FieldKind::Array { .. } | FieldKind::DynamicArray { .. }) => "numbers: {1,2,…}".to_owned(),
+        (_, FieldKind::Pointer) => "an address in hexadecimal".to_owned(),
+        (Show::Hex, FieldKind::Integer { .. }) => "a number in hexadecimal".to_owned(),
+        (Show::Plain, FieldKind::Integer { .. }) => "a number".to_owned(),
+    }
+}
+
+fn names(table: &Table, separator: &str) -> String {
+    let mut names: Vec<&str> = table.entries.iter().take(NAMES).map(|(_, name)| &**name).collect();
+    if table.entries.len() > NAMES {
+        names.push("…");
+    }
+    names.join(separator)
+}
+
+/// The field that makes the best label: names before texts before numbers.
+fn best(format: &Format) -> Option<&Field> {
+    let is_free = |name: &str| !name.starts_with('_') && !TAKEN.contains(&name);
+    let rank = |field: &&Field| match (&field.show, field.kind) {
+        (Show::Symbols(_), _) => 0,
+        (Show::Function, _) => 1,
+        (Show::Flags { .. }, _) => 2,
+        (_, FieldKind::Text | FieldKind::DynamicText { .. }) => 3,
+        (Show::Device, _) => 4,
+        (_, FieldKind::Integer { .. }) => 5,
+        _ => 6,
+    };
+    own(format).filter(|field| is_free(&field.name)).min_by_key(rank)
+}

@@ -1,0 +1,214 @@
+//! `probe --add` and `--del`: probes that a person makes. They stay, in the group `perf_exporter`; those of others are
+//! never touched.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::entry::Entry;
+use super::listed::{self, Whose};
+use super::{ProbeArgs, Source, note};
+use crate::cli::{FAILED, Output, USAGE, fail, written};
+use crate::host::Roots;
+use crate::probe::Request;
+use crate::probe::install::{Wish, definitions};
+use crate::probe::tracefs::{Line, Listed, ProbeRefusal, Probes};
+use crate::target::Glob;
+
+/// A probe that was made, or would be.
+#[derive(Debug, Serialize)]
+struct Made {
+    event: String,
+    /// What the kernel was told.
+    definition: String,
+    yaml: String,
+}
+
+/// Makes the probes that are asked for; each has an answer of its own.
+pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> anyhow::Result<ExitCode> {
+    let mut probes = Probes::lasting(roots);
+    let file = source.map(|source| (source.path.as_str(), &source.root));
+    let mut requests = Vec::new();
+    for text in &args.add {
+        let request = match Request::parse(text, file) {
+            Ok(request) => request,
+            Err(error) => return Ok(fail(USAGE, &anyhow::anyhow!("--add: {error:#}"))),
+        };
+        if let Some(group) = request.group.as_ref().filter(|group| *group != probes.group()) {
+            let error = anyhow::anyhow!(
+                "--add {text}: all probes are added to the group {}, so that it is seen whose they are: leave {group}: \
+                 out",
+                probes.group()
+            );
+            return Ok(fail(USAGE, &error));
+        }
+        requests.push((text, request));
+    }
+    let (mut made, mut failed) = (Vec::new(), false);
+    for (text, request) in requests {
+        match one(&request, args.dry_run, roots, &mut probes) {
+            Ok(new) => made.extend(new),
+            Err(error) => {
+                note(&format!("--add {text}: {error:#}"));
+                failed = true;
+            }
+        }
+    }
+    let code = written(print_made(&made, args));
+    Ok(if failed { ExitCode::from(FAILED) } else { code })
+}
+
+/// Makes one probe, in all of its places or in none.
+fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> anyhow::Result<Vec<Made>> {
+    let Request { event, definition, .. } = request;
+    let wish =
+        Wish { name: Arc::clone(event), definition: definition.clone(), timed: false, filtered: false };
+    // The file is open until the kernel has read the lines.
+    let found = definitions(&wish, roots).map_err(|refusal| {
+        let remedy = refusal.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
+        anyhow::anyhow!("{}: {}{remedy}", refusal.cause, refusal.reason)
+    })?;
+    let mut made: Vec<Made> = Vec::new();
+    let yaml = Entry::new(event, definition, "").to_string();
+    for (place, line) in found.lines.iter().enumerate() {
+        let added = if dry_run {
+            planned(event, place, probes)
+        } else {
+            probes.add(event, line).map(|added| added.event)
+        };
+        match added {
+            Ok(event) => made.push(of(&event, line, probes, &yaml)),
+            Err(refusal) => {
+                take_back(&made, probes);
+                return Err(refusal.into());
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// What a probe would be called.
+fn planned(event: &str, place: usize, probes: &Probes) -> Result<Arc<str>, ProbeRefusal> {
+    match place {
+        0 => probes.free_name(event),
+        _ => probes.free_name(&format!("{event}_{place}")),
+    }
+}
+
+fn of(event: &str, line: &Line, probes: &Probes, yaml: &str) -> Made {
+    let group = probes.group();
+    Made {
+        event: format!("{group}:{event}"),
+        definition: line.definition(group, event),
+        yaml: yaml.to_owned(),
+    }
+}
+
+fn take_back(made: &[Made], probes: &mut Probes) {
+    for Made { event, .. } in made {
+        let name = event.split_once(':').map_or(&**event, |(_, name)| name);
+        if let Err(refusal) = probes.remove(name) {
+            note(&format!("{event} could not be removed again: {refusal}"));
+        }
+    }
+}
+
+fn print_made(made: &[Made], args: &ProbeArgs) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if args.output == Output::Json {
+        return made.iter().try_for_each(|row| {
+            serde_json::to_writer(&mut out, row)?;
+            writeln!(out)
+        });
+    }
+    if args.dry_run {
+        return made.iter().try_for_each(|row| writeln!(out, "{}", row.definition));
+    }
+    for row in made {
+        writeln!(out, "Added {}: {}", row.event, row.definition)?;
+    }
+    if let Some(row) = made.first() {
+        let event = &row.event;
+        writeln!(out, "\nCount it: perf-exporter stat -a -e {event}")?;
+        writeln!(out, "Record it: perf record -e {event} -a")?;
+        writeln!(out, "It stays until the machine restarts, or: perf-exporter probe --del {event}")?;
+        writeln!(out, "In the configuration, where it needs no --add: probes: {{{}}}", row.yaml)?;
+    }
+    Ok(())
+}
+
+/// Removes probes of the group; each pattern and each probe has an answer of its own.
+pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode> {
+    let mut probes = Probes::lasting(roots);
+    let listed = listed::probes(roots, &probes)?;
+    let mut failed = false;
+    let mut out = io::stdout().lock();
+    for text in &args.del {
+        let found = match matching(text, &listed, &probes) {
+            Ok(found) => found,
+            Err(error) => {
+                note(&format!("--del {text}: {error:#}"));
+                failed = true;
+                continue;
+            }
+        };
+        for event in found {
+            let group = Arc::clone(probes.group());
+            let told = if args.dry_run {
+                writeln!(out, "-:{group}/{event}")
+            } else {
+                match probes.remove(&event) {
+                    Ok(()) if args.output == Output::Json => {
+                        let row = serde_json::json!({"removed": format!("{group}:{event}")});
+                        writeln!(out, "{row}")
+                    }
+                    Ok(()) => writeln!(out, "Removed {group}:{event}"),
+                    Err(refusal) => {
+                        note(&format!("--del {group}:{event}: {refusal}"));
+                        failed = true;
+                        Ok(())
+                    }
+                }
+            };
+            told?;
+        }
+    }
+    Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// The probes of the group that a pattern means, `[GROUP:]EVENT`.
+fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Vec<Arc<str>>> {
+    let (group, name) = match text.split_once(':') {
+        Some((group, name)) => (Some(group), name),
+        None => (None, text),
+    };
+    let glob = Glob::new(name)?;
+    let is_meant = |probe: &&Listed| {
+        group.is_none_or(|group| *group == *probe.system) && glob.matches_name(&probe.event)
+    };
+    let (own, others): (Vec<&Listed>, Vec<&Listed>) =
+        listed.iter().filter(is_meant).partition(|probe| probe.system == *probes.group());
+    let mut events: Vec<Arc<str>> = own.iter().map(|probe| Arc::clone(&probe.event)).collect();
+    events.dedup();
+    match (events.is_empty(), others.first()) {
+        (false, _) => Ok(events),
+        (true, Some(other)) => Err(not_ours(other, probes)),
+        (true, None) => Err(anyhow::anyhow!(
+            "the group {} has no such probe; perf-exporter probe --list shows all",
+            probes.group()
+        )),
+    }
+}
+
+fn not_ours(probe: &Listed, probes: &Probes) -> anyhow::Error {
+    let Listed { system, event, .. } = probe;
+    match Whose::of(system, probes) {
+        Whose::Exporter => anyhow::anyhow!(
+            "{system}:{event} belongs to an exporter, which removes it when it stops; one that was killed leaves that \
+             to the next that starts"
+        ),
+        _ => anyhow::anyhow!("{system}:{event} was made by somebody else: perf probe --del {system}:{event}"),
+    }
+}

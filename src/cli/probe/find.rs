@@ -1,0 +1,267 @@
+//! What can be probed: the functions of the kernel, the functions and markers of a file.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::entry::{Entry, can_be_written};
+use super::{ProbeArgs, Source, Wanted, note};
+use crate::cli::{Output, written};
+use crate::error::printable;
+use crate::host::Roots;
+use crate::probe::argument::Site;
+use crate::probe::binary::{Binary, BinaryError, Symbol};
+use crate::probe::kallsyms::{self, Function, KallsymsError};
+use crate::probe::tracefs::Probes;
+use crate::probe::usdt::Marker;
+use crate::probe::{At, Definition, Location, Root};
+
+/// The most functions of one file that are looked at.
+const FUNCTION_LIMIT: usize = 1 << 20;
+
+/// One place.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// As `--add` and `--vars` take it.
+    probe: String,
+    /// `function` or `marker`.
+    kind: &'static str,
+    name: String,
+    /// In the file, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    /// In bytes; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// Of a marker, in the assembler's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<String>,
+    yaml: String,
+}
+
+/// Shows what can be probed.
+pub(super) fn find(
+    args: &ProbeArgs,
+    source: Option<&Source>,
+    wanted: &Wanted,
+    roots: &Roots,
+) -> anyhow::Result<ExitCode> {
+    let (rows, found) = match source {
+        Some(source) => in_file(args, source, wanted, &source.open(roots)?)?,
+        None => in_kernel(args, wanted, roots)?,
+    };
+    let code = written(print(&rows, args, source));
+    if found > rows.len() {
+        let more = found - rows.len();
+        note(&format!("{more} more are not shown: give a PATTERN, or a higher --limit"));
+    }
+    let site = if source.is_some() { Site::User } else { Site::Kernel };
+    reservation(roots, site).iter().for_each(|text| note(text));
+    Ok(code)
+}
+
+fn in_kernel(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::Result<(Vec<Row>, usize)> {
+    let is_wanted = |of: &Function| match wanted.text() {
+        "" => !of.name.starts_with(['_', '.']),
+        _ => wanted.includes(&of.name) || wanted.includes(&of.to_string()),
+    };
+    let mut probeable = kallsyms::probeable(roots, is_wanted)?;
+    if probeable.functions.is_empty() {
+        return Err(nothing_in_kernel(wanted, roots));
+    }
+    for error in &probeable.unread {
+        note(&format!(
+            "the kernel may take no probe in some of these, for what it takes cannot be read: {error}"
+        ));
+    }
+    probeable.functions.sort_by_key(|of| wanted.rank(&of.name));
+    let rows = probeable.functions.iter().take(args.limit).map(of_kernel).collect();
+    Ok((rows, probeable.functions.len()))
+}
+
+fn of_kernel(function: &Function) -> Row {
+    let Function { name, module } = function;
+    let location =
+        Location::Kernel { module: module.clone(), function: Arc::clone(name), offset: 0, returns: false };
+    let definition = Definition { location, root: Root::Host, arguments: Vec::new() };
+    Row {
+        probe: function.to_string(),
+        kind: "function",
+        name: name.to_string(),
+        offset: None,
+        size: None,
+        arguments: None,
+        yaml: Entry::new(name, &definition, "").to_string(),
+    }
+}
+
+/// Why there is no function that somebody asked for.
+fn nothing_in_kernel(wanted: &Wanted, roots: &Roots) -> anyhow::Error {
+    let name = wanted.text();
+    if !wanted.is_word() {
+        return anyhow::anyhow!("no function of the kernel matches {name:?}");
+    }
+    match kallsyms::find(roots, name) {
+        Err(error) => absent(error),
+        Ok(found) if found.count > 1 => anyhow::anyhow!(
+            "the kernel has {} functions {name}, and takes no probe for one of several: name its module, or probe a \
+             function that calls it",
+            found.count
+        ),
+        Ok(_) => anyhow::anyhow!(
+            "the kernel lets nobody probe {name}: tracing itself passes through it; probe a function that calls it"
+        ),
+    }
+}
+
+/// Why a function of the kernel is not known. It may be another program's.
+pub(super) fn absent(error: KallsymsError) -> anyhow::Error {
+    match error {
+        KallsymsError::NoFunction { .. } => {
+            anyhow::anyhow!("{error}; one of a program is found in its file, with -x FILE")
+        }
+        error => error.into(),
+    }
+}
+
+fn in_file(
+    args: &ProbeArgs,
+    source: &Source,
+    wanted: &Wanted,
+    binary: &Binary,
+) -> anyhow::Result<(Vec<Row>, usize)> {
+    let markers = match binary.usdt() {
+        _ if args.funcs => Vec::new(),
+        Err(BinaryError::NoMarkers { .. }) if !args.markers => Vec::new(),
+        markers => markers?,
+    };
+    let mut rows = of_markers(source, &markers, wanted);
+    let functions = if args.markers { Vec::new() } else { binary.functions(FUNCTION_LIMIT)? };
+    let mut same: Vec<&[Symbol]> = functions
+        .chunk_by(|one, other| one.name == other.name)
+        .filter(|same| wanted.includes(&same[0].name))
+        .collect();
+    same.sort_by_key(|same| wanted.rank(&same[0].name));
+    let found = rows.len() + same.iter().map(|same| same.len()).sum::<usize>();
+    let each = same.iter().flat_map(|same| same.iter().map(|symbol| (symbol, same.len() == 1)));
+    rows.extend(each.take(args.limit).map(|(symbol, is_one)| of_function(source, symbol, is_one)));
+    rows.truncate(args.limit);
+    match found {
+        0 => Err(nothing_in_file(args, wanted, source, binary)),
+        _ => Ok((rows, found)),
+    }
+}
+
+/// Each marker once, in however many places it is.
+fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for marker in markers {
+        let name = format!("{}:{}", marker.provider, marker.name);
+        let location = Location::Usdt {
+            path: source.path.as_str().into(),
+            provider: Some(Arc::clone(&marker.provider)),
+            name: Arc::clone(&marker.name),
+        };
+        if !wanted.includes(&name) || !can_be_written(&location) {
+            continue;
+        }
+        let definition = source.definition(location);
+        rows.push(Row {
+            // perf's prefix tells a provider that begins like it from what perf writes in front of others.
+            probe: if name.starts_with("sdt_") { format!("%sdt_{name}") } else { format!("%{name}") },
+            kind: "marker",
+            name,
+            offset: Some(marker.offset),
+            size: None,
+            arguments: Some(marker.arguments.to_string()),
+            yaml: Entry::new(&marker.name, &definition, "").to_string(),
+        });
+    }
+    rows.sort_by(|one, other| one.name.cmp(&other.name));
+    rows.dedup_by(|one, other| one.name == other.name);
+    rows
+}
+
+/// A function. One of several of a name, or of a name that cannot be written, goes by its offset.
+fn of_function(source: &Source, symbol: &Symbol, is_one: bool) -> Row {
+    let Symbol { name, offset, size } = symbol;
+    let location = |at| Location::User { path: source.path.as_str().into(), at, returns: false };
+    let by_name = location(At::Symbol { name: Arc::clone(name), offset: 0 });
+    let by_name = Some(by_name).filter(|by_name| is_one && can_be_written(by_name));
+    let probe = if by_name.is_some() { name.to_string() } else { format!("{offset:#x}") };
+    let definition = source.definition(by_name.unwrap_or(location(At::Offset(*offset))));
+    Row {
+        probe,
+        kind: "function",
+        name: name.to_string(),
+        offset: Some(*offset),
+        size: Some(*size).filter(|&size| size > 0),
+        arguments: None,
+        yaml: Entry::new(name, &definition, "").to_string(),
+    }
+}
+
+fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &Binary) -> anyhow::Error {
+    let what = if args.markers { "marker" } else { "function" };
+    // The file knows near names, and what it lacks.
+    if let (true, "function", Err(error)) = (wanted.is_word(), what, binary.symbol(wanted.text())) {
+        return error.into();
+    }
+    match wanted.text() {
+        "" => anyhow::anyhow!("{} names no {what}: it is stripped", source.path),
+        text => anyhow::anyhow!("{} has no {what} that matches {text:?}", source.path),
+    }
+}
+
+impl Source {
+    /// A probe without arguments.
+    pub(super) fn definition(&self, location: Location) -> Definition {
+        Definition { location, root: self.root.clone(), arguments: Vec::new() }
+    }
+}
+
+/// What this machine cannot do with probes of a site, if it cannot do everything.
+pub(super) fn reservation(roots: &Roots, site: Site) -> Option<String> {
+    let refusal = Probes::lasting(roots).check(site).err()?;
+    let (pmu, ftrace) = match site {
+        Site::Kernel => ("kprobe", roots.tracing.join("events/ftrace/function").is_dir()),
+        Site::User => ("uprobe", false),
+    };
+    let can = if roots.sys.join("bus/event_source/devices").join(pmu).is_dir() {
+        "here hits can only be counted, without arguments and filters"
+    } else if ftrace {
+        "here hits can only be counted, without arguments and filters, and where functions begin (ftrace)"
+    } else {
+        "nothing of this can be probed here"
+    };
+    Some(format!("{can}: {refusal}"))
+}
+
+fn print(rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if args.output == Output::Json {
+        for row in rows {
+            serde_json::to_writer(&mut out, row)?;
+            writeln!(out)?;
+        }
+        return out.flush();
+    }
+    for row in rows {
+        let probe = printable(&row.probe);
+        let more = row.arguments.as_deref().or(Some(&*row.name).filter(|_| row.probe.starts_with("0x")));
+        match more.filter(|more| !more.is_empty()) {
+            Some(more) => writeln!(out, "{probe:<40} {}", printable(more))?,
+            None => writeln!(out, "{probe}")?,
+        }
+    }
+    // A marker that only happens to be called so stands before the function that was meant.
+    let meant = rows.iter().find(|row| args.pattern.as_deref() == Some(&*row.name));
+    if let Some(row) = meant.or(rows.first()) {
+        let file = source.map_or(String::new(), |source| format!(" -x {}", source.path));
+        writeln!(out, "\nIn the configuration: probes: {{{}}}", row.yaml)?;
+        writeln!(out, "What can be taken there: perf-exporter probe{file} --vars {}", row.probe)?;
+    }
+    out.flush()
+}

@@ -1,0 +1,321 @@
+//! `probe --vars`: what can be taken at a function or a marker, and what the kernel is told for it.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::entry::{Entry, can_be_written};
+use super::find::{absent, reservation};
+use super::{ProbeArgs, Source, Wanted, note};
+use crate::cli::{Output, USAGE, fail, written};
+use crate::error::printable;
+use crate::host::Roots;
+use crate::probe::argument::{self, Arch, Argument, Element, Site, Width, fetch_text};
+use crate::probe::btf::{self, Btf, Known};
+use crate::probe::kallsyms;
+use crate::probe::usdt::Marker;
+use crate::probe::{At, Definition, Location, ProbeKind, Request};
+
+/// How many structures deep a pattern is sought.
+const DEEPEST: usize = 8;
+/// How much of a reason is shown to people, in characters.
+const REASON: usize = 72;
+/// How wide columns become, in characters.
+const WIDTH: usize = 60;
+/// How many arguments of a program's function are shown; those that a convention passes in registers.
+const REGISTERS: u8 = 8;
+
+/// What can be taken at a place.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The function as it is declared, or the name of the marker.
+    at: String,
+    variables: Vec<Row>,
+    /// How many more there are.
+    more: usize,
+    /// Entries of `probes`.
+    yaml: Vec<String>,
+}
+
+/// Something that can be taken.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// As it is written.
+    variable: String,
+    /// Its type: as C, or in the assembler's words.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Whether it is known when the function returns, and not when it begins.
+    at_return: bool,
+    /// What the kernel is told: `FETCH[:TYPE]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
+    /// Why it cannot be taken, or not so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Shows what can be taken.
+pub(super) fn show(
+    args: &ProbeArgs,
+    place: &str,
+    source: Option<&Source>,
+    wanted: &Wanted,
+    roots: &Roots,
+) -> anyhow::Result<ExitCode> {
+    let file = source.map(|source| (source.path.as_str(), &source.root));
+    let definition = match Request::parse(place, file) {
+        Ok(request) => request.definition,
+        Err(error) => return Ok(fail(USAGE, &anyhow::anyhow!("--vars: {error:#}"))),
+    };
+    if definition.location.kind().returns() || !definition.arguments.is_empty() {
+        let error = anyhow::anyhow!("--vars {place}: name the function alone, without %return and arguments");
+        return Ok(fail(USAGE, &error));
+    }
+    let mut report = match (&definition.location, source) {
+        (Location::Kernel { module, function, .. }, _) => {
+            in_kernel(module.as_ref(), function, &definition, wanted, roots)?
+        }
+        (Location::Usdt { .. }, Some(source)) => at_marker(source, &definition, roots)?,
+        (_, Some(source)) => in_program(source, &definition, roots)?,
+        (_, None) => anyhow::bail!("--vars {place}: name its file with -x"),
+    };
+    report.variables.retain(|row| wanted.includes(&row.variable));
+    report.more = report.variables.len().saturating_sub(args.limit);
+    report.variables.truncate(args.limit);
+    if report.variables.is_empty() && !wanted.text().is_empty() {
+        anyhow::bail!("{}: it has no variable that matches {:?}", report.at, wanted.text());
+    }
+    let code = written(print(&report, args));
+    let site = if source.is_some() { Site::User } else { Site::Kernel };
+    reservation(roots, site).iter().for_each(|text| note(text));
+    Ok(code)
+}
+
+fn in_kernel(
+    module: Option<&Arc<str>>,
+    function: &str,
+    definition: &Definition,
+    wanted: &Wanted,
+    roots: &Roots,
+) -> anyhow::Result<Report> {
+    let name = definition.location.to_string();
+    let found = kallsyms::find(roots, module.map_or(function, |_| &name)).map_err(absent)?;
+    let types = Btf::load(roots, found.module.as_deref())?;
+    let at = types.function(function)?.to_string();
+    let depth = if wanted.text().is_empty() { 1 } else { DEEPEST };
+    let mut known = Vec::new();
+    btf::variables(&types, function, depth, |of| known.push(of))?;
+    let yaml = kernel_entries(definition, &known);
+    Ok(Report { at, variables: known.into_iter().map(Row::from).collect(), more: 0, yaml })
+}
+
+impl From<Known> for Row {
+    fn from(known: Known) -> Self {
+        let (taken, reason) = match known.taken {
+            Ok((fetch, kind)) => (Some(format!("{fetch}:{kind}")), None),
+            Err(btf::BtfError::Unfit { why, .. }) => (None, Some(why)),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Self { variable: known.text, kind: known.kind, at_return: known.returned, taken, reason }
+    }
+}
+
+/// What could be asked of a function: how long it takes, what one of its parameters is, what it returns.
+fn kernel_entries(definition: &Definition, known: &[Known]) -> Vec<String> {
+    let parameters = || known.iter().filter(|of| of.depth == 0 && !of.returned);
+    let number = parameters().find(|of| is_quantity(of));
+    let text = parameters().find(|of| element(of) == Some(Element::String));
+    let mut entries = vec![timed(definition)];
+    if let Some(of) = number {
+        entries.extend(taking(definition, &of.text, histogram));
+    } else if let Some(of) = text {
+        entries.extend(taking(definition, &of.text, labels));
+    }
+    let result = known.iter().find(|of| of.returned && of.depth == 0);
+    if let Some(of) = result.filter(|of| matches!(element(of), Some(Element::Signed(Width::W32))))
+        && let Some(returning) = returning(definition)
+    {
+        entries.extend(taking(&returning, &format!("result={}", of.text), labels));
+    }
+    entries
+}
+
+fn element(known: &Known) -> Option<Element> {
+    known.taken.as_ref().ok().map(|(_, kind)| kind.element)
+}
+
+/// Whether it is a number that is more or less, and no name for something.
+fn is_quantity(known: &Known) -> bool {
+    let is_wide = matches!(element(known), Some(Element::Unsigned(Width::W32 | Width::W64)));
+    is_wide && !known.kind.contains("enum") && !known.kind.contains("flags")
+}
+
+/// The time that calls take.
+fn timed(definition: &Definition) -> String {
+    Entry::new(&name(definition), definition, "histogram: seconds").to_string()
+}
+
+/// An entry that takes one argument.
+fn taking(definition: &Definition, text: &str, what: fn(&str) -> String) -> Option<String> {
+    let argument = Argument::parse(text).ok()?;
+    let (called, then) = (format!("{}_{}", name(definition), argument.name), what(&argument.name));
+    let definition = Definition { arguments: vec![argument], ..definition.clone() };
+    Some(Entry::new(&called, &definition, then).to_string())
+}
+
+fn labels(field: &str) -> String {
+    format!("labels: [{field}]")
+}
+
+fn histogram(field: &str) -> String {
+    let is_bytes = ["size", "len", "length", "bytes", "nbytes"].contains(&field);
+    let unit = if is_bytes { ", unit: bytes" } else { "" };
+    format!("histogram: {{of: {field}{unit}}}")
+}
+
+/// What an entry is called after.
+fn name(definition: &Definition) -> String {
+    match &definition.location {
+        Location::Kernel { function: name, .. }
+        | Location::User { at: At::Symbol { name, .. }, .. }
+        | Location::Usdt { name, .. } => name.to_string(),
+        Location::User { at: At::Offset(offset), .. } => format!("at_{offset:x}"),
+    }
+}
+
+/// The same function at its return.
+fn returning(definition: &Definition) -> Option<Definition> {
+    let kind = match definition.location.kind() {
+        ProbeKind::Kprobe => ProbeKind::Kretprobe,
+        ProbeKind::Uprobe => ProbeKind::Uretprobe,
+        _ => return None,
+    };
+    let location = Location::parse(kind, &definition.location.to_string()).ok()?;
+    Some(Definition { location, ..definition.clone() })
+}
+
+/// A function of a program: its parameters by their places, as the calling convention of its machine has them.
+fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
+    let binary = source.open(roots)?;
+    match &definition.location {
+        Location::User { at: At::Symbol { name, .. }, .. } => drop(binary.symbol(name)?),
+        Location::User { at: At::Offset(offset), .. } => binary.check_offset(*offset)?,
+        Location::Kernel { .. } | Location::Usdt { .. } => {}
+    }
+    let machine = Arch::from(binary.machine());
+    let parameter = |number: u8| {
+        let argument = Argument::parse(&format!("$arg{number}")).ok()?;
+        let taken = fetch_text(&argument, Site::User, machine).ok()?;
+        let register = taken.split_once('=')?.1.to_owned();
+        register.starts_with('%').then(|| Row {
+            variable: format!("$arg{number}"),
+            kind: "an integer or a pointer".into(),
+            at_return: false,
+            taken: Some(register),
+            reason: None,
+        })
+    };
+    let mut variables: Vec<Row> = (1..=REGISTERS).map_while(parameter).collect();
+    variables.push(Row {
+        variable: "$retval".into(),
+        kind: "an integer or a pointer".into(),
+        at_return: true,
+        taken: Some("$retval".into()),
+        reason: None,
+    });
+    let mut yaml = vec![timed(definition)];
+    yaml.extend(taking(definition, "arg1=$arg1:u64", labels));
+    yaml.extend(returning(definition).and_then(|of| taking(&of, "result=$retval:s32", labels)));
+    Ok(Report { at: definition.location.to_string(), variables, more: 0, yaml })
+}
+
+/// A marker: what its notes say. In several places its arguments may be in several; those of the first are shown.
+fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
+    let Location::Usdt { provider, name, .. } = &definition.location else {
+        anyhow::bail!("{} is no marker", definition.location)
+    };
+    let binary = source.open(roots)?;
+    let markers = binary.usdt()?;
+    let is_meant =
+        |of: &&Marker| of.name == *name && provider.as_ref().is_none_or(|provider| of.provider == *provider);
+    let Some(marker) = markers.iter().find(is_meant) else {
+        anyhow::bail!("{} has no marker {name}; perf-exporter probe -x {0} --markers shows all", source.path)
+    };
+    let arguments = argument::usdt(&marker.arguments, Arch::from(binary.machine()));
+    let row = |(number, argument): (usize, &Result<Argument, argument::ArgumentError>)| {
+        let (kind, taken, reason) = match argument {
+            Ok(argument) => {
+                let kind = argument.kind.map_or(String::new(), |kind| format!(":{kind}"));
+                (argument.text.to_string(), Some(format!("{}{kind}", argument.fetch)), None)
+            }
+            Err(error) => (error.text.to_string(), None, Some(error.message.to_string())),
+        };
+        Row { variable: format!("$arg{number}"), kind, at_return: false, taken, reason }
+    };
+    let mut yaml = vec![Entry::new(name, definition, "").to_string()];
+    if let Some(number) = arguments.iter().position(Result::is_ok) {
+        let text = format!("arg{0}=$arg{0}", number + 1);
+        yaml.extend(taking(definition, &text, labels).filter(|_| can_be_written(&definition.location)));
+    }
+    Ok(Report {
+        at: format!("{}:{}", marker.provider, marker.name),
+        variables: (1..).zip(&arguments).map(row).collect(),
+        more: 0,
+        yaml,
+    })
+}
+
+fn print(report: &Report, args: &ProbeArgs) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if args.output == Output::Json {
+        serde_json::to_writer_pretty(&mut out, report)?;
+        writeln!(out)?;
+        return out.flush();
+    }
+    writeln!(out, "{}", printable(&report.at))?;
+    for at_return in [false, true] {
+        let rows: Vec<&Row> = report.variables.iter().filter(|row| row.at_return == at_return).collect();
+        if !rows.is_empty() {
+            writeln!(out, "{}", if at_return { "\nWhere it returns:" } else { "" })?;
+        }
+        table(&mut out, &rows)?;
+    }
+    if report.more > 0 {
+        writeln!(out, "  … and {} more", report.more)?;
+    }
+    if let Some(row) = report.variables.iter().find(|row| row.variable.contains("->") && row.taken.is_none())
+    {
+        let variable = printable(&row.variable);
+        writeln!(
+            out,
+            "\nWhat is in a structure is found by its name, or by that of the structure: '{variable}.'"
+        )?;
+    }
+    writeln!(out, "\nIn the configuration, for example:\n\nprobes:")?;
+    for entry in &report.yaml {
+        writeln!(out, "  {entry}")?;
+    }
+    out.flush()
+}
+
+/// Rows with columns of the same width.
+fn table(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
+    let width = |of: fn(&Row) -> &str| {
+        let widths = rows.iter().map(|row| printable(of(row)).chars().count());
+        widths.filter(|&width| width <= WIDTH).max().unwrap_or_default()
+    };
+    let (first, second) = (width(|row| &row.variable), width(|row| &row.kind));
+    for Row { variable, kind, taken, reason, .. } in rows {
+        let is = taken.as_ref().or(reason.as_ref()).map_or("", |text| text);
+        let mut is = printable(is);
+        if let Some((end, _)) = is.char_indices().nth(REASON) {
+            is.truncate(end);
+            is.push('…');
+        }
+        writeln!(out, "  {:<first$}  {:<second$}  {is}", printable(variable), printable(kind))?;
+    }
+    Ok(())
+}
