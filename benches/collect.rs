@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Counters, Per};
-use perf_exporter::counter::{Bounds, Budget, Collector};
+use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{CpuSet, Facts, Roots};
 use perf_exporter::metrics::Snapshot;
-use perf_exporter::plan::{Plan, StreamSupport, plan};
+use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
 use perf_exporter::sys::fake::FakeKernel;
 use perf_exporter::sys::live::Live;
-use perf_exporter::sys::{Attr, Event, Inherit, Kernel, Place, Start};
+use perf_exporter::sys::{Attr, Budget, Event, Kernel, Place, Start};
 use perf_exporter::target::{Attribution, CgroupSelection, Glob, Watch};
 
 const CGROUPS: usize = 100;
@@ -72,7 +72,7 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
     let groups = parse(EVENTS).unwrap();
     let entry = Counters { name: "os".into(), groups, per: vec![Per::Cgroup(selection)] };
     let facts = Facts::read(roots);
-    plan(&[entry], &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
+    plan(&Entries::counters(&[entry]), &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
 /// A host of files: two CPUs and a hundred cgroups.
@@ -130,9 +130,7 @@ fn one_descriptor_each(
         let dir = fs::File::open(cgroups.0.join(format!("pod{n}"))).unwrap();
         for cpu in online.iter() {
             for counter in &plan.groups[0].counters {
-                let (selector, modifiers) = (counter.event.selector, counter.event.modifiers);
-                let (inherit, start) = (Inherit::Nothing, Start::WithLeader);
-                let attr = Attr { selector, modifiers, inherit, start, sampling: None };
+                let attr = Attr { start: Start::WithLeader, ..Attr::counting(&counter.event) };
                 open.push(Live.open(&attr, Place::Cgroup { dir: dir.as_fd(), cpu }, None).unwrap());
             }
         }

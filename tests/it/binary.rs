@@ -177,6 +177,7 @@ fn help_says_what_each_command_does() {
         ("help-run", &["run", "--help"]),
         ("help-check", &["check", "--help"]),
         ("help-list", &["list", "--help"]),
+        ("help-probe", &["probe", "--help"]),
         ("help-stat", &["stat", "--help"]),
     ] {
         let outcome = run(arguments);
@@ -222,7 +223,8 @@ fn a_full_disk_is_an_error() {
 fn a_pattern_that_no_event_matches_ends_with_1() {
     let outcome = run(["list", "nosuchthing"].iter().chain(&LOOK));
     assert_eq!((outcome.code, &*outcome.stdout), (1, ""));
-    let told = "perf-exporter: no event here matches \"nosuchthing\"; perf-exporter list shows all\n";
+    let told = "perf-exporter: no event here matches \"nosuchthing\"; perf-exporter list shows all, and functions and \
+                markers are found by perf-exporter probe\n";
     assert_eq!(outcome.stderr, told);
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Counters, Per};
-use perf_exporter::counter::{Bounds, Budget, Collector};
+use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::{StreamSupport, plan};
+use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::sys::Budget;
 use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
 use perf_exporter::target::{
@@ -63,7 +64,7 @@ impl World {
         let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
         let facts = Facts::read(&self.roots);
         let support = StreamSupport::foreseen(&facts);
-        let plan = plan(&counters, &Catalog::load(&self.roots, &facts), &support);
+        let plan = plan(&Entries::counters(&counters), &Catalog::load(&self.roots, &facts), &support);
         self.watch.need(plan.needs());
         self.watch.refresh();
         self.collector.apply(&plan, Bounds { series, ring_memory: 1 << 20 }, &self.watch);

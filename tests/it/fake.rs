@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::Config;
-use perf_exporter::counter::{Bounds, Budget, Collector};
+use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::{Encoder, Format};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::Snapshot;
-use perf_exporter::plan::{StreamSupport, plan};
+use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::sys::Budget;
 use perf_exporter::sys::fake::{Count, FakeKernel};
 use perf_exporter::target::Watch;
 
@@ -20,7 +21,11 @@ pub(crate) fn scrape(root: &Path, config: &Config, format: Format) -> String {
     let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
     let facts = Facts::read(&roots);
     let budget = Budget { limit: 10_000, used: 0 };
-    let plan = plan(&config.counters, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
+    let plan = plan(
+        &Entries::counters(&config.counters),
+        &Catalog::load(&roots, &facts),
+        &StreamSupport::foreseen(&facts),
+    );
     let mut watch = Watch::new(roots.clone());
     watch.need(plan.needs());
     watch.refresh();

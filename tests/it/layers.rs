@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 19] = [
     "error",
     "host",
     "clock",
@@ -14,11 +14,13 @@ const ORDER: [&str; 17] = [
     "metrics",
     "event",
     "target",
+    "probe",
     "config",
     "plan",
     "sys",
     "ring",
     "attribute",
+    "tracepoint",
     "counter",
     "export",
     "app",

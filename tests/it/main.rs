@@ -2,20 +2,38 @@
 
 #![cfg(test)]
 
+#[path = "../support/any_argument.rs"]
+mod any_argument;
+#[path = "../support/any_btf.rs"]
+mod any_btf;
+#[path = "../support/any_elf.rs"]
+mod any_elf;
+#[path = "../support/any_format.rs"]
+mod any_format;
 #[path = "../support/any_record.rs"]
 mod any_record;
 #[path = "../support/any_stream.rs"]
 mod any_stream;
+#[path = "../support/any_trace.rs"]
+mod any_trace;
 #[path = "../support/rings.rs"]
 mod rings;
+#[path = "../support/traced.rs"]
+mod traced;
 
+mod arguments;
 mod binary;
+mod btf;
 mod collect;
+mod elf;
 mod events;
 mod fake;
+mod formats;
 mod hostile;
 mod hosts;
 mod layers;
 mod manual;
+mod probe;
 mod program;
 mod replay;
+mod traces;

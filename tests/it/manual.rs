@@ -3,24 +3,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perf_exporter::config::{Config, load};
+use perf_exporter::config::traced::{Measure, TracedKind};
+use perf_exporter::config::{Config, Per, Traced, load};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::plan::{StreamSupport, plan};
+use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::tracepoint::METRICS;
 
 use crate::fake::scrape;
 use crate::program::{Service, host, repository, run};
 
-/// Words that begin like metrics and are the kernel's.
-const OF_THE_KERNEL: [&str; 4] =
-    ["perf_event_mlock_kb", "perf_event_open", "perf_event_paranoid", "perf_events"];
+/// Words that begin like metrics and are the kernel's, or the group of probes that a person adds.
+const OF_THE_KERNEL: [&str; 5] =
+    ["perf_event_mlock_kb", "perf_event_open", "perf_event_paranoid", "perf_events", "perf_exporter"];
 
 /// Events that comments name by way of example, and that no configuration here counts so.
 const EXAMPLES: &str = r#"
 counters:
   forks: {events: ["sched:sched_process_fork"], per: cgroup}
   raw: {events: [{event: "cpu/event=0x3c/", name: my_cycles}]}
+probes:
+  hits: {kprobe: tcp_sendmsg}
 "#;
 
 fn readme() -> String {
@@ -78,18 +82,42 @@ fn metrics() -> BTreeSet<String> {
             let roots = Roots::under(&host(on));
             let facts = Facts::read(&roots);
             let support = StreamSupport::foreseen(&facts);
-            let plan = plan(&config.counters, &Catalog::load(&roots, &facts), &support);
+            let plan = plan(&Entries::counters(&config.counters), &Catalog::load(&roots, &facts), &support);
             let counters = plan.groups.iter().flat_map(|group| &group.counters);
             let metrics = counters.flat_map(|counter| [&counter.metric, &counter.unattributed]);
             known.extend(metrics.map(|metric| format!("{}_total", metric.name())));
+            known.extend(config.traced.iter().flat_map(traced));
         }
     }
+    known.extend(METRICS.iter().flat_map(|metric| [(*metric).to_owned(), format!("{metric}_total")]));
     let served = Service::start(["--host-root", "tests/data/hosts/vm"]).get("/metrics").1;
     let counted = scrape(&host("amd"), &Config::default(), Format::Text);
     for line in served.lines().chain(counted.lines()) {
         known.extend(line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()).map(str::to_owned));
     }
     known
+}
+
+/// The metrics of an entry, on a host that has its events.
+fn traced(traced: &Traced) -> Vec<String> {
+    let (base, stem) = (traced.base(), traced.stem());
+    let metrics = match traced.measure {
+        Measure::Count => vec![format!("{base}_total")],
+        Measure::Sum(_) => vec![format!("{base}_total"), format!("{stem}_total")],
+        Measure::Histogram(..) | Measure::Elapsed(_) => vec![stem],
+    };
+    let scope = |per: &Per| match (per, traced.kind) {
+        (Per::Host, TracedKind::Tracepoint) => "tracepoint",
+        (Per::Host, TracedKind::Probe) => "probe",
+        (Per::Cpu, _) => "cpu",
+        (Per::Cgroup(_), _) => "cgroup",
+        (Per::Process(_), _) => "process",
+    };
+    let scopes: Vec<&str> = traced.per.iter().map(scope).collect();
+    metrics
+        .iter()
+        .flat_map(|metric| scopes.iter().map(move |scope| format!("perf_{scope}_{metric}")))
+        .collect()
 }
 
 /// The words of a text that are metrics by their first letters.

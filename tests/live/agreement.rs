@@ -24,23 +24,23 @@ const EVENTS: [(&str, &str); 3] = [
 const WORK: [Work; 3] = [Work::Naps(300), Work::Faults(4096), Work::Spin(20_000_000)];
 
 /// What three counted of one event.
-struct Counts {
-    event: &'static str,
+pub(crate) struct Counts {
+    pub(crate) event: &'static str,
     /// We, in an interval within perf's.
-    inner: f64,
-    perf: f64,
+    pub(crate) inner: f64,
+    pub(crate) perf: f64,
     /// We, in an interval around perf's.
-    outer: f64,
+    pub(crate) outer: f64,
 }
 
 impl Counts {
     /// Counts may differ by what perf rounds off: times are printed in hundredths of milliseconds.
-    fn are_in_order(&self) -> bool {
+    pub(crate) fn are_in_order(&self) -> bool {
         self.inner <= self.perf + 1e-5 && self.perf <= self.outer + 1e-5
     }
 
     /// Whether perf and we counted the same, to a part of `tolerance`.
-    fn agree_to(&self, tolerance: f64) -> bool {
+    pub(crate) fn agree_to(&self, tolerance: f64) -> bool {
         (self.inner - self.perf).abs() <= tolerance * self.perf
     }
 }

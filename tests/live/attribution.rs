@@ -184,6 +184,32 @@ fn two_cgroups_in_the_switch_stream_are_counted_as_perf_counts_them() {
     two_cgroups_are_counted_as_perf_counts_them(Attribution::Stream);
 }
 
+#[test]
+fn a_cgroup_that_comes_and_goes_unseen_counts_for_those_above_it_as_well() {
+    let Some(_machine) = machine_with(&[Feature::Cgroup], Attribution::Stream) else { return };
+    let top = TestCgroup::new("above-passing");
+    let path = top.path().to_owned();
+    let service = service(
+        "cgroup",
+        &format!(
+            "cgroups: {{include: [\"{path}\", \"{path}/**\"], descendants: true, attribution: stream}}\n"
+        ),
+    );
+    let before = settled(&service);
+    let passing = top.below("passing");
+    let mut worker = Worker::start("passing");
+    passing.take(worker.pid());
+    worker.does(Work::Faults(4 * 1024));
+    drop(worker);
+    let name = passing.path().to_owned();
+    drop(passing);
+    let after = settled(&service);
+    let interval = Interval(&before, &after);
+    let own = interval.of("cgroup", "page_faults", &name);
+    let above = interval.of("cgroup", "page_faults", &path);
+    assert!(own >= 4096.0 && above >= own, "{own} page faults of its own, {above} of the one above it");
+}
+
 fn a_command_is_counted_as_perf_counts_its_process(attribution: Attribution) {
     let Some(_machine) = machine_with(&[Feature::Perf, Feature::Software], attribution) else { return };
     let comm = format!("by-{attribution:?}");

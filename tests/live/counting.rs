@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{self, Per};
-use perf_exporter::counter::{Bounds, Budget, Collector};
+use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::{StreamSupport, plan};
+use perf_exporter::metrics::{Family, Labels, Value};
+use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
 use perf_exporter::target::{Attribution, Watch};
@@ -29,6 +30,7 @@ impl Counting {
         assert_eq!(warnings, []);
         for per in config.counters.iter_mut().flat_map(|entry| &mut entry.per) {
             match per {
+                Per::Host => {}
                 Per::Cpu => {}
                 Per::Cgroup(selection) => selection.attribution = Attribution::Dedicated,
                 Per::Process(selection) => selection.attribution = Attribution::Dedicated,
@@ -42,7 +44,7 @@ impl Counting {
         let mut collector =
             Collector::new(Live, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)
                 .unwrap();
-        let plan = plan(&config.counters, &catalog, &StreamSupport::foreseen(&facts));
+        let plan = plan(&Entries::counters(&config.counters), &catalog, &StreamSupport::foreseen(&facts));
         let mut watch = Watch::new(roots);
         watch.need(plan.needs());
         watch.refresh();
@@ -89,7 +91,7 @@ impl Collected {
     pub(crate) fn value(&self, name: &str, label: (&str, &str)) -> Option<f64> {
         let found: Vec<f64> = self
             .points(name)
-            .filter(|(labels, _)| labels.iter().any(|(key, value)| (&**key, &**value) == label))
+            .filter(|(labels, _)| labels.get(label.0) == Some(label.1))
             .map(|(_, value)| value)
             .collect();
         assert!(found.len() <= 1, "{name} {label:?} is {found:?}");
@@ -101,7 +103,7 @@ impl Collected {
         self.points(name).map(|(_, value)| value).sum()
     }
 
-    fn points<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a [Label], f64)> {
+    fn points<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Labels, f64)> {
         let families = self.0.iter().filter(move |family| family.metadata().name() == name);
         families.flat_map(Family::points).map(|point| {
             let value = match point.value {
@@ -109,12 +111,10 @@ impl Collected {
                 Value::Float(value) => value,
                 Value::Histogram(_) => panic!("{:?} is a histogram", point.labels),
             };
-            (point.labels.pairs(), value)
+            (&*point.labels, value)
         })
     }
 }
-
-type Label = (std::sync::Arc<str>, std::sync::Arc<str>);
 
 /// Whether `counted` is the work that was done and hardly more: what a thread does between orders is a few system
 /// calls and page faults.

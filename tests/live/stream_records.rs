@@ -8,18 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use perf_exporter::attribute::{clock_fields, fields, sideband};
-use perf_exporter::event::{Modifiers, Selector};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::sys::live::{Live, LiveEvent};
-use perf_exporter::sys::{Attr, Event, Inherit, Kernel, Place, Ring as _, Sampling, Sideband, Start};
+use perf_exporter::sys::{Attr, Event, Kernel, Place, Ring as _, Sampling, Sideband, Start};
 
 use crate::rings::{Capture, Ring, split, sums};
 use crate::support::cgroup::TestCgroup;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 
-/// `PERF_TYPE_SOFTWARE`, and some of its events.
-const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: (&str, u64) = ("task-clock", 1);
 const PAGE_FAULTS: (&str, u64) = ("page-faults", 2);
@@ -93,16 +90,11 @@ impl Plan<'_> {
         let stream = Capture::stream(self.by_process);
         let leads = if self.by_process { CONTEXT_SWITCHES.1 } else { CGROUP_SWITCHES };
         let told = if bundle == 0 { sideband(&stream) } else { Sideband::default() };
-        let sampling = |period, fields, sideband| Some(Sampling { period, fields, sideband });
+        let sampling = |period, fields, sideband| Some(Sampling { period, fields, sideband, ordered: false });
         let fields = fields(&stream);
         let open = |config, sampling, leader: Option<&LiveEvent>| {
-            let attr = Attr {
-                selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
-                modifiers: Modifiers::default(),
-                inherit: Inherit::Nothing,
-                start: if leader.is_some() { Start::WithLeader } else { Start::Later },
-                sampling,
-            };
+            let start = if leader.is_some() { Start::WithLeader } else { Start::Later };
+            let attr = Attr::software(config, sampling, start);
             Live.open(&attr, Place::Cpu(cpu), leader)
                 .unwrap_or_else(|errno| panic!("event {config}: {errno}"))
         };

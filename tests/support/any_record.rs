@@ -12,6 +12,9 @@ fn fields(bits: u8) -> Fields {
         time: bit(2),
         read: bit(3).then_some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
         cgroup: bit(6),
+        raw: bit(7),
+        // Together, as tracepoints may ask for them.
+        period: bit(7),
     }
 }
 

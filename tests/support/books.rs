@@ -6,11 +6,12 @@ use std::fmt;
 
 use perf_exporter::clock::Clock;
 use perf_exporter::config;
-use perf_exporter::counter::{Bounds, Budget, Collector, StreamState};
+use perf_exporter::counter::{Bounds, Collector, StreamState};
 use perf_exporter::event::Catalog;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::metrics::{Family, Value};
-use perf_exporter::plan::plan;
+use perf_exporter::metrics::{Family, Labels, Value};
+use perf_exporter::plan::{Entries, plan};
+use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
 use perf_exporter::target::Watch;
@@ -41,7 +42,7 @@ impl Accountant {
         let budget = Budget::new(raise_descriptor_limit(), 0, None);
         let mut collector =
             Collector::new(Live, Clock::system(), &roots, facts, catalog.has_core_pmu(), budget).unwrap();
-        let plan = plan(&config.counters, &catalog, &collector.stream_support());
+        let plan = plan(&Entries::counters(&config.counters), &catalog, &collector.stream_support());
         let mut watch = Watch::new(roots);
         watch.need(plan.needs());
         watch.refresh();
@@ -100,8 +101,8 @@ impl Books {
     /// The same by the values of one label, of the series that have it.
     pub(crate) fn by(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for (pairs, count) in self.points(name, labels) {
-            if let Some((_, value)) = pairs.iter().find(|(key, _)| &**key == label) {
+        for (all, count) in self.points(name, labels) {
+            if let Some(value) = all.get(label) {
                 *sums.entry(value.to_string()).or_default() += count;
             }
         }
@@ -143,24 +144,20 @@ impl Books {
         &'a self,
         name: &'a str,
         labels: &'a [(&'a str, &'a str)],
-    ) -> impl Iterator<Item = (&'a [Label], u64)> {
+    ) -> impl Iterator<Item = (&'a Labels, u64)> {
         let families = self.0.iter().filter(move |family| family.metadata().name() == name);
-        let has = move |pairs: &[Label]| {
-            labels.iter().all(|wanted| pairs.iter().any(|(key, value)| (&**key, &**value) == *wanted))
-        };
-        families.flat_map(Family::points).filter(move |point| has(point.labels.pairs())).map(move |point| {
+        let has = move |all: &Labels| labels.iter().all(|&(name, value)| all.get(name) == Some(value));
+        families.flat_map(Family::points).filter(move |point| has(&point.labels)).map(move |point| {
             let count = match point.value {
                 Value::Integer(count) => count,
                 // Counts of nanoseconds are whole up to 104 days.
                 Value::Float(seconds) if name.ends_with("_seconds") => (seconds * 1e9).round() as u64,
                 Value::Float(_) | Value::Histogram(_) => panic!("{name} is no count: {:?}", point.value),
             };
-            (point.labels.pairs(), count)
+            (&*point.labels, count)
         })
     }
 }
-
-type Label = (std::sync::Arc<str>, std::sync::Arc<str>);
 
 /// Both sides of one account.
 #[derive(Debug, Clone, PartialEq, Eq)]

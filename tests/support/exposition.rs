@@ -72,7 +72,29 @@ impl Exposition {
         self.with(name, labels).map(|(_, value)| value).sum()
     }
 
-    fn with(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = (&Series, &f64)> {
+    /// What a label says in each series of that name, and the value of the series.
+    #[allow(dead_code, reason = "not every target looks at all values of a label")]
+    pub(crate) fn by<'a>(&'a self, name: &'a str, label: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+        self.by_with(name, &[], label)
+    }
+
+    /// The same in the series that have these labels.
+    #[allow(dead_code, reason = "not every target looks at all values of a label")]
+    pub(crate) fn by_with<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+        label: &'a str,
+    ) -> impl Iterator<Item = (&'a str, f64)> {
+        let with = self.with(name, labels);
+        with.filter_map(move |(series, value)| Some((series.1.get(label)?.as_str(), *value)))
+    }
+
+    fn with<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = (&'a Series, &'a f64)> {
         let has = move |series: &Series| {
             series.0 == name
                 && labels.iter().all(|(key, value)| series.1.get(*key).is_some_and(|is| is == value))

@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::calls;
 use super::cgroup::TestCgroup;
 use super::eventually;
 use super::worker::{Worker, cpu_time, nothing};
@@ -172,11 +173,11 @@ pub(super) fn run(order: &str, arguments: &[&str]) -> Option<Vec<u64>> {
             churn(number(cgroups), Path::new(program), Path::new(dir), false);
             Some(Vec::new())
         }
-        _ => None,
+        _ => calls::run(order, arguments).then(Vec::new),
     }
 }
 
-fn number(text: &str) -> u64 {
+pub(super) fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 

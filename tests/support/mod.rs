@@ -4,6 +4,8 @@
 
 #[allow(dead_code, reason = "each target asks what it needs to know")]
 pub(crate) mod books;
+#[allow(dead_code, reason = "not every target tells workers what to call")]
+pub(crate) mod calls;
 pub(crate) mod cgroup;
 pub(crate) mod exposition;
 pub(crate) mod lines;
@@ -11,6 +13,8 @@ pub(crate) mod lines;
 pub(crate) mod load;
 #[allow(dead_code, reason = "not every target mixes loads")]
 pub(crate) mod mixed;
+#[allow(dead_code, reason = "not every target compiles programs")]
+pub(crate) mod program;
 pub(crate) mod service;
 pub(crate) mod worker;
 
@@ -37,6 +41,8 @@ pub(crate) enum Feature {
     Tracepoint,
     /// Cgroups that events can be opened for, in a hierarchy in which a test may make its own.
     Cgroup,
+    /// A tracefs in which probes can be defined.
+    Tracefs,
     /// Probes of user functions by `perf_event_open`.
     Uprobe,
     /// Probes of kernel functions by `perf_event_open`.
@@ -52,14 +58,23 @@ pub(crate) enum Feature {
     Emulated,
     /// A kernel that keeps events of whole CPUs from ordinary users.
     Paranoid,
+    /// A compiler of C, with the C library to link statically too.
+    Compiler,
+    /// Mount namespaces, and file systems mounted in them.
+    Mounts,
+    /// Loop devices.
+    Loop,
+    /// The program `promtool`, which reads what we serve as Prometheus does.
+    Promtool,
     /// The switch stream: a program that can be told to use it, and `cgroup-switches` of Linux 5.13.
     Stream,
 }
 
 impl Feature {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 16] = [
         Self::Software,
         Self::Tracepoint,
+        Self::Tracefs,
         Self::Cgroup,
         Self::Uprobe,
         Self::Kprobe,
@@ -68,6 +83,10 @@ impl Feature {
         Self::Perf,
         Self::Emulated,
         Self::Paranoid,
+        Self::Compiler,
+        Self::Mounts,
+        Self::Loop,
+        Self::Promtool,
         Self::Stream,
     ];
 
@@ -78,6 +97,7 @@ impl Feature {
             Self::Tracepoint => {
                 unreadable(&roots.tracing.join("events/sched")).or_else(|| events_of_others_refused(roots))
             }
+            Self::Tracefs => no_writable_tracefs(roots),
             Self::Cgroup => no_writable_cgroup(roots).or_else(|| events_of_others_refused(roots)),
             Self::Uprobe => no_pmu("uprobe", roots).or_else(|| events_of_others_refused(roots)),
             Self::Kprobe => no_pmu("kprobe", roots).or_else(|| events_of_others_refused(roots)),
@@ -85,9 +105,14 @@ impl Feature {
             Self::Tsc => no_pmu("msr", roots)
                 .or_else(|| unreadable(&pmus(roots).join("msr/events/tsc")))
                 .or_else(|| events_of_others_refused(roots)),
-            Self::Perf => no_perf().or_else(|| events_of_others_refused(roots)),
+            // Run, for Debian's `/usr/bin/perf` is there for every kernel and refuses to work without the package of one.
+            Self::Perf => fails("perf", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Emulated => no_emulator(roots).or_else(|| events_of_others_refused(roots)),
             Self::Paranoid => not_paranoid(roots),
+            Self::Compiler => no_compiler(roots),
+            Self::Mounts => no_mounts(roots),
+            Self::Loop => no_loop_device(roots),
+            Self::Promtool => fails("promtool", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Stream => no_stream(roots).or_else(|| events_of_others_refused(roots)),
         }
     }
@@ -98,6 +123,7 @@ impl fmt::Display for Feature {
         f.write_str(match self {
             Self::Software => "software",
             Self::Tracepoint => "tracepoint",
+            Self::Tracefs => "tracefs",
             Self::Cgroup => "cgroup",
             Self::Uprobe => "uprobe",
             Self::Kprobe => "kprobe",
@@ -106,6 +132,10 @@ impl fmt::Display for Feature {
             Self::Perf => "perf",
             Self::Emulated => "emulated",
             Self::Paranoid => "paranoid",
+            Self::Compiler => "compiler",
+            Self::Mounts => "mounts",
+            Self::Loop => "loop",
+            Self::Promtool => "promtool",
             Self::Stream => "stream",
         })
     }
@@ -154,6 +184,12 @@ fn required(list: &str) -> Result<Vec<Feature>, String> {
         .collect()
 }
 
+fn no_writable_tracefs(roots: &Roots) -> Option<String> {
+    let path = roots.tracing.join("dynamic_events");
+    let opened = std::fs::OpenOptions::new().append(true).open(&path);
+    opened.err().map(|error| format!("{}: {error}", path.display()))
+}
+
 fn events_of_others_refused(roots: &Roots) -> Option<String> {
     let facts = Facts::read(roots);
     match facts.paranoid {
@@ -165,15 +201,28 @@ fn events_of_others_refused(roots: &Roots) -> Option<String> {
     }
 }
 
-/// Runs it: Debian's `/usr/bin/perf` is there for every kernel and refuses to work without the package of one.
-fn no_perf() -> Option<String> {
-    match Command::new("perf").arg("--version").output() {
+/// Why a program does not do what it is run for.
+fn fails(program: &str, arguments: &[&str]) -> Option<String> {
+    match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
-            Some(format!("perf --version fails: {}", String::from_utf8_lossy(&output.stderr).trim()))
+            let said = String::from_utf8_lossy(&output.stderr);
+            Some(format!("{program} {} fails: {}", arguments.join(" "), said.trim()))
         }
-        Err(error) => Some(format!("perf cannot be run: {error}")),
+        Err(error) => Some(format!("{program} cannot be run: {error}")),
     }
+}
+
+fn no_compiler(roots: &Roots) -> Option<String> {
+    unreadable(&roots.mounted("/usr/include/stdlib.h")).or_else(|| fails("gcc", &["-print-file-name=libc.a"]))
+}
+
+fn no_mounts(roots: &Roots) -> Option<String> {
+    unreadable(&roots.proc.join("self/ns/mnt")).or_else(|| fails("unshare", &["--mount", "true"]))
+}
+
+fn no_loop_device(roots: &Roots) -> Option<String> {
+    unreadable(&roots.mounted("/dev/loop-control")).or_else(|| fails("losetup", &["--find"]))
 }
 
 fn no_emulator(roots: &Roots) -> Option<String> {

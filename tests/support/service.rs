@@ -36,6 +36,12 @@ impl Service {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_perf-exporter")), configuration)
     }
 
+    /// The same where each scrape is a collection of its own, and there are no others.
+    #[allow(dead_code, reason = "not every target asks that often")]
+    pub(crate) fn start_fresh(configuration: &str) -> Self {
+        Self::start(&format!("collection: {{interval: 1m, freshness: 0s}}\n{configuration}"))
+    }
+
     /// Starts it by a command that ends where its arguments begin.
     pub(crate) fn start_by(mut command: Command, configuration: &str) -> Self {
         // Readable by all: the service may run as somebody else.
@@ -49,19 +55,26 @@ impl Service {
         let mut service =
             Self { child, configuration: file, address: String::new(), log, logged: Vec::new(), _dir: dir };
         service.address = service.wait_for_address();
+        // A scrape is refused after ten seconds, and a slow machine may take longer to open everything.
+        service.wait_for("counting groups=");
         // The answer comes with the first collection, and that after the counters were opened.
         service.metrics();
         service
     }
 
     fn wait_for_address(&mut self) -> String {
+        let line = self.wait_for("serving on http://");
+        let (_, url) = line.split_once("http://").unwrap();
+        url.trim_end_matches('/').to_owned()
+    }
+
+    /// Waits until it logs a line with this text, and gives the line.
+    fn wait_for(&mut self, text: &str) -> String {
         loop {
             let Some(line) = self.log.next() else { panic!("the service ended: {}", self.logged.join("\n")) };
-            let url =
-                line.split_once("serving on http://").map(|(_, url)| url.trim_end_matches('/').to_owned());
-            self.logged.push(line);
-            if let Some(address) = url {
-                return address;
+            self.logged.push(line.clone());
+            if line.contains(text) {
+                return line;
             }
         }
     }

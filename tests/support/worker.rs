@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::calls::Calls;
 use super::lines::Lines;
 use super::load;
 
@@ -144,6 +145,12 @@ impl Worker {
     /// Has its own thread work (the first one only waits for it, as the harness does for every test), and waits until that is done.
     pub(crate) fn does(&mut self, work: Work) {
         self.order(&work.to_string(), "done");
+    }
+
+    /// Has it make a call so many times, and waits until that is done.
+    #[allow(dead_code, reason = "not every target tells workers what to call")]
+    pub(crate) fn calls(&mut self, call: Calls<'_>, times: u64) {
+        self.order(&call.times(times), "done");
     }
 
     /// Has it start a thread, which waits for work.

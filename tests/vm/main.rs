@@ -11,6 +11,7 @@ mod attribution;
 mod hierarchy_v1;
 mod loops;
 mod pmus;
+mod probes;
 mod sharing;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

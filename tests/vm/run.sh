@@ -8,7 +8,7 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 bed=$repository/tests/vm/bed
-common=software,tracepoint,cgroup,uprobe,kprobe,stream
+common=software,tracepoint,cgroup,uprobe,kprobe,stream,tracefs
 
 parse_arguments() {
   arches=arm64,amd64 kernels=6.12 tests=() arguments=()
@@ -56,7 +56,7 @@ build() {
 run_tests() {
   local arch=$1 kernel=$2
   echo "== $arch, kernel $kernel"
-  VM_OPTS="-v -k $kernel -t 600 -T 300 -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
+  VM_OPTS="-v -k $kernel -t 900 -T 900 -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
   VM_OPTS+=" -p $scratch/perf-exporter-$arch:$program"
   export VM_OPTS
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh arm64" \

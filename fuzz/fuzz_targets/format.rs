@@ -1,0 +1,10 @@
+//! Any text as the format of a tracepoint, with any record and any filter.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../tests/support/any_format.rs"]
+mod any_format;
+
+fuzz_target!(|bytes: &[u8]| any_format::holds(bytes));

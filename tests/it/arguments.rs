@@ -1,0 +1,71 @@
+//! Arguments and places of probes that nobody meant: what `fuzz/` looks for with more time.
+
+use proptest::prelude::*;
+
+use crate::any_argument;
+
+/// Pieces of the languages, so that texts come near to what is meant.
+const PIECES: [&str; 48] = [
+    "%",
+    "di",
+    "rdi",
+    "x0",
+    "$",
+    "arg",
+    "1",
+    "retval",
+    "stack",
+    "comm",
+    "@",
+    "+",
+    "-",
+    "u",
+    "0x",
+    "8",
+    "(",
+    ")",
+    ":",
+    "u32",
+    "s64",
+    "string",
+    "symbol",
+    "b4@8/32",
+    "[",
+    "]",
+    "=",
+    "a",
+    "->",
+    ".",
+    "\\",
+    "/",
+    "/bin/sh",
+    "malloc",
+    " ",
+    "-4@",
+    "8@",
+    "%edi",
+    "%rbp",
+    "$5",
+    "sp",
+    ",",
+    "w1",
+    "rip",
+    "\n",
+    "é",
+    "18446744073709551615",
+    "9223372036854775808",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2048))]
+
+    #[test]
+    fn any_pieces_are_read_or_refused(pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24)) {
+        any_argument::holds(pieces.concat().as_bytes());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        any_argument::holds(&bytes);
+    }
+}

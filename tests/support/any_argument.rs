@@ -1,0 +1,47 @@
+//! What must hold for a text as an argument of a probe, as the arguments of a marker, and as the place of a probe.
+//! Called by a fuzz target, and by a test that keeps it from rotting.
+
+use perf_exporter::probe::argument::{Arch, Argument, Site, fetch_text, usdt};
+use perf_exporter::probe::{Location, ProbeKind};
+
+/// What is read is written as a text that means the same, and an error lies within the text.
+pub(crate) fn holds(bytes: &[u8]) {
+    let text = &*String::from_utf8_lossy(bytes);
+    let markers = usdt(text, Arch::X86_64);
+    match Argument::parse(text) {
+        Ok(argument) => argument_holds(&argument, &markers),
+        Err(error) => assert!(error.at <= text.len() && format!("{error:#}").lines().count() == 3),
+    }
+    for machine in [Arch::X86_64, Arch::Aarch64, Arch::Other] {
+        for argument in usdt(text, machine).into_iter().flatten() {
+            // Whatever can be taken at a marker can be told to the kernel, if it is short enough.
+            let told = fetch_text(&argument, Site::User, machine);
+            assert!(told.is_ok_and(|told| Argument::parse(&told).is_ok()), "{argument:?}");
+        }
+    }
+    for kind in ProbeKind::ALL {
+        match Location::parse(kind, text) {
+            Ok(location) => assert_eq!(Location::parse(kind, &location.to_string()), Ok(location)),
+            Err(error) => assert!(error.at <= text.len()),
+        }
+    }
+}
+
+fn argument_holds(
+    argument: &Argument,
+    markers: &[Result<Argument, perf_exporter::probe::argument::ArgumentError>],
+) {
+    let again = Argument::parse(&argument.to_string()).expect("what is written is read");
+    assert_eq!((&again.name, &again.fetch, again.kind), (&argument.name, &argument.fetch, argument.kind));
+    for (site, machine) in
+        [(Site::Kernel, Arch::X86_64), (Site::User, Arch::X86_64), (Site::User, Arch::Aarch64)]
+    {
+        if let Ok(told) = fetch_text(argument, site, machine) {
+            assert!(told.len() <= 32 + 1 + 63 && !told.contains(char::is_whitespace));
+            assert!(Argument::parse(&told).is_ok(), "{told}");
+        }
+    }
+    if let Ok(at_marker) = argument.at_marker(markers) {
+        assert!(!at_marker.fetch.to_string().contains("$arg"));
+    }
+}

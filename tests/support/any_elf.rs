@@ -1,0 +1,54 @@
+//! What must hold for a file of any bytes that is read as a program. Called by a fuzz target, and by tests that keep it
+//! from rotting.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use perf_exporter::probe::binary::{Binary, BinaryError};
+
+/// The bytes as a file that is gone when it is closed.
+fn file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(bytes).expect("room for it");
+    file
+}
+
+/// Everything that can be asked, answered without a panic and within the file. Returns how many functions it has, 0 if
+/// it is refused.
+pub(crate) fn holds(bytes: &[u8]) -> usize {
+    asked(bytes).unwrap_or(0)
+}
+
+fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
+    let binary = Binary::read(file(bytes), Path::new("any"))?;
+    // Names are escaped where they are printed, which makes them up to eight times as long.
+    let told = |name: &str, error: BinaryError| {
+        assert!(error.to_string().len() < 10_000 + 8 * name.len(), "{error}");
+    };
+    for name in ["main", "a", "call@LIB_1", "@", "", "\0", "work.part"] {
+        match binary.symbol(name) {
+            Ok(symbol) => binary.check_offset(symbol.offset).expect("a function is in code"),
+            Err(error) => told(name, error),
+        }
+    }
+    match binary.usdt() {
+        Ok(markers) => {
+            for marker in &markers {
+                binary.check_offset(marker.offset).expect("a marker is in code");
+            }
+            assert!(markers.len() <= bytes.len() / 12);
+        }
+        Err(error) => told("", error),
+    }
+    let functions = binary.functions(10_000)?;
+    assert!(functions.is_sorted() && functions.len() <= bytes.len() / 16);
+    for symbol in functions.iter().take(100) {
+        binary.check_offset(symbol.offset).expect("a function is in code");
+        match binary.symbol(&symbol.name) {
+            Ok(found) => assert_eq!(found.offset, symbol.offset, "{}", symbol.name),
+            Err(error) => told(&symbol.name, error),
+        }
+    }
+    Ok(functions.len())
+}

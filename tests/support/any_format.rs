@@ -1,0 +1,31 @@
+//! What must hold for a format of any text, a record of any bytes, and a filter of any text. Called by a fuzz target,
+//! and by a test that keeps it from rotting.
+
+use perf_exporter::event::filter;
+use perf_exporter::event::format::{Format, Value};
+
+/// The text of the format, the record and the filter are what stands between the first bytes of 0xff, which are in no
+/// text.
+pub(crate) fn holds(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
+    let mut part = || parts.next().unwrap_or_default();
+    let (text, wanted, raw) = (part(), part(), part());
+    let Ok(format) = Format::parse(&String::from_utf8_lossy(text)) else { return };
+    for field in format.fields() {
+        assert!(format.field(&field.name).is_some());
+        assert!(text.len() >= field.declaration.len());
+        if let Some(value) = field.value(raw) {
+            assert_eq!(matches!(value, Value::Bytes(_)), !field.is_number());
+            if let Value::Bytes(bytes) = value {
+                assert!(bytes.len() <= raw.len() && !(field.is_text() && bytes.contains(&0)));
+            }
+            // A name can be as long as the text, and each bit can have one.
+            assert!(field.render(&value).len() <= 5 * raw.len() + 64 * text.len() + 64);
+        }
+    }
+    let wanted = String::from_utf8_lossy(wanted);
+    if let Err(error) = filter::check(&wanted, &format) {
+        assert!(error.position() <= wanted.len());
+        assert!(format!("{error}{error:#}").lines().count() == 3);
+    }
+}

@@ -1,0 +1,292 @@
+//! What must hold whatever tracepoints write: every hit has one place, and totals only grow. Called by a fuzz target,
+//! and by a test that keeps it from rotting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use perf_exporter::metrics::{Family, Point, Value};
+
+use crate::traced::{BEGIN, END, Hit, PLAY, WORK, World, hit, record};
+
+/// `PERF_RECORD_SAMPLE`.
+const SAMPLE: u32 = 9;
+
+/// Values of the label of `all` that are kept apart, and how many `op` may wait for.
+const VALUES: usize = 3;
+const PENDING: u64 = 3;
+
+/// Records in order and as they come, single and paired, for everybody.
+const ENTRIES: &str = "processes: {include: [{comm: 'p*'}], by: [comm]}\n\
+    cgroups: {include: ['/a', '/b']}\n\
+    tracepoints:\n  \
+    all: {event: 'toy:work', labels: [task], values: 3, sum: {of: size}, per: [host, cpu, cgroup, process]}\n  \
+    any: {event: 'toy:*', labels: [kind], values: 2, histogram: {of: size, buckets: [10]}, per: [host, cgroup]}\n  \
+    op: {from: 'pair:begin', to: 'pair:end', key: [key], timeout: 2s, pending: 3, labels: [kind], values: 2, \
+    per: [host, process]}\n";
+
+/// One that comes and goes, so that all are opened anew.
+const GUEST: &str = "  guest: {event: 'toy:play', labels: [kind]}\n";
+
+/// Hits that were written, by what should become of them.
+#[derive(Debug, Default, Clone, Copy)]
+struct Fed {
+    counted: u64,
+    sum: u64,
+    negative: u64,
+    short: u64,
+}
+
+impl Fed {
+    fn take(&mut self, size: i64, short: bool) {
+        match u64::try_from(size) {
+            _ if short => self.short += 1,
+            Ok(size) => (self.counted, self.sum) = (self.counted + 1, self.sum + size),
+            Err(_) => self.negative += 1,
+        }
+    }
+}
+
+/// The bytes say what happens, one after the other.
+pub(crate) fn holds(bytes: &[u8]) {
+    let mut story = Story::new();
+    let mut bytes = bytes.iter().copied();
+    while let Some(what) = bytes.next() {
+        story.goes_on(what, || bytes.next().unwrap_or(0));
+    }
+    story.collect();
+    story.collect();
+}
+
+struct Story {
+    world: World,
+    /// Of two cgroups that are selected, one that is not, and one that nobody knows.
+    cgroups: [u64; 4],
+    all: Fed,
+    any: Fed,
+    begun: u64,
+    /// Without their key.
+    keyless: u64,
+    guest: bool,
+    online: bool,
+    before: BTreeMap<String, u64>,
+}
+
+impl Story {
+    fn new() -> Self {
+        let mut world = World::new();
+        world.series = 6;
+        let mut cgroups = [0, 0, 0, 99];
+        for (path, id) in ["a", "b", "c"].into_iter().zip(&mut cgroups) {
+            *id = inode(&world, path);
+        }
+        world.process(10, "p-one");
+        world.process(11, "else");
+        world.apply(ENTRIES);
+        Self {
+            world,
+            cgroups,
+            all: Fed::default(),
+            any: Fed::default(),
+            begun: 0,
+            keyless: 0,
+            guest: false,
+            online: true,
+            before: BTreeMap::new(),
+        }
+    }
+
+    fn goes_on(&mut self, what: u8, mut next: impl FnMut() -> u8) {
+        let (cpu, ordered) = (u32::from(what & 1), what & 2 != 0);
+        match what {
+            0..0x80 => self.hit(what, next(), next()),
+            0x80..0x90 => self.collect(),
+            0x90..0x98 => self.world.lose(cpu, ordered, next().into()),
+            0x98..0xa0 => {
+                // What stands behind a header without sense is given up, and nothing does.
+                self.world.write(cpu, ordered, &[0; 8]);
+                self.collect();
+            }
+            0xa0..0xa8 => self.world.rename(cpu, pid(next()), &[b'p', next()]),
+            0xa8..0xb0 => self.world.fork_in(ordered, cpu, pid(next()), pid(next())),
+            0xb0..0xc0 => self.junk(cpu, ordered, next(), next()),
+            0xc0..0xd0 => {
+                self.online = !self.online;
+                self.world.set_online(if self.online { "0-1\n" } else { "0\n" });
+            }
+            0xd0..0xe0 => {
+                self.guest = !self.guest;
+                self.world.apply(&[ENTRIES, if self.guest { GUEST } else { "" }].concat());
+            }
+            0xe0..0xf0 => self.world.advance(Duration::from_secs(60 * u64::from(what & 15))),
+            0xf0..=0xff => self.come_or_go(what),
+        }
+    }
+
+    /// What is hit, and on which CPU; by whom; and what its record holds.
+    fn hit(&mut self, what: u8, who: u8, value: u8) {
+        let id = [WORK, PLAY, BEGIN, END][usize::from(what & 3)];
+        let of = |hit: Hit| {
+            let hit = hit.on(u32::from(what >> 2 & 1)).by(pid(who));
+            let hit = hit.in_cgroup(self.cgroups[usize::from(who >> 3 & 3)]);
+            if what & 0x40 == 0 { hit } else { hit.at(-10_000_000 * i64::from(value)) }
+        };
+        let (size, key) = (i64::from(value.cast_signed()), u64::from(value & 7).to_ne_bytes());
+        let hit = match id {
+            WORK => hit(id).size(size).task(&[b'a' + (value & 7)]),
+            PLAY => hit(id).size(size).kind(u32::from(value & 3)),
+            BEGIN => hit(id).put(8, &key).kind(u32::from(value >> 3 & 3)),
+            _ => hit(id).put(16, &key),
+        };
+        let short = what & 0x38 == 0x38;
+        let hit = if short { hit.cut(12) } else { hit };
+        if self.world.hit(&of(hit)) == 0 {
+            return;
+        }
+        match id {
+            WORK | PLAY => {
+                self.any.take(size, short);
+                if id == WORK {
+                    self.all.take(size, short);
+                }
+            }
+            _ if short => self.keyless += 1,
+            BEGIN => self.begun += 1,
+            _ => {}
+        }
+    }
+
+    /// A record of any kind, in which no event is told that there is.
+    fn junk(&mut self, cpu: u32, ordered: bool, kind: u8, length: u8) {
+        let body = vec![kind | 0x80; usize::from(length & 63)];
+        let kind = u32::from(kind % 24);
+        let aligned = &body[..body.len() / 8 * 8];
+        self.world.write(cpu, ordered, &record(kind, aligned));
+        if kind != SAMPLE {
+            self.world.tell(cpu, ordered, kind, aligned);
+        }
+    }
+
+    fn come_or_go(&mut self, what: u8) {
+        let number = usize::from(what & 1);
+        if what & 2 == 0 {
+            let (pid, comm) = [(10, "p-one"), (12, "p-two")][number];
+            match self.world.roots.proc.join(pid.to_string()).exists() {
+                true => self.world.end_process(pid),
+                false => self.world.process(pid, comm),
+            }
+            return;
+        }
+        let path = ["a", "b"][number];
+        match fs::remove_dir(self.world.dir.path().join("cg").join(path)) {
+            Ok(()) => {}
+            Err(_) => self.cgroups[number] = inode(&self.world, path),
+        }
+    }
+
+    fn collect(&mut self) {
+        let books = Books(self.world.families());
+        for (entry, fed) in [("all", self.all), ("any", self.any)] {
+            for (scope, prefix) in
+                [("host", "tracepoint"), ("cpu", "cpu"), ("cgroup", "cgroup"), ("process", "process")]
+            {
+                let name = format!("perf_{prefix}_{entry}");
+                if books.is_published(&name) {
+                    let rest = books.sum(&format!("perf_unattributed_{entry}"), &[("scope", scope)]);
+                    assert_eq!(books.sum(&name, &[]) + rest, fed.counted, "{name}");
+                }
+            }
+            assert_eq!(books.dropped(entry, "negative"), fed.negative, "{entry}");
+            assert_eq!(books.dropped(entry, "short"), fed.short, "{entry}");
+        }
+        assert_eq!(books.sum("perf_tracepoint_all_size", &[]), self.all.sum);
+        assert!(books.values("perf_tracepoint_all", "task").len() <= VALUES + 2);
+        self.balance_pairs(&books);
+        let now = books.sums();
+        for (name, before) in std::mem::take(&mut self.before) {
+            assert!(now.get(&name).copied().unwrap_or(0) >= before, "{name} was {before}: {now:?}");
+        }
+        self.before = now;
+    }
+
+    /// Every first event has found its second, waits for it, or has a reason why it does neither.
+    fn balance_pairs(&self, books: &Books) {
+        let paired = books.sum("perf_tracepoint_op_seconds", &[]);
+        let waiting = books.sum("perf_pending_events", &[]);
+        let given_up =
+            ["no_end", "expired", "full", "lost", "backwards"].map(|reason| books.unpaired(reason));
+        assert_eq!(paired + waiting + given_up.iter().sum::<u64>(), self.begun, "{given_up:?}");
+        assert!(waiting <= PENDING);
+        assert_eq!(books.dropped("op", "short"), self.keyless);
+        let rest = books.sum("perf_unattributed_op", &[("scope", "process")]);
+        assert_eq!(books.sum("perf_process_op_seconds", &[]) + rest, paired);
+    }
+}
+
+fn inode(world: &World, path: &str) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(world.cgroup(path)).expect("a directory").ino()
+}
+
+/// The idle task, some processes, and one that has no number any more.
+fn pid(byte: u8) -> u32 {
+    [0, 10, 10, 11, 12, 13, 14, u32::MAX][usize::from(byte & 7)]
+}
+
+/// What a collection published.
+struct Books(Vec<Family>);
+
+impl Books {
+    fn points<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Point> {
+        self.0.iter().filter(move |family| family.metadata().name() == name).flat_map(Family::points)
+    }
+
+    fn is_published(&self, name: &str) -> bool {
+        self.0.iter().any(|family| family.metadata().name() == name)
+    }
+
+    /// The sum over the series of a metric that have these labels; of histograms, of their counts.
+    fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let has = |point: &&Point| labels.iter().all(|(name, value)| point.labels.get(name) == Some(*value));
+        self.points(name).filter(has).map(count).fold(0, u64::saturating_add)
+    }
+
+    fn dropped(&self, entry: &str, reason: &str) -> u64 {
+        self.sum("perf_dropped_hits", &[("entry", entry), ("reason", reason)])
+    }
+
+    fn unpaired(&self, reason: &str) -> u64 {
+        self.sum("perf_unpaired_events", &[("reason", reason)])
+    }
+
+    /// The values of a label.
+    fn values<'a>(&'a self, name: &'a str, label: &'a str) -> BTreeSet<&'a str> {
+        self.points(name).filter_map(|point| point.labels.get(label)).collect()
+    }
+
+    /// The sum over each metric that may only grow, without what comes and goes.
+    fn sums(&self) -> BTreeMap<String, u64> {
+        let prefixes =
+            ["perf_tracepoint_", "perf_cpu_", "perf_cgroup_", "perf_process_", "perf_unattributed_"];
+        let others = ["perf_unpaired_events", "perf_dropped_hits", "perf_ring_records", "perf_lost_records"];
+        let names = self.0.iter().map(|family| family.metadata().name());
+        let grows = |name: &&str| {
+            prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("guest")
+                || others.contains(name)
+        };
+        names.filter(grows).map(|name| (name.to_owned(), self.without_guest(name))).collect()
+    }
+
+    fn without_guest(&self, name: &str) -> u64 {
+        let lasts = |point: &&Point| point.labels.get("entry") != Some("guest");
+        self.points(name).filter(lasts).map(count).fold(0, u64::saturating_add)
+    }
+}
+
+fn count(point: &Point) -> u64 {
+    match &point.value {
+        Value::Integer(count) => *count,
+        Value::Histogram(histogram) => histogram.count(),
+        Value::Float(number) => panic!("{number} is no count"),
+    }
+}

@@ -1,0 +1,142 @@
+//! A program in C to put probes into: `tests/data/programs/probed.c`, compiled where a test can say what is probed. Each
+//! copy is a file of its own, so that nobody else's calls are counted.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::lines::Lines;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/probed.c");
+
+/// The program as a file, which is there as long as the value.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles it.
+    pub(crate) fn compile() -> Self {
+        Self::compile_with(&[])
+    }
+
+    /// Compiles it so that it needs no other files.
+    pub(crate) fn compile_static() -> Self {
+        Self::compile_with(&["-static"])
+    }
+
+    fn compile_with(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("probed");
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&path).arg(SOURCE);
+        let output = compiler.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self { path, _dir: dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A place in it, as a configuration names one.
+    pub(crate) fn at(&self, function: &str) -> String {
+        format!("{}:{function}", self.path.display())
+    }
+
+    /// Where in the file a function begins: the program's segments are as far from their places in the file as the
+    /// linker wants, and `nm` and `readelf` tell where.
+    pub(crate) fn offset_of(&self, function: &str) -> u64 {
+        let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+        let symbols = said(Command::new("nm").arg(&self.path));
+        let symbol = symbols.lines().find(|line| line.split(' ').nth(2) == Some(function)).unwrap();
+        let address = hex(symbol.split(' ').next().unwrap());
+        let segments = said(Command::new("readelf").args(["-lW"]).arg(&self.path));
+        let loads = segments.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        let loads = loads.filter(|fields| fields.first() == Some(&"LOAD"));
+        loads
+            .map(|fields| (hex(fields[1]), hex(fields[2]), hex(fields[4])))
+            .find(|&(_, start, size)| (start..start + size).contains(&address))
+            .map(|(offset, start, _)| address - start + offset)
+            .expect("a segment holds the function")
+    }
+
+    /// Runs it.
+    pub(crate) fn start(&self) -> Running {
+        Running::by(&mut Command::new(&self.path))
+    }
+
+    /// Makes a copy, which is another file.
+    pub(crate) fn copy_to(&self, path: &Path) {
+        fs::copy(&self.path, path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The program at work. It is killed with the value.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    orders: Option<ChildStdin>,
+    replies: Lines,
+}
+
+impl Running {
+    /// By a command that becomes the program.
+    pub(crate) fn by(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let orders = child.stdin.take();
+        let replies = Lines::of(child.stdout.take().unwrap());
+        let running = Self { child, orders, replies };
+        assert_eq!(running.replies.next().as_deref(), Some("ready"), "{command:?}");
+        running
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it do something, waits until that is done, and gives what it reports.
+    pub(crate) fn does(&mut self, order: &str) -> u64 {
+        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
+        let said = self.replies.next();
+        let figure = said.as_deref().and_then(|said| said.strip_prefix("done "));
+        let figure = figure.unwrap_or_else(|| panic!("the program was told {order:?} and said {said:?}"));
+        figure.parse().unwrap()
+    }
+
+    /// The same with bytes of any kind.
+    pub(crate) fn does_with(&mut self, order: &str, bytes: &[u8]) {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.does(&format!("{order} {digits}"));
+    }
+
+    /// Has it execute a file in which the same program is.
+    pub(crate) fn executes(&mut self, path: &Path) {
+        writeln!(self.orders.as_mut().unwrap(), "executes {}", path.display()).unwrap();
+        assert_eq!(self.replies.next().as_deref(), Some("ready"));
+    }
+
+    /// Lets it end, and waits for that.
+    pub(crate) fn ends(mut self) {
+        self.orders = None;
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the program ended with {status}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already, by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

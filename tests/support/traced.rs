@@ -1,0 +1,493 @@
+//! A host in a directory that has a few tracepoints, a kernel in memory that writes records of them, and a collector
+//! that believes in both. For tests, and for a fuzz target.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use perf_exporter::clock::{Clock, Timestamp};
+use perf_exporter::config;
+use perf_exporter::counter::{Bounds, Collector};
+use perf_exporter::event::Catalog;
+use perf_exporter::export::prometheus::{Encoder, Format};
+use perf_exporter::host::{Facts, Roots};
+use perf_exporter::metrics::{Family, Snapshot};
+use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
+use perf_exporter::probe::install::Placements;
+use perf_exporter::sys::fake::{FakeKernel, FakePlace, Opened};
+use perf_exporter::sys::{Budget, Fields, Sampling};
+use perf_exporter::target::Watch;
+
+/// `PERF_TYPE_TRACEPOINT`.
+const TRACEPOINT: u32 = 2;
+
+/// `PERF_RECORD_*`.
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+
+/// What every tracepoint begins with.
+const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+    \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
+
+/// Its declaration, place and size, and whether it can be negative.
+type Field = (&'static str, usize, usize, bool);
+
+/// System, name, number, fields, and how they are written.
+type Tracepoint = (&'static str, &'static str, u16, &'static [Field], &'static str);
+
+#[rustfmt::skip]
+const TRACEPOINTS: [Tracepoint; 4] = [
+    ("toy", "work", WORK, &[
+        ("u32 kind", 8, 4, false),
+        ("u32 flags", 12, 4, false),
+        ("void * function", 16, 8, false),
+        ("s64 size", 24, 8, true),
+        ("char task[16]", 32, 16, false),
+        ("__data_loc char[] path", 48, 4, false),
+    ], r#""kind=%s flags=%s function=%ps size=%lld task=%s path=%s", __print_symbolic(REC->kind, { 1, "read" }, { 2, "write" }), __print_flags(REC->flags, "|", { 1, "SYNC" }, { 2, "META" }), REC->function, REC->size, REC->task, __get_str(path)"#),
+    ("toy", "play", PLAY, &[
+        ("u32 kind", 8, 4, false),
+        ("s64 size", 24, 8, true),
+    ], r#""kind=%s size=%lld", __print_symbolic(REC->kind, { 1, "piano" }, { 2, "flute" }), REC->size"#),
+    ("pair", "begin", BEGIN, &[
+        ("u64 key", 8, 8, false),
+        ("u32 kind", 16, 4, false),
+        ("s32 code", 20, 4, true),
+    ], r#""key=%llu kind=%s code=%d", REC->key, __print_symbolic(REC->kind, { 1, "read" }, { 2, "write" }), REC->code"#),
+    ("pair", "end", END, &[
+        ("u32 code", 8, 4, false),
+        ("u64 key", 16, 8, false),
+    ], r#""code=%u key=%llu", REC->code, REC->key"#),
+];
+
+pub(crate) const WORK: u16 = 101;
+pub(crate) const PLAY: u16 = 102;
+pub(crate) const BEGIN: u16 = 103;
+pub(crate) const END: u16 = 104;
+
+/// The file `format` of a tracepoint.
+fn format(name: &str, id: u16, fields: &[Field], print: &str) -> String {
+    let line = |&(declaration, offset, size, signed): &Field| {
+        let signed = u8::from(signed);
+        format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
+    };
+    let fields: String = fields.iter().map(line).collect();
+    format!("name: {name}\nID: {id}\nformat:\n{COMMON}{fields}\nprint fmt: {print}\n")
+}
+
+/// The world.
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) kernel: FakeKernel,
+    pub(crate) clock: Clock,
+    pub(crate) roots: Roots,
+    pub(crate) watch: Watch,
+    pub(crate) collector: Collector<FakeKernel>,
+    /// How many series of each metric have a name.
+    pub(crate) series: usize,
+    /// What the kernel says about filters.
+    pub(crate) complaint: Option<&'static str>,
+    /// Nanoseconds since the clock was moved last: no two records are written at the same moment.
+    moment: Cell<u64>,
+}
+
+impl World {
+    /// Two CPUs, a cgroup file system, the tracepoints, no process.
+    pub(crate) fn new() -> Self {
+        Self::with_descriptors(100)
+    }
+
+    pub(crate) fn with_descriptors(limit: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let roots = Roots::under(dir.path());
+        for path in ["proc/sys/kernel", "proc/self", "sys/devices/system/cpu", "cg"] {
+            fs::create_dir_all(dir.path().join(path)).expect("a directory");
+        }
+        let files = [
+            (roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n"),
+            (roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n"),
+            (roots.proc.join("sys/kernel/osrelease"), "6.12.0\n"),
+            (roots.sys.join("devices/system/cpu/online"), "0-1\n"),
+        ];
+        for (path, content) in files {
+            fs::write(path, content).expect("a file");
+        }
+        for (system, name, id, fields, print) in TRACEPOINTS {
+            let dir = roots.tracing.join("events").join(system).join(name);
+            fs::create_dir_all(&dir).expect("a directory");
+            fs::write(dir.join("id"), format!("{id}\n")).expect("a file");
+            fs::write(dir.join("format"), format(name, id, fields, print)).expect("a file");
+        }
+        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
+        let (facts, budget) = (Facts::read(&roots), Budget { limit, used: 0 });
+        let collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget);
+        Self {
+            watch: Watch::new(roots.clone()),
+            dir,
+            kernel,
+            clock,
+            roots,
+            collector: collector.expect("names that are names"),
+            series: 100,
+            complaint: None,
+            moment: Cell::new(0),
+        }
+    }
+
+    /// What a configuration comes to here. Without a word on counters there are none.
+    pub(crate) fn plan(&self, yaml: &str) -> Plan {
+        let (config, warnings) = config::load(yaml.as_bytes(), "test.yaml").expect("a configuration");
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let facts = Facts::read(&self.roots);
+        let entries = Entries {
+            counters: if yaml.contains("counters:") { &config.counters } else { &[] },
+            traced: &config.traced,
+            placed: &Placements::new(),
+            complain: &|_, _, _| self.complaint.map(str::to_owned),
+        };
+        plan(&entries, &Catalog::load(&self.roots, &facts), &StreamSupport::foreseen(&facts))
+    }
+
+    /// Puts a configuration in force, as the engine does it.
+    pub(crate) fn apply(&mut self, yaml: &str) {
+        self.advance(Duration::from_millis(1));
+        self.collector.look_again(Facts::read(&self.roots), true);
+        let plan = self.plan(yaml);
+        self.watch.need(plan.needs());
+        let changes = self.watch.refresh();
+        self.collector.follow(&changes, &self.watch);
+        self.collector.apply(&plan, Bounds { series: self.series, ring_memory: 16 << 20 }, &self.watch);
+    }
+
+    /// Lets time pass. Records that are written later are younger than those before.
+    pub(crate) fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.moment.set(0);
+    }
+
+    /// Looks and collects, a second later.
+    pub(crate) fn families(&mut self) -> Vec<Family> {
+        self.advance(Duration::from_secs(1));
+        let changes = self.watch.refresh();
+        self.collector.follow(&changes, &self.watch);
+        self.collector.collect()
+    }
+
+    /// The same as it is scraped.
+    pub(crate) fn collect(&mut self) -> Scrape {
+        let families = self.families();
+        let snapshot = Snapshot::new(self.clock.now(), families);
+        assert!(snapshot.conflicts().is_empty(), "{:?}", snapshot.conflicts());
+        let mut encoder = Encoder::new(Arc::new(snapshot), Format::Text);
+        let mut text = Vec::new();
+        while encoder.next_chunk(&mut text) {}
+        Scrape(String::from_utf8(text).expect("UTF-8"))
+    }
+
+    pub(crate) fn cgroup(&self, path: &str) -> PathBuf {
+        let dir = self.dir.path().join("cg").join(path);
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    pub(crate) fn process(&self, pid: u32, comm: &str) {
+        let dir = self.roots.proc.join(pid.to_string());
+        fs::create_dir_all(dir.join("task").join(pid.to_string())).expect("a directory");
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 5 0 0");
+        fs::write(dir.join("stat"), stat).expect("a file");
+    }
+
+    pub(crate) fn end_process(&self, pid: u32) {
+        fs::remove_dir_all(self.roots.proc.join(pid.to_string())).expect("it was there");
+    }
+
+    pub(crate) fn set_online(&self, cpus: &str) {
+        fs::write(self.roots.sys.join("devices/system/cpu/online"), cpus).expect("a file");
+    }
+
+    /// Why something is not counted, a line each.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.collector.board().lines().map(|line| line.refusal.to_string()).collect()
+    }
+
+    /// The tracepoints that write records: for each its number, CPU, and whether its records are read in order.
+    pub(crate) fn sampled(&self) -> Vec<(u64, u32, bool)> {
+        let opened = self.kernel.opened();
+        let found = opened.iter().filter(|event| event.attr.selector.kind == TRACEPOINT);
+        found
+            .filter_map(|event| Some((event.attr.selector.config[0], on(event)?, sampling(event)?.ordered)))
+            .collect()
+    }
+
+    /// A tracepoint is hit. Whoever has it open gets a record; gives how many did.
+    pub(crate) fn hit(&self, hit: &Hit) -> usize {
+        let time = match hit.time {
+            Some(time) => self.clock.kernel().saturating_add_signed(time),
+            None => self.now(),
+        };
+        let opened = self.kernel.opened();
+        let selected = |event: &&Opened| {
+            let selector = &event.attr.selector;
+            (selector.kind, selector.config[0]) == (TRACEPOINT, hit.id.into()) && on(event) == Some(hit.cpu)
+        };
+        let sampled = opened.iter().filter(selected).filter_map(|event| Some((event, sampling(event)?)));
+        sampled
+            .map(|(event, Sampling { fields, ordered, .. })| {
+                self.write(hit.cpu, ordered, &hit.record(event.id(), time, &fields));
+            })
+            .count()
+    }
+
+    /// A process takes another name.
+    pub(crate) fn rename(&self, cpu: u32, pid: u32, comm: &[u8]) {
+        let mut body = halves(&[pid, pid]);
+        body.extend_from_slice(comm);
+        body.resize((body.len() + 1).next_multiple_of(8), 0);
+        self.tell(cpu, true, COMM, &body);
+    }
+
+    /// A process is forked, which is told in both lanes.
+    pub(crate) fn fork(&self, cpu: u32, parent: u32, child: u32) {
+        for ordered in [false, true] {
+            self.fork_in(ordered, cpu, parent, child);
+        }
+    }
+
+    /// The same in one lane.
+    pub(crate) fn fork_in(&self, ordered: bool, cpu: u32, parent: u32, child: u32) {
+        let body = [halves(&[child, parent, child, parent]), self.now().to_ne_bytes().to_vec()].concat();
+        self.tell(cpu, ordered, FORK, &body);
+    }
+
+    /// Records were lost.
+    pub(crate) fn lose(&self, cpu: u32, ordered: bool, records: u64) {
+        self.tell(cpu, ordered, LOST, &[0u64.to_ne_bytes(), records.to_ne_bytes()].concat());
+    }
+
+    /// Writes a record that is no sample, with the time behind it where records are ordered.
+    pub(crate) fn tell(&self, cpu: u32, ordered: bool, kind: u32, body: &[u8]) {
+        let mut body = body.to_vec();
+        if ordered {
+            // Thread, time, identifier.
+            body.extend([0, self.now(), 0].into_iter().flat_map(u64::to_ne_bytes));
+        }
+        self.write(cpu, ordered, &record(kind, &body));
+    }
+
+    /// Writes bytes into a ring.
+    pub(crate) fn write(&self, cpu: u32, ordered: bool, bytes: &[u8]) {
+        let is_ring = |event: &Opened| {
+            on(event) == Some(cpu) && sampling(event).is_some_and(|sampling| sampling.ordered == ordered)
+        };
+        self.kernel.write(is_ring, bytes);
+    }
+
+    fn now(&self) -> u64 {
+        self.moment.set(self.moment.get() + 1);
+        self.clock.kernel() + self.moment.get()
+    }
+}
+
+fn on(event: &Opened) -> Option<u32> {
+    match event.place {
+        FakePlace::Cpu(cpu) => Some(cpu),
+        _ => None,
+    }
+}
+
+fn sampling(event: &Opened) -> Option<Sampling> {
+    event.attr.sampling
+}
+
+fn halves(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+/// A record of any kind.
+pub(crate) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(8 + body.len()).expect("a short record");
+    [&kind.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), body].concat()
+}
+
+/// A hit of a tracepoint, as the kernel writes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Hit {
+    id: u16,
+    cpu: u32,
+    pid: u32,
+    tid: u32,
+    cgroup: u64,
+    /// Nanoseconds from now; `None`: after what was written before.
+    time: Option<i64>,
+    raw: Vec<u8>,
+}
+
+/// A hit on CPU 0 by process 10.
+pub(crate) fn hit(id: u16) -> Hit {
+    let mut raw = vec![0; if matches!(id, WORK) { 52 } else { 32 }];
+    raw[..2].copy_from_slice(&id.to_ne_bytes());
+    Hit { id, cpu: 0, pid: 10, tid: 10, cgroup: 0, time: None, raw }
+}
+
+/// Of `toy:work`.
+pub(crate) fn work() -> Hit {
+    hit(WORK)
+}
+
+/// Of `toy:play`.
+pub(crate) fn play() -> Hit {
+    hit(PLAY)
+}
+
+/// Of `pair:begin`.
+pub(crate) fn begin(key: u64) -> Hit {
+    hit(BEGIN).put(8, &key.to_ne_bytes())
+}
+
+/// Of `pair:end`.
+pub(crate) fn end(key: u64) -> Hit {
+    hit(END).put(16, &key.to_ne_bytes())
+}
+
+impl Hit {
+    pub(crate) fn on(self, cpu: u32) -> Self {
+        Self { cpu, ..self }
+    }
+
+    pub(crate) fn by(self, pid: u32) -> Self {
+        Self { pid, tid: pid, ..self }
+    }
+
+    pub(crate) fn by_thread(self, pid: u32, tid: u32) -> Self {
+        Self { pid, tid, ..self }
+    }
+
+    pub(crate) fn in_cgroup(self, cgroup: u64) -> Self {
+        Self { cgroup, ..self }
+    }
+
+    /// So many nanoseconds from now.
+    pub(crate) fn at(self, time: i64) -> Self {
+        Self { time: Some(time), ..self }
+    }
+
+    /// Writes over some bytes.
+    pub(crate) fn put(mut self, at: usize, bytes: &[u8]) -> Self {
+        self.raw[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    /// Of `toy:work`, `toy:play` and `pair:begin`.
+    pub(crate) fn kind(self, kind: u32) -> Self {
+        let at = if self.id == BEGIN { 16 } else { 8 };
+        self.put(at, &kind.to_ne_bytes())
+    }
+
+    /// Of `toy:work`.
+    pub(crate) fn flags(self, flags: u32) -> Self {
+        self.put(12, &flags.to_ne_bytes())
+    }
+
+    /// Of `toy:work`.
+    pub(crate) fn function(self, address: u64) -> Self {
+        self.put(16, &address.to_ne_bytes())
+    }
+
+    /// Of `toy:work` and `toy:play`.
+    pub(crate) fn size(self, size: i64) -> Self {
+        self.put(24, &size.to_ne_bytes())
+    }
+
+    /// Of `toy:work`.
+    pub(crate) fn task(self, task: &[u8]) -> Self {
+        self.put(32, task)
+    }
+
+    /// Of `toy:work`: behind the fields.
+    pub(crate) fn path(self, path: &[u8]) -> Self {
+        let length = u32::try_from(path.len()).expect("a short path");
+        let mut hit = self.put(48, &(52 | length << 16).to_ne_bytes());
+        hit.raw.extend_from_slice(path);
+        hit
+    }
+
+    /// Of `pair:begin` and `pair:end`.
+    pub(crate) fn code(self, code: i32) -> Self {
+        let at = if self.id == BEGIN { 20 } else { 8 };
+        self.put(at, &code.to_ne_bytes())
+    }
+
+    /// Ends early.
+    pub(crate) fn cut(mut self, length: usize) -> Self {
+        self.raw.truncate(length);
+        self
+    }
+
+    /// The record that an event writes.
+    pub(crate) fn record(&self, identifier: u64, time: u64, fields: &Fields) -> Vec<u8> {
+        let mut body = Vec::new();
+        if fields.identifier {
+            body.extend(identifier.to_ne_bytes());
+        }
+        if fields.tid {
+            body.extend(halves(&[self.pid, self.tid]));
+        }
+        if fields.time {
+            body.extend(time.to_ne_bytes());
+        }
+        if fields.period {
+            body.extend(1u64.to_ne_bytes());
+        }
+        if fields.raw {
+            // The size and the bytes together are whole words.
+            let length = (4 + self.raw.len()).next_multiple_of(8) - 4;
+            body.extend(u32::try_from(length).expect("a short record").to_ne_bytes());
+            body.extend(&self.raw);
+            body.resize(body.len() + length - self.raw.len(), 0);
+        }
+        if fields.cgroup {
+            body.extend(self.cgroup.to_ne_bytes());
+        }
+        record(SAMPLE, &body)
+    }
+}
+
+/// What a scrape gets.
+#[derive(Debug)]
+pub(crate) struct Scrape(pub(crate) String);
+
+impl Scrape {
+    /// The series of a metric, without its name.
+    pub(crate) fn of(&self, metric: &str) -> Vec<&str> {
+        let rest = self.0.lines().filter_map(|line| line.strip_prefix(metric));
+        rest.filter(|rest| rest.starts_with(['{', ' '])).collect()
+    }
+
+    /// The value of a series, written as in the text.
+    pub(crate) fn value(&self, series: &str) -> Option<f64> {
+        let rest = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        rest.and_then(|value| value.parse().ok())
+    }
+
+    /// The sum over all series of a metric.
+    pub(crate) fn sum(&self, metric: &str) -> f64 {
+        let values =
+            self.of(metric).into_iter().filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
+        values.sum()
+    }
+
+    /// Records of hits that were read, that found no room, and that were not to be understood.
+    pub(crate) fn records(&self) -> [Option<f64>; 3] {
+        [
+            self.value("perf_ring_records_total{ring=\"tracepoints\"}"),
+            self.value("perf_lost_records_total{reason=\"ring_full\",ring=\"tracepoints\"}"),
+            self.value("perf_lost_records_total{reason=\"unreadable\",ring=\"tracepoints\"}"),
+        ]
+    }
+}
