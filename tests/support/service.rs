@@ -54,7 +54,9 @@ impl Service {
         let log = Lines::of(child.stderr.take().unwrap());
         let mut service =
             Self { child, configuration: file, address: String::new(), log, logged: Vec::new(), _dir: dir };
-        service.address = service.wait_for_address();
+        let line = service.wait_for("serving on http://");
+        let (_, url) = line.split_once("http://").unwrap();
+        service.address = url.trim_end_matches('/').to_owned();
         // A scrape is refused after ten seconds, and a slow machine may take longer to open everything.
         service.wait_for("counting groups=");
         // The answer comes with the first collection, and that after the counters were opened.
@@ -62,20 +64,17 @@ impl Service {
         service
     }
 
-    fn wait_for_address(&mut self) -> String {
-        let line = self.wait_for("serving on http://");
-        let (_, url) = line.split_once("http://").unwrap();
-        url.trim_end_matches('/').to_owned()
-    }
-
-    /// Waits until it logs a line with this text, and gives the line.
+    /// Waits until it has logged a line with this text, and gives the first of them. Lines of different threads come in
+    /// any order, so those that came before count as well.
     fn wait_for(&mut self, text: &str) -> String {
+        let mut seen = 0;
         loop {
-            let Some(line) = self.log.next() else { panic!("the service ended: {}", self.logged.join("\n")) };
-            self.logged.push(line.clone());
-            if line.contains(text) {
-                return line;
+            if let Some(line) = self.logged[seen..].iter().find(|line| line.contains(text)) {
+                return line.clone();
             }
+            seen = self.logged.len();
+            let Some(line) = self.log.next() else { panic!("the service ended: {}", self.logged.join("\n")) };
+            self.logged.push(line);
         }
     }
 
