@@ -252,7 +252,8 @@ impl Subject {
 
 /// Records that found no room in their ring.
 fn lost(scrape: &Exposition) -> f64 {
-    scrape.sum("perf_lost_records_total", &[("ring", "tracepoints")])
+    // The sum of nothing is -0.
+    scrape.sum("perf_lost_records_total", &[("ring", "tracepoints")]) + 0.0
 }
 
 fn hits() {
@@ -289,7 +290,7 @@ fn records() {
     for (name, entry) in [
         ("counted only", format!("{{event: '{enter}'}}")),
         ("two labels", format!("{{event: '{enter}', {labels}}}")),
-        ("histogram", format!("{{event: '{enter}', histogram: __syscall_nr}}")),
+        ("histogram", format!("{{event: '{enter}', histogram: {{of: __syscall_nr}}}}")),
         ("two labels, per process", format!("{{event: '{enter}', {labels}, per: [process]}}")),
         (
             "pairs by thread (two records a hit)",

@@ -175,6 +175,7 @@ struct Subject {
     collector: Collector<FakeKernel>,
     /// For each CPU.
     rings: Vec<Vec<u8>>,
+    copy: Vec<u8>,
     figures: Vec<f64>,
     copying: Vec<f64>,
 }
@@ -202,7 +203,7 @@ impl Subject {
         watch.refresh();
         collector.apply(&plan, Bounds { series: 100_000, ring_memory: 1 << 20 }, &watch);
         let rings = (0..CPUS).map(|cpu| ring(case, &kernel, cpu)).collect();
-        Self { kernel, clock, collector, rings, figures: Vec::new(), copying: Vec::new() }
+        Self { kernel, clock, collector, rings, copy: Vec::new(), figures: Vec::new(), copying: Vec::new() }
     }
 
     /// A turn: reads what the rings hold, and copies it.
@@ -215,11 +216,9 @@ impl Subject {
         self.figures.push(a_record(cpu_time() - start));
         let start = cpu_time();
         for ring in &self.rings {
-            let mut copy = Vec::new();
-            for record in split(ring) {
-                copy.extend_from_slice(black_box(record));
-            }
-            black_box(copy);
+            self.copy.clear();
+            split(ring).for_each(|record| self.copy.extend_from_slice(black_box(record)));
+            black_box(&self.copy);
         }
         self.copying.push(a_record(cpu_time() - start));
         self.clock.advance(Duration::from_secs(1));

@@ -27,6 +27,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use memchr::memchr;
+
 pub(super) use declaration::type_of;
 pub use show::{Part, Show, Table};
 
@@ -261,7 +263,7 @@ impl Field {
 
 #[inline]
 fn until_nul(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let end = memchr(0, bytes).unwrap_or(bytes.len());
     &bytes[..end]
 }
 

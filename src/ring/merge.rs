@@ -4,7 +4,7 @@
 use crate::sys::Fields;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
-/// What a buffer that has once been large keeps, in bytes.
+/// What the buffers keep in any case, in bytes.
 const KEPT: usize = 1 << 20;
 
 /// Records that wait for those of other rings.
@@ -46,6 +46,8 @@ impl Merger {
             }
         }
         self.given = self.given.max(until);
+        // What a burst took stays for as long as it goes on: given back each time, it would be made each time.
+        let kept = self.bytes.len().max(KEPT);
         let mut left = Vec::new();
         self.waiting.drain(..ready);
         for record in &mut self.waiting {
@@ -54,8 +56,8 @@ impl Merger {
             left.extend_from_slice(bytes);
         }
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT);
-        self.waiting.shrink_to(KEPT / size_of::<Waiting>());
+        self.bytes.shrink_to(kept);
+        self.waiting.shrink_to(kept / size_of::<Waiting>());
         self.bytes.extend_from_slice(&left);
     }
 

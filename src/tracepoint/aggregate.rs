@@ -26,53 +26,90 @@ pub(super) struct Cell {
 /// Who hit, the event where there are several, and the value of each label.
 pub(super) type Key = (OwnerId, u32, Box<[ValueId]>);
 
-/// The cells of one output.
+/// The cells of one output, by label set: the owner, the event, and the value of each label.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    numbers: FxHashMap<Box<[u32]>, usize>,
-    cells: Vec<Cell>,
+    places: Places,
+    cells: Vec<(Box<[u32]>, Cell)>,
 }
 
 impl Table {
-    /// The cell of a label set: the owner, the event, the values.
+    /// The cell of a label set.
     #[inline]
-    fn cell(&mut self, key: &mut [u32]) -> &mut Cell {
-        let number = match self.numbers.get(&*key) {
-            Some(&number) => number,
-            None => self.add(key),
+    fn cell(&mut self, set: &[u32]) -> &mut Cell {
+        let place = match self.places.get(set) {
+            Some(place) => place,
+            None => self.add(set.into()),
         };
-        // Numbers are places among the cells.
-        &mut self.cells[number]
+        // In range: a place is one among the cells.
+        &mut self.cells[place].1
     }
 
     #[cold]
-    fn add(&mut self, key: &mut [u32]) -> usize {
+    fn add(&mut self, mut set: Box<[u32]>) -> usize {
         if self.cells.len() >= MOST_CELLS
-            && let Some((owner, values)) = key.split_first_mut()
+            && let Some((owner, values)) = set.split_first_mut()
         {
             *owner = OwnerId::UNKNOWN.0;
             values.iter_mut().skip(1).for_each(|value| *value = ValueId::OTHER.0);
-            if let Some(&number) = self.numbers.get(&*key) {
-                return number;
+            if let Some(place) = self.places.get(&set) {
+                return place;
             }
         }
-        self.cells.push(Cell::default());
-        self.numbers.insert((*key).into(), self.cells.len() - 1);
-        self.cells.len() - 1
+        let place = self.cells.len();
+        self.places.insert(&set, place);
+        self.cells.push((set, Cell::default()));
+        place
     }
 
     /// Takes everything out.
     fn take(&mut self) -> Vec<(Key, Cell)> {
-        let mut cells = std::mem::take(&mut self.cells);
-        let taken = self.numbers.drain().filter_map(|(key, number)| {
-            let (&[owner, event], values) = key.split_first_chunk()?;
-            let values = values.iter().map(|&value| ValueId(value)).collect();
-            Some(((OwnerId(owner), event, values), std::mem::take(cells.get_mut(number)?)))
+        self.places.clear();
+        let taken = std::mem::take(&mut self.cells).into_iter().filter_map(|(set, cell)| {
+            let (&[owner, event], values) = set.split_first_chunk()?;
+            Some(((OwnerId(owner), event, values.iter().map(|&value| ValueId(value)).collect()), cell))
         });
-        let taken: Vec<_> = taken.collect();
-        self.numbers.shrink_to(1024);
-        taken
+        taken.collect()
     }
+}
+
+/// Where the cells of label sets are. The sets of a table are all of one length, so that one of the two is empty.
+#[derive(Debug, Default)]
+struct Places {
+    /// Up to four numbers as one: at most two labels, which is what most entries have.
+    short: FxHashMap<u128, usize>,
+    long: FxHashMap<Box<[u32]>, usize>,
+}
+
+impl Places {
+    #[inline]
+    fn get(&self, set: &[u32]) -> Option<usize> {
+        let place = match packed(set) {
+            Some(set) => self.short.get(&set),
+            None => self.long.get(set),
+        };
+        place.copied()
+    }
+
+    fn insert(&mut self, set: &[u32], place: usize) {
+        match packed(set) {
+            Some(set) => self.short.insert(set, place),
+            None => self.long.insert(set.into(), place),
+        };
+    }
+
+    /// Forgets them, and keeps room for some.
+    fn clear(&mut self) {
+        self.short.clear();
+        self.short.shrink_to(1024);
+        self.long.clear();
+        self.long.shrink_to(1024);
+    }
+}
+
+#[inline]
+fn packed(set: &[u32]) -> Option<u128> {
+    (set.len() <= 4).then(|| set.iter().fold(0, |packed, &number| packed << 32 | u128::from(number)))
 }
 
 /// What could not be counted of an entry.
@@ -107,8 +144,8 @@ struct Sums {
 /// Kept from hit to hit, so that none of them allocates.
 #[derive(Debug, Default)]
 struct Scratch {
-    labels: Vec<ValueId>,
-    cell: Vec<u32>,
+    /// A label set: the owner, the event, and the value of each label.
+    set: Vec<u32>,
     pair: Vec<u8>,
 }
 
@@ -154,7 +191,8 @@ impl Aggregate {
     #[inline]
     pub(super) fn hit(&mut self, hit: Hit<'_>, owners: &mut Owners) {
         let Some(source) = self.trace.sources.get(hit.source) else { return };
-        self.sums.look_up(source, hit);
+        let event = if self.pending.is_some() { 0 } else { hit.source };
+        self.sums.look_up(source, hit, event);
         match &mut self.pending {
             None => self.sums.single(&self.trace, source, hit, owners),
             Some(pending) => {
@@ -163,7 +201,7 @@ impl Aggregate {
                 if !source.key.iter().all(|part| append(key, taken(part, hit))) {
                     self.sums.dropped.short += 1;
                 } else if hit.source == 0 {
-                    let labels = self.sums.scratch.labels.as_slice().into();
+                    let labels = self.sums.scratch.set.iter().skip(2).map(|&value| ValueId(value)).collect();
                     pending.begin(key, Begun { time: hit.time, who: hit.who, labels });
                 } else if let Some((begun, elapsed)) = pending.end(key, hit.time) {
                     self.sums.elapsed(&self.trace, &begun, elapsed, owners);
@@ -210,24 +248,29 @@ impl Aggregate {
 }
 
 impl Sums {
-    /// The values of the labels.
+    /// The label set, but for the owner. Of a pair it is always the first event's.
     #[inline]
-    fn look_up(&mut self, source: &Source, hit: Hit<'_>) {
-        self.scratch.labels.clear();
+    fn look_up(&mut self, source: &Source, hit: Hit<'_>, event: usize) {
+        self.scratch.set.clear();
+        self.scratch.set.extend([0, event as u32]);
         for (take, values) in source.labels.iter().zip(&mut self.values) {
             let value = take.as_ref().and_then(|take| taken(take, hit));
             let id = value.map_or(ValueId::NONE, |value| values.id(value, hit.source, self.round));
-            self.scratch.labels.push(id);
+            self.scratch.set.push(id.0);
         }
     }
 
     #[inline]
     fn single(&mut self, trace: &Trace, source: &Source, hit: Hit<'_>, owners: &mut Owners) {
-        let Some(number) = source.value.as_ref().map_or(Some(0), |field| self.number(field, hit)) else {
-            return;
+        let number = match &source.value {
+            None => 0,
+            Some(field) => match self.number(field, hit) {
+                Some(number) => number,
+                None => return,
+            },
         };
         for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
-            let cell = cell(table, output, &mut self.scratch, hit.source, hit.who, owners);
+            let cell = cell(table, output, &mut self.scratch.set, hit.who, owners);
             cell.hits += 1;
             match &trace.measure {
                 Amount::Sum(_) => cell.sum = cell.sum.saturating_add(number),
@@ -259,15 +302,15 @@ impl Sums {
 
     fn elapsed(&mut self, trace: &Trace, begun: &Begun, elapsed: u64, owners: &mut Owners) {
         // Each label is told by one of the two.
-        for (label, &first) in self.scratch.labels.iter_mut().zip(&begun.labels) {
-            if *label == ValueId::NONE {
-                *label = first;
+        for (label, first) in self.scratch.set.iter_mut().skip(2).zip(&begun.labels) {
+            if *label == ValueId::NONE.0 {
+                *label = first.0;
             }
         }
         let Amount::Elapsed(buckets) = &trace.measure else { return };
         let seconds = elapsed as f64 / 1e9;
         for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
-            let cell = cell(table, output, &mut self.scratch, 0, begun.who, owners);
+            let cell = cell(table, output, &mut self.scratch.set, begun.who, owners);
             cell.hits += 1;
             cell.histogram.get_or_insert_with(|| Histogram::of(buckets)).observe(seconds);
         }
@@ -279,8 +322,7 @@ impl Sums {
 fn cell<'t>(
     table: &'t mut Table,
     output: &Output,
-    scratch: &mut Scratch,
-    source: usize,
+    set: &mut [u32],
     who: Who,
     owners: &mut Owners,
 ) -> &'t mut Cell {
@@ -290,10 +332,10 @@ fn cell<'t>(
         Targets::Cgroups(_) => owners.cgroup(who),
         Targets::Processes(_) => owners.process(who),
     };
-    scratch.cell.clear();
-    scratch.cell.extend([owner.0, source as u32]);
-    scratch.cell.extend(scratch.labels.iter().map(|value| value.0));
-    table.cell(&mut scratch.cell)
+    if let Some(first) = set.first_mut() {
+        *first = owner.0;
+    }
+    table.cell(set)
 }
 
 /// A value of a hit.

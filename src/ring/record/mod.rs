@@ -100,14 +100,23 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// When the bytes end too early or too late for what they should hold.
+    #[inline]
     pub fn parse(bytes: &'a [u8], fields: &Fields) -> Result<Self, Malformed> {
         let mut words = Cursor(bytes);
         let (kind, misc, size) = (words.u32()?, words.u16()?, words.u16()?);
         if usize::from(size) != bytes.len() {
             return Err(Malformed);
         }
+        match kind {
+            abi::PERF_RECORD_SAMPLE => Sample::parse(words, fields).map(Self::Sample),
+            kind => Self::parse_other(kind, misc, words),
+        }
+    }
+
+    /// What is no sample; of those there are few.
+    #[cold]
+    fn parse_other(kind: u32, misc: u16, mut words: Cursor<'a>) -> Result<Self, Malformed> {
         Ok(match kind {
-            abi::PERF_RECORD_SAMPLE => Self::Sample(Sample::parse(words, fields)?),
             abi::PERF_RECORD_LOST => Self::Lost { id: words.u64()?, count: words.u64()? },
             abi::PERF_RECORD_COMM => {
                 let exec = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;

@@ -39,6 +39,7 @@ pub struct Group<'a> {
 
 impl<'a> Sample<'a> {
     /// In the order of the bits of `PERF_SAMPLE_*`, but for the identifier, which comes first.
+    #[inline]
     pub(super) fn parse(mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
         let mut sample = Self::default();
         if fields.identifier {
