@@ -21,6 +21,9 @@ use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::sys::{Budget, Kernel, usage};
 use crate::target::Watch;
 
+/// How often it is looked whether probes are still in the files that their paths lead to.
+const FILES_EVERY: Duration = Duration::from_secs(5);
+
 /// What one collection left behind, shared by everybody who asks.
 #[derive(Debug)]
 pub(super) struct Published {
@@ -60,6 +63,8 @@ pub(super) struct Engine<K: Kernel> {
     online: CpuSet,
     collector: Collector<K>,
     installer: Installer,
+    /// When the files of probes were looked at last.
+    looked_at_files: Monotonic,
     metrics: Arc<SelfMetrics>,
     started: Timestamp,
     /// CPU time used, and when, at the end of the collection before.
@@ -91,6 +96,7 @@ impl<K: Kernel> Engine<K> {
             source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
             started: clock.now(),
             cost: (Duration::ZERO, clock.monotonic()),
+            looked_at_files: clock.monotonic(),
             roots,
             clock,
             config,
@@ -189,6 +195,7 @@ impl<K: Kernel> Engine<K> {
         tracing::info!(
             groups = plan.groups.len(),
             by_stream,
+            traces = plan.traces.len(),
             descriptors = budget.used,
             of = budget.limit,
             refused = self.collector.board().lines().len(),
@@ -232,6 +239,8 @@ impl<K: Kernel> Engine<K> {
             tracing::info!(cpus = %self.watch.online(), "other CPUs are online");
             self.look_at_host();
             self.apply();
+        } else {
+            self.follow_files();
         }
         let mut families = self.collector.collect();
         let took = self.clock.monotonic().since(begin);
@@ -250,6 +259,20 @@ impl<K: Kernel> Engine<K> {
         self.cost = (usage.cpu, self.clock.monotonic());
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Moves probes to the files that their paths lead to by now.
+    fn follow_files(&mut self) {
+        let now = self.clock.monotonic();
+        if now.since(self.looked_at_files) < FILES_EVERY {
+            return;
+        }
+        self.looked_at_files = now;
+        let outdated = self.installer.outdated();
+        if !outdated.is_empty() {
+            tracing::info!(probes = %outdated.join(", "), "their paths lead to other files: they are placed anew");
+            self.apply();
+        }
     }
 
     fn published(

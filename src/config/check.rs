@@ -37,7 +37,10 @@ pub(super) fn check(
         None => base.counters.iter().map(|entry| entry.reselected(&selections)).collect(),
     };
     let traced = traced(file, &base.traced, &counters, &selections, report);
-    idle_selections(file, &counters, &traced, report);
+    if !entries_are_blamed(file, report) {
+        idle_service(file, &counters, &traced, report);
+        idle_selections(file, &counters, &traced, report);
+    }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
     let config = Config {
         listen: listen(file.listen.as_ref(), base.listen, report),
@@ -58,15 +61,30 @@ impl Counters {
     }
 }
 
-/// Reports selections that no entry counts for.
-fn idle_selections(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
+/// Whether an entry may be missing because something is wrong with it.
+fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     let sections = [
         file.counters.as_ref().map(|entries| entries.node),
         file.tracepoints.as_ref().map(|entries| entries.node),
         file.probes.as_ref().map(|entries| entries.node),
     ];
-    let nothing = counters.is_empty() && traced.is_empty();
-    if nothing || sections.into_iter().flatten().any(|section| report.blames(section)) {
+    sections.into_iter().flatten().any(|section| report.blames(section))
+}
+
+/// Reports that there is no entry at all.
+fn idle_service(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
+    if let Some(entries) = &file.counters
+        && counters.is_empty()
+        && traced.is_empty()
+    {
+        let hint = "add an entry, or leave `counters` out for the built-in ones";
+        report.error(entries.node, "nothing would be counted", Some(hint.into()));
+    }
+}
+
+/// Reports selections that no entry counts for.
+fn idle_selections(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
+    if counters.is_empty() && traced.is_empty() {
         return;
     }
     let all =

@@ -30,10 +30,6 @@ pub(super) fn counters(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Vec<Counters> {
-    if entries.value.0.is_empty() && !report.blames(entries.node) {
-        let hint = "add an entry, or leave `counters` out for the built-in ones";
-        report.error(entries.node, "nothing would be counted", Some(hint.into()));
-    }
     let mut clashes = Clashes::default();
     let mut events = 0;
     let mut counters = Vec::new();

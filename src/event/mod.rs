@@ -187,6 +187,17 @@ pub struct ProbePoint {
     pub place: CString,
     /// Bytes behind the beginning of the function, or of the file (`probe_offset`).
     pub offset: u64,
+    /// The file that the path led to: in another one at the same path it is another probe.
+    pub file: Option<FileId>,
+}
+
+/// A file, whatever paths lead to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Where it is stored (`st_dev`).
+    pub device: u64,
+    /// Its number there (`st_ino`).
+    pub inode: u64,
 }
 
 impl Event {

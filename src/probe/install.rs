@@ -18,8 +18,8 @@ use super::Definition;
 use super::root::Opened;
 use super::tracefs::{Leftover, Line, Probes};
 use crate::error::FileError;
-use crate::event::Event;
 use crate::event::format::Format;
+use crate::event::{Event, FileId};
 use crate::health::Refusal;
 use crate::host::Roots;
 use crate::target::CgroupMount;
@@ -63,6 +63,8 @@ struct Installed {
     ways: Vec<String>,
     /// The file that it is in: the kernel finds it through this descriptor.
     file: Option<Opened>,
+    /// What was at its path then, whether it could be placed there or not.
+    seen: Option<FileId>,
 }
 
 /// What a probe is, for people.
@@ -93,8 +95,12 @@ pub fn definitions(wish: &Wish, roots: &Roots) -> Result<Definitions, Refusal> {
 }
 
 fn find(wish: &Wish, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
-    let mount = CgroupMount::find(kernel.roots).ok();
-    place::find(wish, mount.as_ref().map(|mount| PathBuf::from(mount.dir())), kernel)
+    place::find(wish, cgroups(kernel.roots).as_deref(), kernel)
+}
+
+/// Where cgroups are mounted.
+fn cgroups(roots: &Roots) -> Option<PathBuf> {
+    Some(PathBuf::from(CgroupMount::find(roots).ok()?.dir()))
 }
 
 /// All probes of this process.
@@ -126,8 +132,10 @@ impl Installer {
     /// placed are tried again; others are forgotten, to be removed by [`tidy`](Self::tidy) once nobody has them open.
     pub fn place(&mut self, wishes: &[Wish]) -> Placements {
         let old = std::mem::take(&mut self.installed);
-        let (mut kept, gone): (Vec<_>, Vec<_>) =
-            old.into_iter().partition(|probe| probe.placed.is_ok() && wishes.contains(&probe.wish));
+        let moved = self.moved(&old);
+        let (mut kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(|probe| {
+            probe.placed.is_ok() && wishes.contains(&probe.wish) && !moved.contains(&probe.wish.name)
+        });
         self.stale.extend(gone.into_iter().flat_map(|probe| probe.defined));
         let roots = self.roots.clone();
         let is_kept = |wish: &&Wish| kept.iter().any(|probe| probe.wish == **wish);
@@ -165,6 +173,24 @@ impl Installer {
         self.installed.iter().map(look).collect()
     }
 
+    /// The probes whose paths lead to other files than they are in: a package was upgraded, or a container has started
+    /// anew. To be placed again. A path that leads nowhere just now is left for later.
+    pub fn outdated(&self) -> Vec<Arc<str>> {
+        self.moved(&self.installed)
+    }
+
+    fn moved(&self, probes: &[Installed]) -> Vec<Arc<str>> {
+        if probes.is_empty() {
+            return Vec::new();
+        }
+        let cgroups = cgroups(&self.roots);
+        let moved = |probe: &&Installed| {
+            let now = place::file_of(&probe.wish.definition, cgroups.as_deref(), &self.roots);
+            now.is_some() && now != probe.seen
+        };
+        probes.iter().filter(moved).map(|probe| Arc::clone(&probe.wish.name)).collect()
+    }
+
     /// Removes the definitions that nobody wants any more. What is still in use is left for the next time.
     pub fn tidy(&mut self) {
         for event in std::mem::take(&mut self.stale) {
@@ -182,6 +208,7 @@ impl Installer {
             defined: Vec::new(),
             ways: Vec::new(),
             file: None,
+            seen: place::file_of(&wish.definition, cgroups(&self.roots).as_deref(), &self.roots),
         };
         let site = match find(wish, kernel) {
             Ok(site) => site,

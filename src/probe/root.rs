@@ -21,6 +21,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 use super::Root;
 use super::binary::{Binary, BinaryError};
 use crate::error::{Errno, FileError, printable};
+use crate::event::FileId;
 use crate::host::{self, Roots};
 
 /// The most processes of a cgroup whose file systems are looked into.
@@ -123,6 +124,12 @@ impl Opened {
     pub fn binary(&self) -> Result<Binary, BinaryError> {
         let file = self.file.try_clone().map_err(|error| FileError::io(&self.shown, &error))?;
         Binary::read(file, &self.shown)
+    }
+
+    /// Which file it is; `None` if the kernel does not say.
+    pub fn id(&self) -> Option<FileId> {
+        let metadata = self.file.metadata().ok()?;
+        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
     }
 
     /// The path by which the kernel finds exactly this file, while it is open here: its canonical path if it is the

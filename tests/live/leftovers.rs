@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::Write;
+use std::process::Command;
 
 use perf_exporter::host::{Roots, read_text};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::functions::probing;
-use crate::support::program::Program;
+use crate::support::program::{Program, Running};
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
@@ -166,4 +167,36 @@ fn two_services_leave_each_other_alone() {
     assert_eq!(defined_by(first.child.id()).len(), 1);
     running.does("takes 1 10");
     assert_eq!(bytes(&first), Some(165.0));
+}
+
+#[test]
+fn a_probe_follows_its_path_to_another_file() {
+    if lacks_probes() {
+        return;
+    }
+    let program = Program::compile();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("upgraded");
+    program.copy_to(&path);
+    let entry = |name: &str, more: &str| format!("{name}: {{uprobe: \"{}:takes\"{more}}}", path.display());
+    let sum = ", arguments: [\"size=$arg1:u64\"], sum: {of: size, unit: bytes}";
+    let service = probing(&[entry("sums", sum), entry("counts", "")], "");
+    let value = |metric: &str| service.metrics().value(metric, &[]).unwrap_or_default();
+    Running::by(&mut Command::new(&path)).does("takes 1 10");
+    assert_eq!((value("perf_probe_sums_bytes_total"), value("perf_probe_counts_total")), (55.0, 10.0));
+
+    // As package managers do it: the old file stays with those that run it.
+    let new = dir.path().join("new");
+    program.copy_to(&new);
+    fs::rename(&new, &path).unwrap();
+    let mut running = Running::by(&mut Command::new(&path));
+    eventually("calls in the new file are seen", || {
+        running.does("takes 1 1");
+        let seen = (value("perf_probe_sums_bytes_total") > 55.0, value("perf_probe_counts_total") != 10.0);
+        (seen == (true, true)).then_some(())
+    });
+    assert_eq!(defined_by(service.child.id()).len(), 1, "the old definition is gone");
+    let before = value("perf_probe_sums_bytes_total");
+    running.does("takes 1 10");
+    assert_eq!(value("perf_probe_sums_bytes_total"), before + 55.0);
 }

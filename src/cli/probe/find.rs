@@ -258,10 +258,20 @@ fn print(rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<
     }
     // A marker that only happens to be called so stands before the function that was meant.
     let meant = rows.iter().find(|row| args.pattern.as_deref() == Some(&*row.name));
-    if let Some(row) = meant.or(rows.first()) {
-        let file = source.map_or(String::new(), |source| format!(" -x {}", source.path));
+    let written = || rows.iter().find(|row| !is_of_the_compiler(&row.name));
+    if let Some(row) = meant.or_else(written).or(rows.first()) {
+        let file = source.map_or(String::new(), |source| match &source.root {
+            Root::Host => format!(" -x {}", source.path),
+            Root::Process(pid) => format!(" -x {} --in pid:{pid}", source.path),
+            Root::Cgroup(path) => format!(" -x {} --in cgroup:{path}", source.path),
+        });
         writeln!(out, "\nIn the configuration: probes: {{{}}}", row.yaml)?;
         writeln!(out, "What can be taken there: perf-exporter probe{file} --vars {}", row.probe)?;
     }
     out.flush()
+}
+
+/// Functions that stand in every program, and that nobody asks for.
+fn is_of_the_compiler(name: &str) -> bool {
+    name.starts_with('_') || name.ends_with("register_tm_clones") || name == "frame_dummy"
 }

@@ -29,7 +29,8 @@ pub(in crate::config) struct Tracepoint {
     /// Where a time begins: the first of two tracepoints. The metric is a histogram of the seconds until `to`.
     #[schemars(extend("examples" = ["block:block_rq_issue"]))]
     pub(in crate::config) from: Option<At<String>>,
-    /// Where the time that begins at `from` ends.
+    /// Where the time that begins at `from` ends. The same event as in `from` gives the time from each hit to the next
+    /// with the same key.
     #[schemars(extend("examples" = ["block:block_rq_complete"]))]
     pub(in crate::config) to: Option<At<String>>,
     /// What is the same in `from` and the `to` that belongs to it: fields that both have, `$cpu`, `$tid` or `$pid`.

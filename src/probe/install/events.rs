@@ -13,6 +13,7 @@ use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
 use crate::probe::argument::{Argument, ArgumentError};
 use crate::probe::kallsyms;
+use crate::probe::root::Opened;
 use crate::probe::tracefs::{Line, Probes};
 
 /// `PERF_TYPE_TRACEPOINT`.
@@ -148,7 +149,7 @@ impl<'a> Maker<'a> {
     fn point(&self, place: &[u8], offset: u64) -> Result<ProbePoint, Refusal> {
         let place = CString::new(place)
             .map_err(|_| refused(self.wish, Cause::Broken, "its place has a NUL in it".to_owned()))?;
-        Ok(ProbePoint { place, offset })
+        Ok(ProbePoint { place, offset, file: self.site.file.as_ref().and_then(Opened::id) })
     }
 
     fn by_pmu(&mut self, name: &str, kind: u32, config: u64, point: ProbePoint, returns: bool) -> Placed {

@@ -1,16 +1,18 @@
 //! Where a probe is on this machine: the functions of the kernel that there are, offsets in files, markers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Wish;
 use super::kernel::Kernel;
+use crate::event::FileId;
 use crate::health::{Cause, Refusal};
+use crate::host::Roots;
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
 use crate::probe::btf::{self, BtfError};
 use crate::probe::root::{self, Opened, RootError};
-use crate::probe::{At, Location};
+use crate::probe::{At, Definition, Location, Root};
 
 /// Where a probe is.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(super) struct Spot {
 }
 
 /// Finds where a probe is. `cgroups` is where cgroups are mounted.
-pub(super) fn find(wish: &Wish, cgroups: Option<PathBuf>, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
+pub(super) fn find(wish: &Wish, cgroups: Option<&Path>, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
     let definition = &wish.definition;
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
@@ -56,13 +58,7 @@ pub(super) fn find(wish: &Wish, cgroups: Option<PathBuf>, kernel: &mut Kernel<'_
             Ok(Site { spots, file: None, arch: Arch::HOST })
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
-            let cgroup = match (&definition.root, &cgroups) {
-                (crate::probe::Root::Cgroup(cgroup), Some(mount)) => {
-                    Some(mount.join(cgroup.trim_start_matches('/')))
-                }
-                _ => None,
-            };
-            let file = root::open(&definition.root, path, kernel.roots, cgroup.as_deref())
+            let file = open(definition, path, cgroups, kernel.roots)
                 .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
             let binary =
                 file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
@@ -72,6 +68,27 @@ pub(super) fn find(wish: &Wish, cgroups: Option<PathBuf>, kernel: &mut Kernel<'_
             Ok(Site { spots: Spots::File { path, spots }, file: Some(file), arch })
         }
     }
+}
+
+/// The file that its path leads to by now; `None` for a probe of the kernel, and where there is none.
+pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, roots: &Roots) -> Option<FileId> {
+    let (Location::User { path, .. } | Location::Usdt { path, .. }) = &definition.location else {
+        return None;
+    };
+    open(definition, path, cgroups, roots).ok()?.id()
+}
+
+fn open(
+    definition: &Definition,
+    path: &str,
+    cgroups: Option<&Path>,
+    roots: &Roots,
+) -> Result<Opened, RootError> {
+    let cgroup = match (&definition.root, cgroups) {
+        (Root::Cgroup(cgroup), Some(mount)) => Some(mount.join(cgroup.trim_start_matches('/'))),
+        _ => None,
+    };
+    root::open(&definition.root, path, roots, cgroup.as_deref())
 }
 
 fn in_kernel(

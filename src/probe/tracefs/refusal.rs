@@ -206,15 +206,20 @@ fn not_there(roots: &Roots, line: &Line, errno: Errno) -> ProbeRefusal {
     let blacklist = roots.sys.join("kernel/debug/kprobes/blacklist");
     let listed = host::read_text(&blacklist)
         .is_ok_and(|text| text.lines().any(|line| line.rsplit('\t').next() == Some(function)));
-    let reason = if listed {
-        format!("{function} is on the kernel's list of functions that may not be probed")
-    } else {
-        format!("the kernel lets no probe be put into {function}")
-    };
-    let remedy = if listed {
-        "probe a function that it calls, or that calls it".to_owned()
-    } else {
-        format!("{} and available_filter_functions show what can be probed", blacklist.display())
+    let inside = line.place().split_once('+').map(|(_, offset)| offset);
+    let (reason, remedy) = match inside {
+        _ if listed => (
+            format!("{function} is on the kernel's list of functions that may not be probed"),
+            "probe a function that it calls, or that calls it".to_owned(),
+        ),
+        Some(offset) => (
+            format!("the kernel lets no probe be put {offset} bytes into {function}"),
+            "an instruction must begin there: leave the offset out for the first one".to_owned(),
+        ),
+        None => (
+            format!("the kernel lets no probe be put into {function}"),
+            format!("{} and available_filter_functions show what can be probed", blacklist.display()),
+        ),
     };
     ProbeRefusal::new(errno, Cause::Forbidden, reason, &remedy)
 }
@@ -345,6 +350,18 @@ mod tests {
             assert_eq!((refusal.judgement.cause, refusal.errno), (cause, Some(errno)), "{refusal}");
             assert!(refusal.judgement.reason.contains(reason), "{refusal}");
         }
+    }
+
+    #[test]
+    fn a_place_inside_of_an_instruction_is_not_taken_for_a_forbidden_function() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = Line::kernel(None, "tcp_sendmsg", 3, false, &[], Arch::Aarch64).unwrap();
+        let refusal = answered(&Roots::under(dir.path()), &line, Errno::EINVAL, None);
+        assert_eq!(
+            refusal.to_string(),
+            "forbidden: the kernel lets no probe be put 3 bytes into tcp_sendmsg; an instruction must begin there: \
+             leave the offset out for the first one"
+        );
     }
 
     #[test]
