@@ -219,7 +219,11 @@ impl<'t> Parser<'t> {
             return Ok(Fetch::Address(self.number()?));
         }
         let at = self.at;
-        let name = self.take_while(|byte| is_word(byte) || byte == b'.' || byte == b'$');
+        // A symbol may have a `$` in it (`foo$isra.0`), but none begins with one.
+        let name = match self.rest().starts_with('$') {
+            true => "",
+            false => self.take_while(|byte| is_word(byte) || byte == b'.' || byte == b'$'),
+        };
         if name.is_empty() {
             return fault(
                 at,

@@ -119,6 +119,7 @@ fn what_the_kernel_would_refuse_is_refused_at_its_place() {
         ("sk->", 4, "the name of a member is missing"),
         ("%di,%si", 3, "the argument ends here"),
         ("@", 1, "an address or a symbol is missing"),
+        ("@$arg9", 1, "an address or a symbol is missing"),
         ("é", 0, "this is nothing that can be taken"),
     ] {
         let error = Argument::parse(text).unwrap_err();
