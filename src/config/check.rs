@@ -10,6 +10,7 @@ use super::file::{
     self, CONNECTIONS_MAX, DESCRIPTORS_MAX, File, RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::problem::shown;
+use super::profiled::{Profiled, profiled};
 use super::report::Report;
 use super::selection::{Selections, cgroups, number, processes};
 use super::traced::{Traced, traced};
@@ -37,8 +38,9 @@ pub(super) fn check(
         None => base.counters.iter().map(|entry| entry.reselected(&selections)).collect(),
     };
     let traced = traced(file, &base.traced, &counters, &selections, report);
+    let profiles = profiled(file.profiles.as_ref(), &base.profiles, report);
     if !entries_are_blamed(file, report) {
-        idle_service(file, &counters, &traced, report);
+        idle_service(file, &counters, &traced, &profiles, report);
         idle_selections(file, &counters, &traced, report);
     }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
@@ -47,6 +49,7 @@ pub(super) fn check(
         collection: collection(file.collection.as_ref(), base.collection, report),
         counters,
         traced,
+        profiles,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };
@@ -67,15 +70,23 @@ fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
         file.counters.as_ref().map(|entries| entries.node),
         file.tracepoints.as_ref().map(|entries| entries.node),
         file.probes.as_ref().map(|entries| entries.node),
+        file.profiles.as_ref().map(|entries| entries.node),
     ];
     sections.into_iter().flatten().any(|section| report.blames(section))
 }
 
 /// Reports that there is no entry at all.
-fn idle_service(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
+fn idle_service(
+    file: &File,
+    counters: &[Counters],
+    traced: &[Traced],
+    profiles: &[Profiled],
+    report: &mut Report<'_>,
+) {
     if let Some(entries) = &file.counters
         && counters.is_empty()
         && traced.is_empty()
+        && profiles.is_empty()
     {
         let hint = "add an entry, or leave `counters` out for the built-in ones";
         report.error(entries.node, "nothing would be counted", Some(hint.into()));

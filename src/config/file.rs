@@ -3,11 +3,16 @@
 //!
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
+mod profiles;
 mod traced;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(super) use profiles::{
+    FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
+    SampledProcesses, Unwind,
+};
 pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
@@ -30,6 +35,9 @@ pub(super) struct File {
     pub(super) tracepoints: Option<At<Entries<Tracepoint>>>,
     /// Metrics of probes: any function of the kernel or of a program, with its arguments likewise.
     pub(super) probes: Option<At<Entries<Probe>>>,
+    /// Samples of what runs or waits, with the functions that led there. If this is given at all, it replaces the built-in
+    /// set; `{}` is none.
+    pub(super) profiles: Option<At<Entries<Profile>>>,
     /// Where tracepoints and probes are found.
     pub(super) tracefs: Option<Tracefs>,
     /// Which cgroups (containers, pods, services) to count for.

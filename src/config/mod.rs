@@ -13,6 +13,7 @@ mod file;
 mod load;
 mod per;
 mod problem;
+pub mod profiled;
 mod report;
 mod schema;
 mod selection;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use load::{LoadError, load_file};
 pub use problem::{Problem, Problems, Severity};
+pub use profiled::Profiled;
 pub use schema::schema;
 pub use traced::Traced;
 
@@ -88,6 +90,7 @@ fn built_in() -> (Config, Selections) {
         collection: Collection { interval: Duration::ZERO, freshness: Duration::ZERO },
         counters: Vec::new(),
         traced: Vec::new(),
+        profiles: Vec::new(),
         mount_tracefs: false,
         limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0 },
     };
@@ -116,6 +119,8 @@ pub struct Config {
     /// What tracepoints and probes are made of: first those of `tracepoints`, then those of `probes`, each in the
     /// order of the file.
     pub traced: Vec<Traced>,
+    /// What is sampled with its callers, in the order of the file.
+    pub profiles: Vec<Profiled>,
     /// Whether to mount tracefs where it is not.
     pub mount_tracefs: bool,
     /// The bounds.

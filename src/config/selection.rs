@@ -68,23 +68,44 @@ pub(super) fn cgroups(
     else {
         return base.clone();
     };
-    not_empty(
-        include.as_ref(),
-        "selects no cgroup",
-        "to count for none, take `cgroup` out of every `per`",
-        report,
-    );
-    shadowed(include.as_ref(), exclude.as_ref(), report);
-    let mut globs = |patterns: &At<List<String>>| -> Vec<Glob> {
-        bounded(patterns, report).iter().filter_map(|pattern| path(pattern, Path::Cgroup, report)).collect()
-    };
+    let hint = "to count for none, take `cgroup` out of every `per`";
+    let (include, exclude) = patterns(include.as_ref(), exclude.as_ref(), hint, report);
     CgroupSelection {
-        include: include.as_ref().map_or_else(|| base.include.clone(), &mut globs),
-        exclude: exclude.as_ref().map_or_else(|| base.exclude.clone(), &mut globs),
+        include: include.unwrap_or_else(|| base.include.clone()),
+        exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
         depth: number(depth.as_ref(), DEPTH_MAX, report).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
         attribution: attribution.map_or(base.attribution, |at| at.value.into()),
     }
+}
+
+/// The patterns of cgroups that are written. `hint` says what to write for none.
+pub(super) fn patterns(
+    include: Option<&At<List<String>>>,
+    exclude: Option<&At<List<String>>>,
+    hint: &str,
+    report: &mut Report<'_>,
+) -> (Option<Vec<Glob>>, Option<Vec<Glob>>) {
+    not_empty(include, "selects no cgroup", hint, report);
+    shadowed(include, exclude, report);
+    let mut globs = |patterns: &At<List<String>>| -> Vec<Glob> {
+        bounded(patterns, report).iter().filter_map(|pattern| path(pattern, Path::Cgroup, report)).collect()
+    };
+    (include.map(&mut globs), exclude.map(&mut globs))
+}
+
+/// The rules for processes that are written. `hint` says what to write for none.
+pub(super) fn rules(
+    include: Option<&At<List<ProcessRule>>>,
+    exclude: Option<&At<List<ProcessRule>>>,
+    hint: &str,
+    report: &mut Report<'_>,
+) -> (Option<Vec<target::ProcessRule>>, Option<Vec<target::ProcessRule>>) {
+    not_empty(include, "selects no process", hint, report);
+    let mut rules = |list: &At<List<ProcessRule>>| -> Vec<target::ProcessRule> {
+        bounded(list, report).iter().map(|rule| process_rule(rule, report)).collect()
+    };
+    (include.map(&mut rules), exclude.map(&mut rules))
 }
 
 /// Patterns that `exclude` takes back.
@@ -114,14 +135,11 @@ pub(super) fn processes(
         return base.clone();
     };
     let hint = "to count for none, take `process` out of every `per`";
-    not_empty(include.as_ref(), "selects no process", hint, report);
     not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`", report);
-    let mut rules = |list: &At<List<ProcessRule>>| -> Vec<target::ProcessRule> {
-        bounded(list, report).iter().map(|rule| process_rule(rule, report)).collect()
-    };
+    let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
     ProcessSelection {
-        include: include.as_ref().map_or_else(|| base.include.clone(), &mut rules),
-        exclude: exclude.as_ref().map_or_else(|| base.exclude.clone(), &mut rules),
+        include: include.unwrap_or_else(|| base.include.clone()),
+        exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
         by: by.as_ref().map_or_else(|| base.by.clone(), |by| group_by(by, report)),
         attribution: attribution.map_or(base.attribution, |at| at.value.into()),
     }

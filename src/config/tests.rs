@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
-const EXAMPLES: [(&str, &str); 11] = [
+const EXAMPLES: [(&str, &str); 12] = [
     ("default", BUILT_IN),
     ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
     ("per-cgroup", include_str!("../../config/examples/per-cgroup.yaml")),
@@ -18,6 +18,7 @@ const EXAMPLES: [(&str, &str); 11] = [
     ("kernel-work", include_str!("../../config/examples/kernel-work.yaml")),
     ("memory", include_str!("../../config/examples/memory.yaml")),
     ("network", include_str!("../../config/examples/network.yaml")),
+    ("profiles", include_str!("../../config/examples/profiles.yaml")),
     ("user-probes", include_str!("../../config/examples/user-probes.yaml")),
     ("tracepoint-counts", include_str!("../../config/examples/tracepoint-counts.yaml")),
 ];
@@ -184,6 +185,13 @@ probes:
 tracefs: {mount: false}
 "#;
 
+const FULL_PROFILES: &str = r#"
+profiles:
+  e: {event: "sys:one", filter: x > 1, frequency: 19, unwind: auto, stack: 16KiB, kernel: true, functions: 5, window: 60s}
+  c: {event: cpu-clock, period: 1000000, idle: true, cpus: "0-3,8", unwind: fp}
+  w: {threshold: 1ms, limit: 10, cgroups: {include: /a, exclude: /b}, processes: {include: {comm: a}, exclude: {pid: 1}}}
+"#;
+
 #[test]
 fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
     let values = [
@@ -210,9 +218,10 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         json!({"x": "y"}),
         json!("seconds"),
         json!([1, 2.5]),
+        json!("0-3"),
     ];
     let schema = schema();
-    let fulls = [FULL, FULL_TRACED].map(|text| serde_yaml::from_str::<Json>(text).unwrap());
+    let fulls = [FULL, FULL_TRACED, FULL_PROFILES].map(|text| serde_yaml::from_str::<Json>(text).unwrap());
     let mut all = Vec::new();
     for full in &fulls {
         let mut found = Vec::new();
@@ -248,7 +257,7 @@ proptest! {
 
     #[test]
     fn no_damage_to_a_good_file_makes_it_panic_or_stay_silent_about_an_error(
-        full in prop::sample::select(&[FULL, FULL_TRACED][..]),
+        full in prop::sample::select(&[FULL, FULL_TRACED, FULL_PROFILES][..]),
         at: prop::sample::Index, cut in 0usize..20, put in "[a-z:\\[\\]{}*\"\n -]{0,6}"
     ) {
         let start = at.index(full.len());

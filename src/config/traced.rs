@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use entries::traced;
+pub(super) use fields::{Fields, filter};
 
 use super::Per;
 use crate::event::syntax::Event;

@@ -17,6 +17,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::decode::{At, TEXT_OR_BLOCK};
 use super::problem::shown;
+use crate::host::CpuSet;
 
 pub(super) use fields::{Histogram, HistogramBlock, Labels};
 
@@ -26,6 +27,8 @@ const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
 const PERIOD_PATTERN: &str = "^[0-9]+(ms|s|m|h)$";
 /// What [`Size::parse`] reads.
 const SIZE_PATTERN: &str = "^[0-9]+(KiB|MiB|GiB|Ki|Mi|Gi)$";
+/// What [`Cpus`] reads, as far as a pattern can tell.
+const CPUS_PATTERN: &str = "^[0-9]+(-[0-9]+(:[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+)?)?)*$";
 
 /// Whether a text can be a part of a metric's name as it is.
 pub(super) fn is_name(text: &str) -> bool {
@@ -236,6 +239,57 @@ impl JsonSchema for Size {
             "description": "Bytes, or a whole number and its unit: KiB, MiB or GiB.",
             "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": SIZE_PATTERN }],
             "examples": ["512KiB", "64MiB", "1GiB"],
+        })
+    }
+}
+
+/// CPUs, as the kernel lists them: `0-3,8`. One alone may be a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cpus(pub(super) CpuSet);
+
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CpusVisitor;
+
+        impl Visitor<'_> for CpusVisitor {
+            type Value = Cpus;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of CPUs such as `0-3,8`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Cpus, E> {
+                match text.parse::<CpuSet>() {
+                    Ok(cpus) if !cpus.is_empty() => Ok(Cpus(cpus)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Cpus, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+
+        deserializer.deserialize_any(CpusVisitor)
+    }
+}
+
+impl JsonSchema for Cpus {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Cpus".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "integer", "minimum": 0, "maximum": CpuSet::HIGHEST },
+                { "type": "string", "pattern": CPUS_PATTERN },
+            ],
+            "examples": ["0-3,8", 0],
         })
     }
 }

@@ -98,6 +98,11 @@ impl Catalog {
         Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), problems }
     }
 
+    /// What is known of the host.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     /// The files that broke their format or could not be read. The rest of their PMU is there.
     pub fn problems(&self) -> &[FileError] {
         &self.problems

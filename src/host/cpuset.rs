@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The highest CPU number that is accepted: the kernel's own ceiling for `NR_CPUS` is 8192.
-const HIGHEST: u32 = 8191;
-
 /// A set of CPU numbers, read and printed as the kernel does (`0-3,8,10-14:2`).
 #[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct CpuSet(Vec<u32>);
 
 impl CpuSet {
+    /// The highest CPU number that is accepted: the kernel's own ceiling for `NR_CPUS` is 8192.
+    pub const HIGHEST: u32 = 8191;
+
     /// The numbers, ascending.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.0.iter().copied()
@@ -60,7 +60,7 @@ impl FromStr for CpuSet {
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
         let bad = || CpuSetError(text.chars().take(80).collect());
         let number = |digits: &str| -> Result<u32, CpuSetError> {
-            digits.trim().parse().ok().filter(|&n| n <= HIGHEST).ok_or_else(bad)
+            digits.trim().parse().ok().filter(|&n| n <= Self::HIGHEST).ok_or_else(bad)
         };
         let mut cpus = Vec::new();
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {

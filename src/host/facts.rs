@@ -78,6 +78,11 @@ pub struct Facts {
     pub lockdown: Option<String>,
     /// `kernel.perf_event_mlock_kb`: how much memory for rings an unprivileged user may lock, in KiB for each CPU.
     pub mlock_kb: Option<u64>,
+    /// `kernel.perf_event_max_sample_rate`: the most samples a second that an event may ask for. The kernel lowers it by
+    /// itself where samples take too long.
+    pub max_sample_rate: Option<u64>,
+    /// `kernel.perf_event_max_stack`: the most addresses of a call chain.
+    pub max_stack: Option<u64>,
     /// Whether this process lives in a pid namespace of its own: to it, every task outside has the id 0.
     pub own_pid_namespace: bool,
 }
@@ -101,6 +106,8 @@ impl Facts {
                 .ok()
                 .and_then(|text| lockdown(&text)),
             mlock_kb: read_number(&roots.proc.join("sys/kernel/perf_event_mlock_kb")).ok(),
+            max_sample_rate: read_number(&roots.proc.join("sys/kernel/perf_event_max_sample_rate")).ok(),
+            max_stack: read_number(&roots.proc.join("sys/kernel/perf_event_max_stack")).ok(),
             own_pid_namespace: fs::read_link(roots.proc.join("self/ns/pid"))
                 .is_ok_and(|namespace| namespace.as_os_str() != INITIAL_PID_NAMESPACE),
         }

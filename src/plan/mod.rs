@@ -3,9 +3,11 @@
 //! A plan is a template: it says what each CPU, cgroup or process gets. Which of them there are is told to
 //! [`counter`](crate::counter) while it runs.
 
+mod profile;
 mod stream;
 mod trace;
 
+pub use profile::{Sampler, Value, Waits};
 pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
 pub use trace::{Amount, Complain, Output, Pairing, Source as TraceSource, Take, Trace, wishes};
 
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Per, Traced};
+use crate::config::{Counters, Per, Profiled, Traced};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
@@ -34,6 +36,8 @@ pub struct Plan {
     pub groups: Vec<Arc<Group>>,
     /// What looks into records.
     pub traces: Vec<Arc<Trace>>,
+    /// What takes samples with their callers.
+    pub samplers: Vec<Arc<Sampler>>,
     /// What counts for the groups whose source it is.
     pub stream: Option<Stream>,
     /// Events that cannot be named on this host.
@@ -57,6 +61,23 @@ impl Plan {
         cpus * (of_lane(false) + of_lane(true))
     }
 
+    /// What of the memory for rings each kind of them gets: all the same.
+    pub fn ring_memory(&self, all: u64) -> u64 {
+        let kinds = [self.stream.is_some(), !self.traces.is_empty(), !self.samplers.is_empty()];
+        let used = kinds.into_iter().filter(|&used| used).count() as u64;
+        all / used.max(1)
+    }
+
+    /// Descriptors that sampling takes on these CPUs: those of the samplers, and on each CPU one that holds the ring.
+    pub fn sampled_descriptors(&self, online: &CpuSet) -> usize {
+        let sampled = |cpu: &u32| {
+            let here: CpuSet = std::iter::once(*cpu).collect();
+            self.samplers.iter().any(|sampler| sampler.descriptors(&here) > 0)
+        };
+        let holders = online.iter().filter(sampled).count();
+        holders + self.samplers.iter().map(|sampler| sampler.descriptors(online)).sum::<usize>()
+    }
+
     /// Who must be looked for on the host.
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
@@ -68,6 +89,13 @@ impl Plan {
                 Targets::Processes(selection) => needs.add_processes(selection),
             }
         }
+        for sampler in &self.samplers {
+            // Samples tell their cgroups by number.
+            needs.cgroups |= sampler.tells_cgroup;
+            if let Some(selection) = &sampler.whose.processes {
+                needs.add_processes(selection);
+            }
+        }
         needs
     }
 }
@@ -75,7 +103,7 @@ impl Plan {
 /// A refusal and the entry that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `probes`.
+    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `probes`, `profiles`.
     pub section: &'static str,
     /// The entry of the configuration.
     pub entry: Arc<str>,
@@ -247,6 +275,8 @@ pub struct Entries<'a> {
     pub counters: &'a [Counters],
     /// Tracepoints and probes.
     pub traced: &'a [Traced],
+    /// What is sampled with its callers.
+    pub profiles: &'a [Profiled],
     /// What the probes among them became.
     pub placed: &'a Placements,
     /// What the kernel says about filters.
@@ -255,7 +285,11 @@ pub struct Entries<'a> {
 
 impl fmt::Debug for Entries<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries").field("counters", &self.counters).field("traced", &self.traced).finish()
+        f.debug_struct("Entries")
+            .field("counters", &self.counters)
+            .field("traced", &self.traced)
+            .field("profiles", &self.profiles)
+            .finish()
     }
 }
 
@@ -264,7 +298,7 @@ const NOTHING: &Placements = &Placements::new();
 impl<'a> Entries<'a> {
     /// Counters alone.
     pub const fn counters(counters: &'a [Counters]) -> Self {
-        Self { counters, traced: &[], placed: NOTHING, complain: &|_, _, _| None }
+        Self { counters, traced: &[], profiles: &[], placed: NOTHING, complain: &|_, _, _| None }
     }
 }
 
@@ -280,6 +314,9 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     }
     for traced in wanted.traced {
         builder.trace(traced, catalog, wanted.placed, wanted.complain);
+    }
+    for profiled in wanted.profiles {
+        builder.profile(profiled, catalog, wanted.complain);
     }
     let Builder { mut plan, mut groups, .. } = builder;
     groups.sort_by_key(Group::scope);

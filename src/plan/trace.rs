@@ -379,7 +379,7 @@ fn targets_of(per: &Per) -> Targets {
 }
 
 /// Why there is no event, and whether that is a mistake on any host.
-type Refusable = (Refusal, bool);
+pub(super) type Refusable = (Refusal, bool);
 
 /// Whether somebody must know the fields of an entry's events.
 fn looks_into(traced: &Traced) -> bool {
@@ -387,7 +387,11 @@ fn looks_into(traced: &Traced) -> bool {
 }
 
 /// The tracepoints that a name stands for, with their formats if those are asked for.
-fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: bool) -> Vec<Result<Placed, Refusable>> {
+pub(super) fn tracepoints(
+    catalog: &Catalog,
+    event: &syntax::Event,
+    formats: bool,
+) -> Vec<Result<Placed, Refusable>> {
     let resolved = match catalog.resolve(event) {
         Ok(resolved) => resolved,
         Err(unresolved) => return vec![Err((refusal(event, &unresolved), unresolved.cause.is_mistake()))],
@@ -406,7 +410,7 @@ fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: bool) -> Vec<R
 }
 
 /// Gives an event its filter; if that is wrong, why, and a picture of the place with what the kernel says of it.
-fn set_filter(
+pub(super) fn set_filter(
     placed: &mut Placed,
     filter: &Arc<str>,
     complain: &Complain<'_>,

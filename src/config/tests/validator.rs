@@ -88,6 +88,15 @@ fn matches_pattern(pattern: &Json, text: &str) -> bool {
             let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
             unit.len() < text.len() && ["KiB", "MiB", "GiB", "Ki", "Mi", "Gi"].contains(&unit)
         }
+        "^[0-9]+(-[0-9]+(:[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+)?)?)*$" => {
+            let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            text.split(',').all(|part| {
+                part.split_once('-').map_or(number(part), |(first, rest)| {
+                    let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
+                    number(first) && number(last) && number(step)
+                })
+            })
+        }
         "^[a-z_][a-z0-9_]*$" => {
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
                 && !text.is_empty()

@@ -31,7 +31,7 @@ pub(super) const OF_THE_RECORD: [&str; 3] = ["$cpu", "$pid", "$tid"];
 
 /// Which fields there are.
 #[derive(Clone, Copy)]
-pub(super) enum Fields<'f> {
+pub(in crate::config) enum Fields<'f> {
     /// Those of tracepoints, which this host may not even have.
     Event,
     /// Those of either of two tracepoints.
@@ -132,7 +132,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
 }
 
 /// The filter, if it can be one.
-pub(super) fn filter(
+pub(in crate::config) fn filter(
     written: Option<&At<String>>,
     fields: Fields<'_>,
     report: &mut Report<'_>,

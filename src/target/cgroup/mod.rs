@@ -31,6 +31,14 @@ pub struct Cgroup {
     pub depth: usize,
 }
 
+impl Cgroup {
+    /// The one at a path, whatever its number.
+    pub fn at(path: &str) -> Self {
+        let depth = path.split('/').filter(|name| !name.is_empty()).count();
+        Self { id: CgroupId(0), path: path.into(), depth }
+    }
+}
+
 /// The path of the cgroup that holds this one; `None` for the root.
 pub fn parent_of(path: &str) -> Option<&str> {
     match path.rsplit_once('/')? {

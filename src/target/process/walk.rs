@@ -189,20 +189,31 @@ impl Processes {
         self.known.insert(pid, Known { state, inode, round: self.round });
     }
 
-    /// Reads the process in `dir`; `None` for a zombie.
     fn read(&self, dir: &Path) -> Result<Option<Process>, Obstacle> {
-        let stat = read_stat(dir).map_err(|error| Obstacle::of(&error))?;
-        if stat.zombie {
-            return Ok(None);
-        }
-        let exe = if self.need.exe && !stat.kernel_thread { read_exe(dir) } else { None };
-        let cgroup = match &self.cgroups {
-            Some(mount) if self.need.cgroup => read_cgroup(dir, mount)?,
-            _ => None,
-        };
-        let Stat { key, comm, kernel_thread, .. } = stat;
-        Ok(Some(Process { key, comm, exe, cgroup, kernel_thread }))
+        read(dir, self.cgroups.as_ref(), self.need)
     }
+}
+
+impl Process {
+    /// Looks at one process, in its directory of procfs (`/proc/812`). `None`: it has ended, or may not be looked at.
+    pub fn read(dir: &Path, cgroups: Option<&CgroupMount>, need: Need) -> Option<Self> {
+        read(dir, cgroups, need).ok().flatten()
+    }
+}
+
+/// Reads the process in `dir`; `None` for a zombie.
+fn read(dir: &Path, cgroups: Option<&CgroupMount>, need: Need) -> Result<Option<Process>, Obstacle> {
+    let stat = read_stat(dir).map_err(|error| Obstacle::of(&error))?;
+    if stat.zombie {
+        return Ok(None);
+    }
+    let exe = if need.exe && !stat.kernel_thread { read_exe(dir) } else { None };
+    let cgroup = match cgroups {
+        Some(mount) if need.cgroup => read_cgroup(dir, mount)?,
+        _ => None,
+    };
+    let Stat { key, comm, kernel_thread, .. } = stat;
+    Ok(Some(Process { key, comm, exe, cgroup, kernel_thread }))
 }
 
 /// The number that a directory of `/proc` is called by; `None` for everything else in there.

@@ -1,0 +1,163 @@
+//! The entries of `profiles`: what each kind of them may say, and what all of them have.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::sampled::{event, off_cpu};
+use super::{Profiled, Source, Unwind, Whose};
+use crate::config::counters::metric_word;
+use crate::config::decode::At;
+use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
+use crate::config::report::Report;
+use crate::config::selection::{patterns, rules};
+use crate::config::value::{Entries, Period, Size};
+use crate::target::{Attribution, CgroupSelection, Glob, ProcessRule, ProcessSelection};
+
+/// The most entries: each has events on every CPU, and a window of stacks in memory.
+const ENTRY_LIMIT: usize = 16;
+/// The functions with metrics of their own unless the entry says otherwise.
+const FUNCTIONS: usize = 50;
+/// How far pages look back, and the bounds of that.
+const WINDOW: Duration = Duration::from_secs(60);
+const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+/// How much of a stack is copied: what all but deep recursion and large buffers on the stack stay below.
+const STACK: u32 = 16 << 10;
+
+/// What the section says; what `base` says if the file does not mention it.
+pub(in crate::config) fn profiled(
+    entries: Option<&At<Entries<Profile>>>,
+    base: &[Profiled],
+    report: &mut Report<'_>,
+) -> Vec<Profiled> {
+    let Some(At { node, value: Entries(entries) }) = entries else { return base.to_vec() };
+    if entries.len() > ENTRY_LIMIT {
+        let message = format!("{} entries, and at most {ENTRY_LIMIT} are taken", entries.len());
+        report.error(*node, message, Some("each is opened on every CPU: leave some out".into()));
+        return Vec::new();
+    }
+    entries.iter().filter_map(|(name, entry)| profile(name, entry, report)).collect()
+}
+
+/// What an entry says; `None` if it does not say what to sample.
+fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Profiled> {
+    metric_word(name.node, name, "entries", report);
+    let source = source(name, entry, report);
+    let unwind = unwind(entry, report);
+    let whose = Whose {
+        cgroups: cgroups(entry.cgroups.as_ref(), report),
+        processes: processes(entry.processes.as_ref(), report),
+        cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
+    };
+    let functions = functions(entry.functions.as_ref(), report);
+    let window = window(entry.window.as_ref(), report);
+    Some(Profiled { name: name.value.as_str().into(), source: source?, unwind, whose, functions, window })
+}
+
+/// What an entry samples. One of two kinds, told apart by `event` and `threshold`.
+fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
+    let waits = entry
+        .threshold
+        .as_ref()
+        .map(|at| ("threshold", at.node))
+        .or_else(|| entry.limit.as_ref().map(|at| ("limit", at.node)));
+    match (&entry.event, waits) {
+        (Some(_), Some((word, node))) => {
+            let message = format!("`{word}` is about waits, and this entry samples an event");
+            let hint = "make two entries of it: one with `event`, one with `threshold`";
+            report.error(node, message, Some(hint.into()));
+            None
+        }
+        (Some(text), None) => event(text, entry, report),
+        (None, Some(_)) => Some(off_cpu(entry, report)),
+        (None, None) => {
+            if !report.blames(entry.node) {
+                let hint = "write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU";
+                report.error(name.node, "the entry does not say what to sample", Some(hint.into()));
+            }
+            None
+        }
+    }
+}
+
+fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
+    let stack = match &entry.stack {
+        Some(At { node, value: size @ Size(bytes) }) => {
+            let (min, max) = (Size(STACK_MIN), Size(STACK_MAX));
+            if !(STACK_MIN..=STACK_MAX).contains(bytes) {
+                let message = format!("{size} is not between {min} and {max}");
+                report.error(*node, message, Some(format!("{} is the default", Size(STACK.into()))));
+            } else if !bytes.is_multiple_of(8) {
+                let message = format!("{size} is not a multiple of 8 bytes, in which the kernel copies");
+                report.error(*node, message, Some(format!("write `{}`", bytes.next_multiple_of(8))));
+            }
+            u32::try_from(*bytes).unwrap_or(STACK)
+        }
+        None => STACK,
+    };
+    match entry.unwind.map_or(file::Unwind::Auto, |at| at.value) {
+        file::Unwind::Auto => Unwind::Auto { stack },
+        file::Unwind::Dwarf => Unwind::Dwarf { stack },
+        file::Unwind::Fp => {
+            if let Some(stack) = &entry.stack {
+                let message = "`stack` has no meaning with `unwind: fp`, which copies none";
+                report.error(stack.node, message, Some("leave out one of them".into()));
+            }
+            Unwind::FramePointers
+        }
+    }
+}
+
+/// A pattern of ours, which is well formed.
+fn everything() -> Vec<Glob> {
+    // The root cgroup is taken by its own name alone.
+    ["/", "/**"].into_iter().filter_map(|pattern| Glob::new(pattern).ok()).collect()
+}
+
+fn cgroups(written: Option<&At<file::SampledCgroups>>, report: &mut Report<'_>) -> Option<CgroupSelection> {
+    let At { value: file::SampledCgroups { include, exclude }, .. } = written?;
+    let hint = "leave it out for every cgroup";
+    let (include, exclude) = patterns(include.as_ref(), exclude.as_ref(), hint, report);
+    let selected = include.is_some() || exclude.is_some();
+    selected.then(|| CgroupSelection {
+        include: include.unwrap_or_else(everything),
+        exclude: exclude.unwrap_or_default(),
+        depth: None,
+        descendants: false,
+        attribution: Attribution::Auto,
+    })
+}
+
+fn processes(
+    written: Option<&At<file::SampledProcesses>>,
+    report: &mut Report<'_>,
+) -> Option<ProcessSelection> {
+    let At { value: file::SampledProcesses { include, exclude }, .. } = written?;
+    let hint = "leave it out for every process";
+    let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
+    let selected = include.is_some() || exclude.is_some();
+    selected.then(|| ProcessSelection {
+        // A rule without conditions is met by everybody.
+        include: include.unwrap_or_else(|| vec![ProcessRule::default()]),
+        exclude: exclude.unwrap_or_default(),
+        by: Vec::new(),
+        attribution: Attribution::Auto,
+    })
+}
+
+fn functions(written: Option<&At<u64>>, report: &mut Report<'_>) -> usize {
+    let Some(At { node, value }) = written else { return FUNCTIONS };
+    if *value > FUNCTIONS_MAX {
+        let message = format!("{value} is not between 0 and {FUNCTIONS_MAX}");
+        report.error(*node, message, Some("each is a series; profiles have all of them".into()));
+    }
+    usize::try_from(*value).unwrap_or(FUNCTIONS)
+}
+
+fn window(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration {
+    let Some(At { node, value: Period(window) }) = written else { return WINDOW };
+    if !WINDOWS.contains(window) {
+        let message = format!("{window:?} is not between {:?} and {:?}", WINDOWS.start(), WINDOWS.end());
+        report.error(*node, message, Some(format!("{WINDOW:?} is the default")));
+    }
+    *window
+}

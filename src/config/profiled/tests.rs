@@ -1,0 +1,278 @@
+//! Entries of `profiles`: what they come to, and every way to get one wrong.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Profiled, Rate, Source, Unwind, Whose};
+use crate::config::Config;
+use crate::config::tests::{good, report};
+
+/// The one entry of `profiles`.
+fn profile(entry: &str) -> Profiled {
+    good(&format!("profiles: {{a: {{{entry}}}}}")).profiles.remove(0)
+}
+
+/// The problems of the entry `a`, a line each, without line and column.
+fn wrong(entry: &str) -> String {
+    let report = report(&format!("profiles:\n  a: {{{entry}}}\n"));
+    let lines = report.lines().map(|line| line.split_once("profiles.a").map_or(line, |(_, text)| text));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn rate(entry: &str) -> Rate {
+    match profile(entry).source {
+        Source::Event { rate, .. } => rate,
+        Source::OffCpu { .. } => panic!("{entry} samples waits"),
+    }
+}
+
+#[test]
+fn an_entry_of_one_event_samples_everybody_nineteen_times_a_second() {
+    let Profiled { name, source, unwind, whose, functions, window } = profile("event: cpu-clock");
+    assert_eq!((&*name, functions, window), ("a", 50, Duration::from_secs(60)));
+    assert_eq!((unwind, whose), (Unwind::Auto { stack: 16 << 10 }, Whose::default()));
+    let Source::Event { event, filter, rate, kernel, idle } = source else { panic!("{source:?}") };
+    assert_eq!((event.to_string().as_str(), filter, rate), ("cpu-clock", None, Rate::Frequency(19)));
+    assert_eq!((kernel, idle), (true, false));
+}
+
+#[test]
+fn an_entry_with_a_threshold_samples_waits() {
+    let source = |entry| profile(entry).source;
+    let waits = |threshold, limit| Source::OffCpu { threshold: Duration::from_millis(threshold), limit };
+    assert_eq!(source("threshold: 5ms"), waits(5, 1000));
+    assert_eq!(source("threshold: 0s, limit: 7"), waits(0, 7));
+    assert_eq!(source("limit: 7"), waits(1, 7));
+}
+
+#[test]
+fn an_entry_is_of_one_kind_and_says_what_belongs_to_it() {
+    assert_eq!(
+        wrong("frequency: 19"),
+        ": the entry does not say what to sample; write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU"
+    );
+    for (entry, expected) in [
+        (
+            "event: cycles, threshold: 1ms",
+            ".threshold: `threshold` is about waits, and this entry samples an event; make two entries of it: one with \
+             `event`, one with `threshold`",
+        ),
+        (
+            "event: cycles, limit: 5",
+            ".limit: `limit` is about waits, and this entry samples an event; make two",
+        ),
+        (
+            "threshold: 1ms, frequency: 5",
+            ".frequency: `frequency` is about an `event`, and this entry samples waits; write `limit`, how many stacks",
+        ),
+        (
+            "threshold: 1ms, kernel: false",
+            ".kernel: `kernel` is about an `event`, and this entry samples waits; leave",
+        ),
+        ("threshold: 1ms, filter: x > 1", ".filter: `filter` is about an `event`"),
+        ("threshold: 1ms, idle: true", ".idle: `idle` is about an `event`"),
+    ] {
+        let found = wrong(entry);
+        assert!(found.starts_with(expected) && found.lines().count() == 1, "{entry}: {found}");
+    }
+    // Of what could not be read nothing follows.
+    assert_eq!(wrong("event: 5").lines().count(), 1);
+    assert_eq!(wrong("threshold: 5").lines().count(), 1);
+    assert_eq!(wrong("evnt: cycles").lines().count(), 1);
+}
+
+#[test]
+fn how_often_is_a_frequency_or_a_period_within_bounds() {
+    assert_eq!(rate("event: cycles, frequency: 10000"), Rate::Frequency(10_000));
+    assert_eq!(rate("event: page-faults, period: 1"), Rate::Period(1));
+    assert_eq!(rate("event: cpu-clock, period: 1000000"), Rate::Period(1_000_000));
+    for (entry, expected) in [
+        ("event: cycles, frequency: 0", ".frequency: 0 is not between 1 and 10000"),
+        ("event: cycles, frequency: 10001", ".frequency: 10001 is not between 1 and 10000"),
+        ("event: cycles, period: 0", ".period: 0 is not between 1 and 1000000000000"),
+        (
+            "event: cpu-clock, period: 1",
+            ".period: the period of a clock is in nanoseconds, and at least 100000; write `frequency: 19`",
+        ),
+        (
+            "event: cycles, frequency: 19, period: 100000",
+            ".period: an entry has a `frequency` or a `period`, not both: the one follows from the other; leave out one \
+             of them",
+        ),
+        (
+            "event: cycles, frequency: 99Hz",
+            ".frequency: expected a positive whole number, found the text `99Hz`",
+        ),
+        (
+            "event: cycles, frequency: 1.5",
+            ".frequency: expected a positive whole number, found the number 1.5",
+        ),
+        ("threshold: 2h", ".threshold: 7200s is more than 3600s; 1ms is the default"),
+        ("limit: 0", ".limit: 0 is not between 1 and 100000"),
+        ("threshold: 1", ".threshold: the number 1 has no unit; write `1s` for seconds"),
+    ] {
+        assert_eq!(wrong(entry), expected, "{entry}");
+    }
+}
+
+#[test]
+fn an_entry_is_of_one_event_that_can_be_sampled() {
+    for (event, expected) in [
+        (
+            "'{cycles,instructions}'",
+            ".event: `{cycles,instructions}` is a group, and a profile is of one event;",
+        ),
+        (
+            "'cycles,instructions'",
+            ".event: `cycles,instructions` is more than one event, and a profile is of one event;",
+        ),
+        ("'block:*'", ".event: `block:*` is a pattern, and a profile is of one event; write the name of one"),
+        ("cycles/name=x/", ".event: the profile is named by the entry; leave out `name=`"),
+        (
+            "cycles:ppp",
+            ".event: samples are as exact as the event is by itself: `p` and `P` are not asked for;",
+        ),
+        ("cycles:W", ".event: `S` and `W` are about groups"),
+        ("cpu-clock:u", ".event: a clock is not divided by letters; `kernel: false` leaves out the kernel"),
+        ("'cycles:q'", ".event: `cycles:q` is not an event: "),
+        ("{cycles,instructions}", ".event: "),
+        ("[cycles]", ".event: expected a text, found a list"),
+    ] {
+        let found = wrong(&format!("event: {event}"));
+        assert!(found.starts_with(expected) && found.lines().count() == 1, "{event}: {found}");
+    }
+}
+
+#[test]
+fn what_an_event_does_not_have_cannot_be_asked_of_it() {
+    for (entry, expected) in [
+        (
+            "event: cycles, filter: x > 1",
+            ".filter: `filter` is about the fields of a tracepoint, and this is none;",
+        ),
+        ("event: 'sys:one', filter: ''", ".filter: an empty filter; leave it out to take every event"),
+        ("event: 'sys:one', kernel: false", ".kernel: a tracepoint is passed in the kernel"),
+        ("event: 'cycles:u', kernel: true", ".kernel: `cycles:u` says already where it is sampled;"),
+        ("event: cycles, idle: true", ".idle: `idle` is about clocks"),
+        (
+            "event: cycles, kernel: off",
+            ".kernel: expected `true` or `false`, found the text `off`; write `false`",
+        ),
+    ] {
+        let found = wrong(entry);
+        assert!(found.starts_with(expected) && found.lines().count() == 1, "{entry}: {found}");
+    }
+    let Source::Event { filter, .. } = profile("event: 'sys:one', filter: ' x > 1 '").source else {
+        panic!()
+    };
+    assert_eq!(filter.as_deref(), Some("x > 1"));
+}
+
+#[test]
+fn the_stack_is_copied_for_dwarf_alone_and_in_eights() {
+    let unwind = |entry| profile(&format!("event: cycles, {entry}")).unwind;
+    assert_eq!(unwind("unwind: fp"), Unwind::FramePointers);
+    assert_eq!(unwind("unwind: dwarf, stack: 60KiB"), Unwind::Dwarf { stack: 60 << 10 });
+    assert_eq!(unwind("stack: 1032"), Unwind::Auto { stack: 1032 });
+    for (entry, expected) in [
+        (
+            "unwind: fp, stack: 8KiB",
+            ".stack: `stack` has no meaning with `unwind: fp`, which copies none; leave out one of them",
+        ),
+        (
+            "stack: 1030",
+            ".stack: 1030 bytes is not a multiple of 8 bytes, in which the kernel copies; write `1032`",
+        ),
+        ("stack: 512", ".stack: 512 bytes is not between 1KiB and 60KiB; 16KiB is the default"),
+        ("stack: 64KiB", ".stack: 64KiB is not between 1KiB and 60KiB; 16KiB is the default"),
+        ("unwind: lbr", ".unwind: expected `auto`, `fp` or `dwarf`, found `lbr`"),
+    ] {
+        assert_eq!(wrong(&format!("event: cycles, {entry}")), expected);
+    }
+}
+
+#[test]
+fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
+    let whose = |entry: &str| profile(&format!("event: cycles, {entry}")).whose;
+    assert_eq!(whose("cgroups: {}, processes: {}"), Whose::default());
+    let Whose { cgroups, processes, cpus } =
+        whose("cgroups: {exclude: /a/**}, processes: {exclude: [{kernel: true}]}, cpus: '0-3,8'");
+    let cgroups = cgroups.unwrap();
+    assert!(cgroups.names_root(), "threads of the kernel are in the root");
+    assert_eq!((cgroups.include.len(), cgroups.exclude.len()), (2, 1));
+    let processes = processes.unwrap();
+    assert_eq!((processes.include, processes.exclude.len()), (vec![Default::default()], 1));
+    assert_eq!(cpus.unwrap().to_string(), "0-3,8");
+    assert_eq!(whose("cpus: 5").cpus.unwrap().to_string(), "5");
+    // The sections of the file say who has series, and nothing about samples.
+    let file = good("cgroups: {include: /a}\nprofiles: {a: {event: cycles}}");
+    assert_eq!(file.profiles[0].whose, Whose::default());
+    for (entry, expected) in [
+        ("cpus: ''", ".cpus: expected a list of CPUs such as `0-3,8`, found the text ``"),
+        ("cpus: 3-1", ".cpus: expected a list of CPUs such as `0-3,8`, found the text `3-1`"),
+        ("cpus: 9000", ".cpus: expected a list of CPUs such as `0-3,8`, found the text `9000`"),
+        (
+            "cgroups: {include: []}",
+            ".cgroups.include: an empty list selects no cgroup; leave it out for every cgroup",
+        ),
+        ("processes: {include: []}", ".processes.include: an empty list selects no process; leave it out"),
+        ("cgroups: {include: a}", ".cgroups.include: `a` never matches"),
+        ("processes: {by: pid}", ".processes.by: there is no setting `by`"),
+    ] {
+        let found = wrong(&format!("event: cycles, {entry}"));
+        assert!(found.starts_with(expected) && found.lines().count() == 1, "{entry}: {found}");
+    }
+}
+
+#[test]
+fn what_is_shown_has_bounds() {
+    let shown = |entry: &str| {
+        let profile = profile(&format!("event: cycles, {entry}"));
+        (profile.functions, profile.window.as_secs())
+    };
+    assert_eq!(shown("functions: 0, window: 10s"), (0, 10));
+    assert_eq!(shown("functions: 1000, window: 10m"), (1000, 600));
+    assert_eq!(
+        wrong("event: cycles, functions: 1001"),
+        ".functions: 1001 is not between 0 and 1000; each is a series; profiles have all of them"
+    );
+    assert_eq!(
+        wrong("event: cycles, window: 9s"),
+        ".window: 9s is not between 10s and 600s; 60s is the default"
+    );
+}
+
+#[test]
+fn names_are_words_and_stand_once() {
+    assert!(report("profiles: {On-CPU: {event: cycles}}").ends_with("write `on_cpu`"));
+    let twice = report("profiles:\n  a: {event: cycles}\n  a: {event: faults}\n");
+    assert!(twice.starts_with("3:3: the key `a` stands twice in the same block;"), "{twice}");
+    let many: String = (0..17).map(|i| format!("  a{i}: {{event: cycles}}\n")).collect();
+    let many = report(&format!("profiles:\n{many}"));
+    assert!(many.contains("profiles: 17 entries, and at most 16 are taken;"), "{many}");
+}
+
+#[test]
+fn a_file_without_profiles_has_the_built_in_one_and_an_empty_section_none() {
+    let built_in = Config::default().profiles;
+    assert_eq!(built_in.iter().map(|profile| &*profile.name).collect::<Vec<_>>(), ["cpu"]);
+    assert_eq!(good("{}").profiles, built_in);
+    assert_eq!(good("profiles: {}").profiles, []);
+    assert_eq!(good("profiles: {mine: {event: cycles}}").profiles.len(), 1);
+    // Profiles alone are something to do.
+    assert_eq!(good("counters: {}").profiles, built_in);
+}
+
+proptest! {
+    #[test]
+    fn any_numbers_are_taken_or_refused_with_an_error(
+        frequency in any::<u64>(), stack in any::<u64>(), functions in any::<u64>(), limit in any::<u64>()
+    ) {
+        let taken = (1..=10_000).contains(&frequency) && functions <= 1000
+            && (1 << 10..=60 << 10).contains(&stack) && stack % 8 == 0;
+        let entry = format!("event: cycles, frequency: {frequency}, stack: {stack}, functions: {functions}");
+        prop_assert_eq!(wrong(&entry).is_empty(), taken);
+        prop_assert_eq!(wrong(&format!("limit: {limit}")).is_empty(), (1..=100_000).contains(&limit));
+    }
+}
