@@ -10,11 +10,9 @@ pub fn fields(stream: &Stream) -> Fields {
         // (seen on 6.18) gives all their records the identifier of the first. Each group has a ring of its own instead.
         identifier: false,
         tid: stream.granularity == Granularity::Process,
-        time: false,
-        period: false,
-        raw: false,
         read: Some(ReadFormat::default()),
         cgroup: stream.cgroup,
+        ..Fields::default()
     }
 }
 
@@ -34,7 +32,8 @@ pub fn clock_fields(switch: Fields) -> Fields {
 /// What is written besides: the names of who comes and goes.
 pub fn sideband(stream: &Stream) -> Sideband {
     // The kernel writes about cgroups only where one of the others is asked for, and names are the rarest.
-    Sideband { comm: true, task: stream.granularity == Granularity::Process, cgroup: stream.cgroup }
+    let task = stream.granularity == Granularity::Process;
+    Sideband { comm: true, task, cgroup: stream.cgroup, ..Sideband::default() }
 }
 
 /// Bytes of the record of a group that has `counters` besides its leader and its clock.

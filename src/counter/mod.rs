@@ -191,6 +191,11 @@ impl<K: Kernel> Collector<K> {
         (&mut self.tracer, context)
     }
 
+    /// What others need that open events for their records.
+    pub(crate) fn opening(&mut self) -> tracepoint::Context<'_, K> {
+        self.tracing().1
+    }
+
     /// What this machine has of the switch stream.
     pub fn stream_support(&self) -> StreamSupport {
         support(&self.kernel, &self.facts)
@@ -226,9 +231,7 @@ impl<K: Kernel> Collector<K> {
             };
             self.groups.push(counting);
         }
-        // Both kinds of rings get the same share of the memory.
-        let both = plan.stream.is_some() && !plan.traces.is_empty();
-        let ring_memory = bounds.ring_memory / (1 + u64::from(both));
+        let ring_memory = plan.ring_memory(bounds.ring_memory);
         if restart && let Some(stream) = &plan.stream {
             let rate = stream::switch_rate(&self.roots, targets.online().len());
             self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));

@@ -80,7 +80,7 @@ pub fn time_of(record: &[u8], fields: &Fields) -> Option<u64> {
     let word = size_of::<u64>();
     let kind = u32::from_ne_bytes(*record.first_chunk()?);
     let at = if kind == PERF_RECORD_SAMPLE {
-        HEADER + word * (usize::from(fields.identifier) + usize::from(fields.tid))
+        HEADER + word * (usize::from(fields.identifier) + usize::from(fields.ip) + usize::from(fields.tid))
     } else {
         let behind = word * (usize::from(fields.time) + usize::from(fields.identifier));
         record.len().checked_sub(behind).filter(|&at| at >= HEADER)?

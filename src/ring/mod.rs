@@ -10,5 +10,7 @@ pub(crate) mod testing;
 
 pub use merge::{Merger, time_of};
 pub use reader::Reader;
-pub use record::{Cgroup, Comm, Group, Malformed, Record, Sample, Task};
+pub use record::{
+    Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
+};
 pub use size::RingBudget;

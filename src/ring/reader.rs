@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::error::Errno;
 
@@ -31,11 +31,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the numbers of the rings that want to be read.
+    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the numbers of the rings that want to be read;
+    /// none if `every` has passed without any.
     ///
     /// # Errors
     /// When there are no descriptors left (it takes two), or no threads.
-    pub fn start(name: &str, mut read: impl FnMut(&[u64]) + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        name: &str,
+        every: Option<Duration>,
+        mut read: impl FnMut(&[u64]) + Send + 'static,
+    ) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
@@ -46,7 +51,7 @@ impl Reader {
             if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
                 tracing::debug!(%errno, "the ring reader has no priority over other threads");
             }
-            while let Some(ready) = wait(waiting.as_fd()) {
+            while let Some(ready) = wait(waiting.as_fd(), every) {
                 read(&ready);
             }
         })?;
@@ -75,10 +80,12 @@ impl Drop for Reader {
     }
 }
 
-/// Waits for rings that want to be read. `None` when it is time to stop.
-fn wait(epoll: BorrowedFd<'_>) -> Option<Vec<u64>> {
+/// Waits for rings that want to be read, at most for so long. `None` when it is time to stop.
+fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<u64>> {
     let mut events = Vec::with_capacity(BATCH);
-    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None) {
+    // A duration that the kernel has no number for is no limit.
+    let most = most.and_then(|most| Timespec::try_from(most).ok());
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), most.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
         Err(errno) => {
@@ -103,9 +110,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_looks_up_now_and_then_where_no_ring_wants_to_be_read() {
+        let (told, heard) = channel();
+        let every = Some(Duration::from_millis(1));
+        let reader = Reader::start("reader", every, move |ready| drop(told.send(ready.to_vec()))).unwrap();
+        assert!(heard.recv().unwrap().is_empty() && heard.recv().unwrap().is_empty());
+        drop(reader);
+    }
+
+    #[test]
     fn it_tells_which_ring_wants_to_be_read_and_ends_when_dropped() {
         let (told, heard) = channel();
-        let reader = Reader::start("reader", move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
+        let reader = Reader::start("reader", None, move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
         let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reader.listen(a.as_fd(), 7).unwrap();
         reader.listen(b.as_fd(), 8).unwrap();

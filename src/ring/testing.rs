@@ -2,8 +2,8 @@
 
 use perf_event_open_sys::bindings as abi;
 
-use super::record::Task;
-use crate::sys::Fields;
+use super::record::{Ksymbol, MappedFile, Mmap, Task};
+use crate::sys::{Fields, Registers};
 
 /// A record of any kind.
 pub(crate) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
@@ -51,6 +51,86 @@ pub(crate) fn exit(task: Task) -> Vec<u8> {
 fn task_record(kind: u32, task: Task) -> Vec<u8> {
     let ids = halves(&[task.pid, task.parent_pid, task.tid, task.parent_tid]);
     record(kind, 0, &[ids, bytes(&[task.time])].concat())
+}
+
+pub(crate) fn mmap(mmap: &Mmap<'_>) -> Vec<u8> {
+    let (misc, file) = match mmap.file {
+        MappedFile::Inode { major, minor, inode } => {
+            (0, [halves(&[major, minor]), bytes(&[inode, 0])].concat())
+        }
+        MappedFile::BuildId(id) => {
+            let mut file = vec![0; 24];
+            file[0] = id.len() as u8;
+            file[4..4 + id.len()].copy_from_slice(id);
+            (abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16, file)
+        }
+    };
+    let body = [
+        halves(&[mmap.pid, mmap.tid]),
+        bytes(&[mmap.start, mmap.length, mmap.offset]),
+        file,
+        halves(&[mmap.protection, 0]),
+        text(mmap.path),
+    ];
+    record(abi::PERF_RECORD_MMAP2, misc, &body.concat())
+}
+
+pub(crate) fn ksymbol(symbol: &Ksymbol<'_>) -> Vec<u8> {
+    let flags = if symbol.removed { abi::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER } else { 0 };
+    let body = [bytes(&[symbol.address]), halves(&[symbol.length, flags << 16]), text(symbol.name)];
+    record(abi::PERF_RECORD_KSYMBOL, 0, &body.concat())
+}
+
+/// What a sample of a stack is to carry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stack {
+    pub(crate) ip: u64,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// Addresses and `PERF_CONTEXT_*`.
+    pub(crate) callchain: Vec<u64>,
+    /// Registers, what was copied of the stack, and whether there may be more.
+    pub(crate) user: Option<(Registers, Vec<u8>, bool)>,
+}
+
+impl Stack {
+    /// The fields of its event.
+    pub(crate) const FIELDS: Fields = Fields {
+        identifier: false,
+        ip: true,
+        tid: true,
+        time: false,
+        period: false,
+        read: None,
+        callchain: true,
+        raw: false,
+        user_stack: 8,
+        cgroup: false,
+    };
+
+    /// The record, as an event of [`Self::FIELDS`] writes it, whatever the size of the stack.
+    pub(crate) fn record(&self) -> Vec<u8> {
+        let mut body = bytes(&[self.ip]);
+        body.extend(halves(&[self.pid, self.tid]));
+        body.extend(bytes(&[self.callchain.len() as u64]));
+        body.extend(bytes(&self.callchain));
+        match &self.user {
+            None => body.extend(bytes(&[0, 0])),
+            Some((registers, stack, full)) => {
+                // PERF_SAMPLE_REGS_ABI_64
+                body.extend(bytes(&[2]));
+                body.extend(bytes(&registers.numbers()));
+                let room = stack.len().next_multiple_of(8) + if *full { 0 } else { 8 };
+                body.extend(bytes(&[room as u64]));
+                body.extend(stack);
+                body.resize(body.len() + room - stack.len(), 0);
+                if room > 0 {
+                    body.extend(bytes(&[stack.len() as u64]));
+                }
+            }
+        }
+        record(abi::PERF_RECORD_SAMPLE, 0, &body)
+    }
 }
 
 /// What a sample is to carry.

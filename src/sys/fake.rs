@@ -229,6 +229,10 @@ impl Event for FakeEvent {
         Ok(())
     }
 
+    fn set_period(&self, _period: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

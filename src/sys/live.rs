@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::ring::LiveRing;
-use super::{Attr, Event, Inherit, Kernel, Place, Sampling, Start};
+use super::{Attr, Event, Inherit, Kernel, MmapFormat, Place, Rate, Registers, Sampling, Start};
 use crate::error::Errno;
 
 /// The running kernel.
@@ -96,6 +96,12 @@ impl Event for LiveEvent {
         check(unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), to.0.as_raw_fd()) })
     }
 
+    fn set_period(&self, period: u64) -> Result<(), Errno> {
+        // SAFETY: PERIOD reads one u64 through its argument, which the bindings take for a number, and which is the address
+        // of one that lives over the call; the descriptor is open.
+        check(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
     }
@@ -152,15 +158,25 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
 
 /// What an event that writes records has besides.
 fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
-    let Sampling { period, fields, sideband, ordered } = *sampling;
-    raw.sample_period = period;
+    let Sampling { rate, fields, sideband, ordered } = *sampling;
+    match rate {
+        Rate::Period(period) => raw.sample_period = period,
+        Rate::Frequency(frequency) => {
+            raw.sample_freq = frequency;
+            raw.set_freq(1);
+        }
+    }
     let asked = [
         (fields.identifier, abi::PERF_SAMPLE_IDENTIFIER),
+        (fields.ip, abi::PERF_SAMPLE_IP),
         (fields.tid, abi::PERF_SAMPLE_TID),
         (fields.time, abi::PERF_SAMPLE_TIME),
         (fields.period, abi::PERF_SAMPLE_PERIOD),
         (fields.read.is_some(), abi::PERF_SAMPLE_READ),
+        (fields.callchain, abi::PERF_SAMPLE_CALLCHAIN),
         (fields.raw, abi::PERF_SAMPLE_RAW),
+        (fields.user_stack > 0, abi::PERF_SAMPLE_REGS_USER),
+        (fields.user_stack > 0, abi::PERF_SAMPLE_STACK_USER),
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
     ];
     raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
@@ -171,6 +187,17 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         raw.read_format |= if read.id { u64::from(abi::PERF_FORMAT_ID) } else { 0 };
         raw.read_format |= if read.lost { u64::from(abi::PERF_FORMAT_LOST) } else { 0 };
     }
+    if fields.user_stack > 0 {
+        raw.sample_regs_user = Registers::MASK;
+        raw.sample_stack_user = fields.user_stack;
+    }
+    if let Some(format) = sideband.mmap {
+        raw.set_mmap(1);
+        raw.set_mmap2(1);
+        raw.set_build_id(u64::from(format == MmapFormat::BuildId));
+    }
+    raw.set_context_switch(u64::from(sideband.switches));
+    raw.set_ksymbol(u64::from(sideband.ksymbol));
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));

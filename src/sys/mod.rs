@@ -9,13 +9,16 @@
 mod budget;
 pub mod fake;
 pub mod live;
+mod registers;
 mod ring;
 mod sample;
+mod sampler;
 pub mod spawn;
 pub mod usage;
 
 pub use budget::Budget;
-pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband};
+pub use registers::Registers;
+pub use sample::{Drained, Fields, MmapFormat, Rate, ReadFormat, Ring, Sampling, Sideband};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -83,6 +86,12 @@ pub trait Event {
     /// # Errors
     /// The kernel's errno; `EINVAL` for events of other CPUs or clocks.
     fn write_to(&self, to: &Self) -> Result<(), Errno>;
+
+    /// Writes a record each time it counted so many from now on, instead of as often as it was opened for.
+    ///
+    /// # Errors
+    /// The kernel's errno; `EINVAL` for 0, and for an event that writes no records.
+    fn set_period(&self, period: u64) -> Result<(), Errno>;
 
     /// What can be polled for unread records; `None` if nothing can.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;

@@ -103,12 +103,12 @@ mod tests {
     use crate::error::Errno;
     use crate::event::Modifiers;
     use crate::sys::live::Live;
-    use crate::sys::{Attr, Event, Fields, Kernel, Place, ReadFormat, Ring, Sampling, Sideband, Start};
+    use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, ReadFormat, Ring, Sampling, Sideband, Start};
 
     /// Context switches of this thread, which any user may count of itself.
     fn switches() -> Attr {
         let sampling = Sampling {
-            period: 1,
+            rate: Rate::Period(1),
             fields: Fields { identifier: true, read: Some(ReadFormat::default()), ..Fields::default() },
             sideband: Sideband::default(),
             ordered: false,

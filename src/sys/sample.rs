@@ -3,9 +3,8 @@
 /// How an event writes records into a ring. Whoever polls it is woken up when half of the ring is unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
-    /// A record each time the event counted so many. For clocks: nanoseconds. Software events of period 1 are never
-    /// throttled.
-    pub period: u64,
+    /// How often.
+    pub rate: Rate,
     /// What each record carries.
     pub fields: Fields,
     /// What else is written into the ring.
@@ -15,11 +14,23 @@ pub struct Sampling {
     pub ordered: bool,
 }
 
+/// How often an event writes a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// Each time it counted so many. For clocks: nanoseconds. Software events of period 1 are never throttled.
+    Period(u64),
+    /// About so many times a second and CPU while it counts: the kernel adapts the period. At most
+    /// `kernel.perf_event_max_sample_rate`, else `EINVAL`.
+    Frequency(u64),
+}
+
 /// What a `PERF_RECORD_SAMPLE` carries. Each costs time in the kernel, in the path that the record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Fields {
     /// The id of the event that wrote it (`PERF_SAMPLE_IDENTIFIER`).
     pub identifier: bool,
+    /// The address of the instruction (`PERF_SAMPLE_IP`).
+    pub ip: bool,
     /// Process and thread (`PERF_SAMPLE_TID`).
     pub tid: bool,
     /// When, in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`).
@@ -29,8 +40,15 @@ pub struct Fields {
     pub period: bool,
     /// The counts of the whole group, with the times that it was enabled and running (`PERF_SAMPLE_READ`).
     pub read: Option<ReadFormat>,
+    /// Who called it, as far as the kernel knows: its own functions, and those of the program by frame pointers
+    /// (`PERF_SAMPLE_CALLCHAIN`). At most `kernel.perf_event_max_stack` addresses.
+    pub callchain: bool,
     /// What the tracepoint or probe tells (`PERF_SAMPLE_RAW`).
     pub raw: bool,
+    /// The registers of the program that unwinding begins with, and so many bytes of its stack
+    /// (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`): a multiple of 8 below 65528; 0 is neither. The whole record
+    /// has at most 65535 bytes, and the kernel copies less stack where that would be exceeded.
+    pub user_stack: u32,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
 }
@@ -57,6 +75,23 @@ pub struct Sideband {
     pub task: bool,
     /// A cgroup was created (`PERF_RECORD_CGROUP`). Written only if `comm` or `task` is asked for as well. Linux 5.7.
     pub cgroup: bool,
+    /// A process mapped a file that it can execute (`PERF_RECORD_MMAP2`), with the file's build id where that can be had
+    /// (Linux 5.12; asked of an older one, the event is refused with `EINVAL` or `E2BIG`).
+    pub mmap: Option<MmapFormat>,
+    /// A task goes onto the CPU or leaves it (`PERF_RECORD_SWITCH_CPU_WIDE`), told by the scheduler itself: some kernels
+    /// pass `sched:sched_switch` over when the CPU was idle. Linux 4.3.
+    pub switches: bool,
+    /// The kernel has a new function, or one less: BPF programs, trampolines (`PERF_RECORD_KSYMBOL`). Linux 5.0.
+    pub ksymbol: bool,
+}
+
+/// By what a mapped file is told from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MmapFormat {
+    /// Its device and inode.
+    Inode,
+    /// Its build id, or device and inode if it has none. Linux 5.12.
+    BuildId,
 }
 
 /// Memory that the kernel writes records into.

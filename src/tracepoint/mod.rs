@@ -230,7 +230,7 @@ impl<K: Kernel> Tracer<K> {
         let Some(descriptor) = holder.descriptor() else { return };
         if self.reader.is_none() {
             let (intake, clock) = (Arc::clone(&self.intake), self.clock.clone());
-            let reader = Reader::start("trace-reader", move |ready| {
+            let reader = Reader::start("trace-reader", None, move |ready| {
                 for &token in ready {
                     let (lane, cpu) = of_token(token);
                     // Locked for each, so that a collection does not wait for all. The time is taken before rings are

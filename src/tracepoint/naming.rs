@@ -55,7 +55,7 @@ impl Names<'_> {
                     id => self.census.path_of(id, self.born).ok_or(rest::UNKNOWN)?,
                 };
                 let above = std::iter::successors(Some(&*path), |path| parent_of(path));
-                let selected = above.filter(|path| selection.matches(&cgroup(path)));
+                let selected = above.filter(|path| selection.matches(&Cgroup::at(path)));
                 let most = if selection.descendants { usize::MAX } else { 1 };
                 let found: Vec<OwnerLabels> =
                     selected.take(most).map(|path| vec![("cgroup", Arc::from(path))]).collect();
@@ -133,10 +133,4 @@ impl Names<'_> {
 
 fn is_function(field: &Field) -> bool {
     field.show == Show::Function
-}
-
-/// A cgroup, as far as selections look at it.
-fn cgroup(path: &str) -> Cgroup {
-    let depth = path.split('/').filter(|name| !name.is_empty()).count();
-    Cgroup { id: CgroupId(0), path: path.into(), depth }
 }

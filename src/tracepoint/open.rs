@@ -11,7 +11,7 @@ use crate::host::{Facts, Roots};
 use crate::plan::Trace;
 use crate::probe::tracefs;
 use crate::ring::room;
-use crate::sys::{Attr, Budget, Event, Fields, Kernel, Place, Sampling, Sideband, Start};
+use crate::sys::{Attr, Budget, Event, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
 
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and tells of what its sideband asks for.
 const DUMMY: u64 = 9;
@@ -131,17 +131,17 @@ pub(super) fn open<K: Kernel>(
         return (None, refused);
     }
     if !context.budget.has_room_for(1 + mine.len()) {
-        refused.push(Refused { event: None, refusal: no_room(context.budget, cpu) });
+        refused.push(Refused { event: None, refusal: context.no_room("records", cpu) });
         return (None, refused);
     }
     let ordered = lane == Lane::Ordered;
-    let sampling = |sideband| Sampling { period: 1, fields, sideband, ordered };
+    let sampling = |sideband| Sampling { rate: Rate::Period(1), fields, sideband, ordered };
     let place = Place::Cpu(cpu);
     let holder = Attr::software(DUMMY, Some(sampling(sideband)), Start::Later);
     let holder = match context.kernel.open(&holder, place, None) {
         Ok(holder) => holder,
         Err(errno) => {
-            let refusal = refusal("dummy", Kind::Software, errno, cpu, context.facts);
+            let refusal = context.refusal("dummy", Kind::Software, errno, cpu);
             refused.push(Refused { event: None, refusal });
             return (None, refused);
         }
@@ -156,7 +156,7 @@ pub(super) fn open<K: Kernel>(
             Err(errno) => {
                 let refusal = match filter_refused(event, errno, cpu, context) {
                     Some(refusal) => refusal,
-                    None => refusal(&event.name, event.kind, errno, cpu, context.facts),
+                    None => context.refusal(&event.name, event.kind, errno, cpu),
                 };
                 refused.push(Refused { event: Some(at), refusal });
             }
@@ -188,24 +188,28 @@ fn filter_refused<K: Kernel>(
     Some(judgement.refusal(&event.name, format!("cpu {cpu}"), Some(errno)))
 }
 
-fn refusal(name: &str, kind: Kind, errno: Errno, cpu: u32, facts: &Facts) -> Refusal {
-    let attempt = Attempt {
-        scope: Scope::Cpu,
-        on_core_pmu: kind.on_core_pmu(),
-        core_pmu_present: true,
-        tracepoint: matches!(kind, Kind::Tracepoint | Kind::Probe),
-        filtered: false,
-        user_only: false,
-        opens_alone: false,
-    };
-    classify(errno, &attempt, facts).refusal(&name.into(), format!("cpu {cpu}"), Some(errno))
-}
+impl<K> Context<'_, K> {
+    /// What the kernel's refusal to open an event on a CPU means.
+    pub(crate) fn refusal(&self, name: &str, kind: Kind, errno: Errno, cpu: u32) -> Refusal {
+        let attempt = Attempt {
+            scope: Scope::Cpu,
+            on_core_pmu: kind.on_core_pmu(),
+            core_pmu_present: true,
+            tracepoint: matches!(kind, Kind::Tracepoint | Kind::Probe),
+            filtered: false,
+            user_only: false,
+            opens_alone: false,
+        };
+        classify(errno, &attempt, self.facts).refusal(&name.into(), format!("cpu {cpu}"), Some(errno))
+    }
 
-fn no_room(budget: &Budget, cpu: u32) -> Refusal {
-    let judgement = Judgement {
-        cause: Cause::Exhausted,
-        reason: format!("the budget of {} descriptors is used up", budget.limit),
-        remedy: Some("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors".into()),
-    };
-    judgement.refusal(&"records".into(), format!("cpu {cpu}"), None)
+    /// That there are no descriptors left for `what` on a CPU.
+    pub(crate) fn no_room(&self, what: &str, cpu: u32) -> Refusal {
+        let judgement = Judgement {
+            cause: Cause::Exhausted,
+            reason: format!("the budget of {} descriptors is used up", self.budget.limit),
+            remedy: Some("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors".into()),
+        };
+        judgement.refusal(&what.into(), format!("cpu {cpu}"), None)
+    }
 }

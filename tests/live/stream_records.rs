@@ -10,7 +10,7 @@ use std::time::Duration;
 use perf_exporter::attribute::{clock_fields, fields, sideband};
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::sys::live::{Live, LiveEvent};
-use perf_exporter::sys::{Attr, Event, Kernel, Place, Ring as _, Sampling, Sideband, Start};
+use perf_exporter::sys::{Attr, Event, Kernel, Place, Rate, Ring as _, Sampling, Sideband, Start};
 
 use crate::rings::{Capture, Ring, split, sums};
 use crate::support::cgroup::TestCgroup;
@@ -90,7 +90,9 @@ impl Plan<'_> {
         let stream = Capture::stream(self.by_process);
         let leads = if self.by_process { CONTEXT_SWITCHES.1 } else { CGROUP_SWITCHES };
         let told = if bundle == 0 { sideband(&stream) } else { Sideband::default() };
-        let sampling = |period, fields, sideband| Some(Sampling { period, fields, sideband, ordered: false });
+        let sampling = |period, fields, sideband| {
+            Some(Sampling { rate: Rate::Period(period), fields, sideband, ordered: false })
+        };
         let fields = fields(&stream);
         let open = |config, sampling, leader: Option<&LiveEvent>| {
             let start = if leader.is_some() { Start::WithLeader } else { Start::Later };

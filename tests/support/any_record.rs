@@ -15,6 +15,7 @@ fn fields(bits: u8) -> Fields {
         raw: bit(7),
         // Together, as tracepoints may ask for them.
         period: bit(7),
+        ..Fields::default()
     }
 }
 

@@ -38,8 +38,7 @@ pub(crate) fn holds(bytes: &[u8]) {
         time: bit(3),
         read: Some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
         cgroup: bit(6),
-        period: false,
-        raw: false,
+        ..Fields::default()
     };
     let mut attributor = Attributor::new(granularity, fields, BUNDLES * COUNTERS);
     for cpu in 0..CPUS {

@@ -249,7 +249,7 @@ impl<K: Kernel> Stream<K> {
         let Some(descriptor) = leader.descriptor() else { return };
         if self.reader.is_none() {
             let intake = Arc::clone(&self.intake);
-            let reader = Reader::start("switch-reader", move |ready| {
+            let reader = Reader::start("switch-reader", None, move |ready| {
                 for &token in ready {
                     let (cpu, group) = ring::of_token(token);
                     // Locked for each, so that a collection does not wait for all.

@@ -6,7 +6,7 @@ use crate::event::{Event as Named, Kind};
 use crate::health::{Attempt, Cause, Judgement, Refusal, Scope, classify};
 use crate::host::Facts;
 use crate::plan::{Granularity, Stream};
-use crate::sys::{Attr, Budget, Fields, Kernel, Place, Sampling, Sideband, Start};
+use crate::sys::{Attr, Budget, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
@@ -146,7 +146,7 @@ impl<K: Kernel> Opener<'_, K> {
         let untimed = !(hardware || self.spread == Spread::Together && needs_pmu(self.plan, self.cpu));
         let fields = bundle_fields(fields(self.plan), untimed);
         let sideband = if first { sideband(self.plan) } else { Sideband::default() };
-        let sampling = Sampling { period: 1, fields, sideband, ordered: false };
+        let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered: false };
         let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
             let refusal = self.refusal(self.plan.granularity.leader(), Kind::Software, errno, false);
@@ -172,7 +172,8 @@ impl<K: Kernel> Opener<'_, K> {
 
     fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
         let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
-        let sampling = Sampling { period, fields, sideband: Sideband::default(), ordered: false };
+        let sampling =
+            Sampling { rate: Rate::Period(period), fields, sideband: Sideband::default(), ordered: false };
         Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader)
     }
 

@@ -5,7 +5,7 @@ use crate::error::Errno;
 use crate::health::{Attempt, Scope, classify};
 use crate::host::Facts;
 use crate::plan::{Granularity, StreamSupport, Unsupported};
-use crate::sys::{Attr, Fields, Kernel, Place, ReadFormat, Sampling, Sideband, Start};
+use crate::sys::{Attr, Fields, Kernel, Place, Rate, ReadFormat, Sampling, Sideband, Start};
 
 /// What this machine has of the stream. Opens an event for a moment, and closes it.
 pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
@@ -23,7 +23,7 @@ pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
 fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32) -> Result<(), Unsupported> {
     let cgroup = granularity == Granularity::Cgroup;
     let fields = Fields { cgroup, tid: !cgroup, read: Some(ReadFormat::default()), ..Fields::default() };
-    let sampling = Sampling { period: 1, fields, sideband: Sideband::default(), ordered: false };
+    let sampling = Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered: false };
     let attr = Attr::software(switches(granularity), Some(sampling), Start::Later);
     let Err(errno) = kernel.open(&attr, Place::Cpu(cpu), None) else { return Ok(()) };
     let attempt = Attempt {

@@ -5,11 +5,11 @@
 
 mod sample;
 
-pub use sample::{Group, Sample};
+pub use sample::{Group, Sample, UserStack};
 
 use perf_event_open_sys::bindings as abi;
 
-use crate::sys::Fields;
+use crate::sys::{Fields, Registers};
 
 /// What the bytes of a record are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,17 @@ pub enum Record<'a> {
     Exit(Task),
     /// A cgroup was created. Linux 5.7.
     Cgroup(Cgroup<'a>),
+    /// A process mapped a file that it can execute.
+    Mmap(Mmap<'a>),
+    /// A thread goes onto the CPU or leaves it.
+    Switch {
+        /// Which; 0 is the idle task, and where its event does not tell (`sample_id_all` with a thread).
+        tid: u32,
+        /// Whether it leaves.
+        out: bool,
+    },
+    /// The kernel has a new function, or one less.
+    Ksymbol(Ksymbol<'a>),
     /// The ring had no room.
     Lost {
         /// The event that found no room last.
@@ -90,6 +101,56 @@ pub struct Cgroup<'a> {
     pub path: &'a [u8],
 }
 
+/// `PERF_RECORD_MMAP2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mmap<'a> {
+    /// The process; `u32::MAX`: the kernel.
+    pub pid: u32,
+    /// The thread that did it.
+    pub tid: u32,
+    /// The first address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Which file it is.
+    pub file: MappedFile<'a>,
+    /// `PROT_*`.
+    pub protection: u32,
+    /// Its path in the root of the process: `/usr/lib/libc.so.6`; `[vdso]`, `//anon`, `/memfd:jit (deleted)`.
+    pub path: &'a [u8],
+}
+
+/// By what a mapped file is told from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MappedFile<'a> {
+    /// Where it is stored; zeros for memory without a file.
+    Inode {
+        /// The major number of the device.
+        major: u32,
+        /// Its minor number.
+        minor: u32,
+        /// The number of the file there.
+        inode: u64,
+    },
+    /// What its linker called it, at most 20 bytes.
+    BuildId(&'a [u8]),
+}
+
+/// `PERF_RECORD_KSYMBOL`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ksymbol<'a> {
+    /// Its first address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Whether it is gone, not new.
+    pub removed: bool,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
 /// Bytes that are not a record of the kind that they say they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
@@ -109,13 +170,13 @@ impl<'a> Record<'a> {
         }
         match kind {
             abi::PERF_RECORD_SAMPLE => Sample::parse(words, fields).map(Self::Sample),
-            kind => Self::parse_other(kind, misc, words),
+            kind => Self::parse_other(kind, misc, words, fields),
         }
     }
 
     /// What is no sample; of those there are few.
     #[cold]
-    fn parse_other(kind: u32, misc: u16, mut words: Cursor<'a>) -> Result<Self, Malformed> {
+    fn parse_other(kind: u32, misc: u16, mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
         Ok(match kind {
             abi::PERF_RECORD_LOST => Self::Lost { id: words.u64()?, count: words.u64()? },
             abi::PERF_RECORD_COMM => {
@@ -125,6 +186,17 @@ impl<'a> Record<'a> {
             abi::PERF_RECORD_FORK => Self::Fork(words.task()?),
             abi::PERF_RECORD_EXIT => Self::Exit(words.task()?),
             abi::PERF_RECORD_CGROUP => Self::Cgroup(Cgroup { id: words.u64()?, path: words.text() }),
+            abi::PERF_RECORD_MMAP2 => Self::Mmap(words.mmap(misc)?),
+            abi::PERF_RECORD_SWITCH | abi::PERF_RECORD_SWITCH_CPU_WIDE => {
+                let out = u32::from(misc) & abi::PERF_RECORD_MISC_SWITCH_OUT != 0;
+                Self::Switch { tid: words.trailing_tid(fields).unwrap_or_default(), out }
+            }
+            abi::PERF_RECORD_KSYMBOL => {
+                let (address, length) = (words.u64()?, words.u32()?);
+                let (_kind, flags) = (words.u16()?, words.u16()?);
+                let removed = u32::from(flags) & abi::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0;
+                Self::Ksymbol(Ksymbol { address, length, removed, name: words.text() })
+            }
             abi::PERF_RECORD_LOST_SAMPLES => Self::LostSamples { count: words.u64()? },
             abi::PERF_RECORD_THROTTLE => Self::Throttle { id: words.throttled()? },
             abi::PERF_RECORD_UNTHROTTLE => Self::Unthrottle { id: words.throttled()? },
@@ -167,14 +239,55 @@ impl<'a> Cursor<'a> {
     /// Bytes with their number in front, which together take whole words.
     fn raw(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
+        self.bytes(length)
     }
 
     /// The text up to the first NUL, or all of it: the kernel fills up with NULs to a multiple of 8.
     fn text(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    /// The thread at the end of a record that is no sample (`sample_id_all`): pid and tid, then what else there is.
+    fn trailing_tid(&self, fields: &Fields) -> Option<u32> {
+        let behind = size_of::<u64>() * (usize::from(fields.time) + usize::from(fields.identifier));
+        let ids = self.0.len().checked_sub(behind + size_of::<u64>()).filter(|_| fields.tid)?;
+        self.0.get(ids + 4..)?.first_chunk().map(|&tid| u32::from_ne_bytes(tid))
+    }
+
+    /// The next `length` bytes.
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The registers of a program, behind the word that says whether there are any (`PERF_SAMPLE_REGS_ABI_*`). Those of
+    /// a 32-bit program are left out: its stack has other words than that of this one.
+    fn registers(&mut self) -> Result<Option<Registers>, Malformed> {
+        let kind = self.u64()?;
+        if kind == 0 {
+            return Ok(None);
+        }
+        let mut numbers = [0; Registers::COUNT];
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Ok((kind == u64::from(abi::PERF_SAMPLE_REGS_ABI_64)).then_some(Registers::of(numbers)))
+    }
+
+    fn mmap(&mut self, misc: u16) -> Result<Mmap<'a>, Malformed> {
+        let (pid, tid) = (self.u32()?, self.u32()?);
+        let (start, length, offset) = (self.u64()?, self.u64()?, self.u64()?);
+        let file = self.bytes(24)?;
+        let mut file = Self(file);
+        let file = if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+            let [size, _, _, _] = file.take()?;
+            MappedFile::BuildId(file.0.get(..size.into()).ok_or(Malformed)?)
+        } else {
+            MappedFile::Inode { major: file.u32()?, minor: file.u32()?, inode: file.u64()? }
+        };
+        let (protection, _flags) = (self.u32()?, self.u32()?);
+        Ok(Mmap { pid, tid, start, length, offset, file, protection, path: self.text() })
     }
 
     fn task(&mut self) -> Result<Task, Malformed> {
@@ -191,6 +304,20 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_switch_says_who_by_what_stands_at_its_end() {
+        let fields = Fields { identifier: true, tid: true, time: true, ..Fields::default() };
+        // Who was there before, then pid and tid, time and identifier.
+        let body = testing::bytes(&[0, 7 << 32 | 5, 1234, 99]);
+        let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
+        for (misc, out) in [(0, false), (out, true)] {
+            let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, misc, &body);
+            assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { tid: 7, out }));
+        }
+        let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, 0, &[]);
+        assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { tid: 0, out: false }));
+    }
+
     use super::*;
     use crate::ring::testing;
 
@@ -212,6 +339,52 @@ mod tests {
         let task = Task { pid: 1, parent_pid: 2, tid: 3, parent_tid: 4, time: 5 };
         assert_eq!(parse(&testing::fork(task)), Ok(Record::Fork(task)));
         assert_eq!(parse(&testing::exit(task)), Ok(Record::Exit(task)));
+    }
+
+    #[test]
+    fn a_mapped_file_is_known_by_its_inode_or_its_build_id() {
+        for file in [MappedFile::Inode { major: 8, minor: 1, inode: 77 }, MappedFile::BuildId(&[7; 20])] {
+            let path = b"/usr/lib/x y.so";
+            let mmap = Mmap {
+                pid: 1,
+                tid: 2,
+                start: 0x1000,
+                length: 0x2000,
+                offset: 0x3000,
+                file,
+                protection: 5,
+                path,
+            };
+            assert_eq!(parse(&testing::mmap(&mmap)), Ok(Record::Mmap(mmap)));
+        }
+    }
+
+    #[test]
+    fn the_kernel_gets_functions_and_loses_them() {
+        for removed in [false, true] {
+            let symbol = Ksymbol {
+                address: 0xffff_ffff_c000_0000,
+                length: 64,
+                removed,
+                name: b"bpf_prog_6deef7357e7b4530",
+            };
+            assert_eq!(parse(&testing::ksymbol(&symbol)), Ok(Record::Ksymbol(symbol)));
+        }
+    }
+
+    #[test]
+    fn a_stack_comes_with_its_registers_unless_they_are_those_of_a_32_bit_program() {
+        let registers = Registers { ip: 0x1234, sp: 0x7000, fp: 0x7010, lr: 0 };
+        let user = Some((registers, vec![1; 16], false));
+        let stack = testing::Stack { ip: 9, pid: 1, tid: 2, callchain: vec![5, 6], user };
+        let mut bytes = stack.record();
+        let Ok(Record::Sample(sample)) = Record::parse(&bytes, &testing::Stack::FIELDS) else { panic!() };
+        assert_eq!((sample.ip, sample.pid, sample.tid, sample.callchain.len()), (9, 1, 2, 2));
+        assert_eq!(sample.user, Some(UserStack { registers, bytes: &[1; 16], full: false }));
+        let kind = 8 + 8 + 8 + 8 + 2 * 8;
+        bytes[kind] = 1;
+        let Ok(Record::Sample(sample)) = Record::parse(&bytes, &testing::Stack::FIELDS) else { panic!() };
+        assert_eq!(sample.user, None);
     }
 
     #[test]

@@ -1,25 +1,59 @@
 //! `PERF_RECORD_SAMPLE`: what it carries depends on how its event was opened.
 
 use super::{Cursor, Malformed};
-use crate::sys::{Fields, ReadFormat};
+use crate::sys::{Fields, ReadFormat, Registers};
 
 /// One sample. What it was not opened with is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample<'a> {
     /// The event that wrote it.
     pub identifier: u64,
+    /// The address of the instruction.
+    pub ip: u64,
     /// The process; `u32::MAX` when it has been reaped already, or lives in another pid namespace.
     pub pid: u32,
     /// The thread; 0 is the idle task.
     pub tid: u32,
     /// When, in nanoseconds of the event's clock.
     pub time: u64,
+    /// How much the hit counts for.
+    pub period: u64,
     /// The counts of its group.
     pub group: Group<'a>,
+    /// The call chain, innermost first: addresses, and `PERF_CONTEXT_*` in front of those that are of the kernel, the
+    /// program or a guest.
+    pub callchain: &'a [[u8; 8]],
     /// What the tracepoint or probe told: the bytes that its `format` describes, and up to 7 more.
     pub raw: &'a [u8],
+    /// What is needed to unwind the program's stack; `None` for threads of the kernel.
+    pub user: Option<UserStack<'a>>,
     /// The cgroup of the thread: the inode number of its directory.
     pub cgroup: u64,
+}
+
+/// A part of the stack of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UserStack<'a> {
+    /// Its registers when it was interrupted, or entered the kernel.
+    pub registers: Registers,
+    /// What stands at the stack pointer and above.
+    pub bytes: &'a [u8],
+    /// Whether as much was copied as had been asked for, so that the stack may go on.
+    pub full: bool,
+}
+
+impl<'a> UserStack<'a> {
+    /// `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
+    fn parse(registers: Option<Registers>, words: &mut Cursor<'a>) -> Result<Option<Self>, Malformed> {
+        let size = usize::try_from(words.u64()?).map_err(|_| Malformed)?;
+        if size == 0 {
+            return Ok(registers.map(|registers| Self { registers, ..Self::default() }));
+        }
+        let room = words.bytes(size)?;
+        let filled = usize::try_from(words.u64()?).map_err(|_| Malformed)?;
+        let bytes = room.get(..filled).ok_or(Malformed)?;
+        Ok(registers.map(|registers| Self { registers, bytes, full: filled == size }))
+    }
 }
 
 /// The counts of a group (`PERF_SAMPLE_READ` with `PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`).
@@ -45,6 +79,9 @@ impl<'a> Sample<'a> {
         if fields.identifier {
             sample.identifier = words.u64()?;
         }
+        if fields.ip {
+            sample.ip = words.u64()?;
+        }
         if fields.tid {
             (sample.pid, sample.tid) = (words.u32()?, words.u32()?);
         }
@@ -52,14 +89,21 @@ impl<'a> Sample<'a> {
             sample.time = words.u64()?;
         }
         if fields.period {
-            // Asked for to have one record for each hit. What it counts for is a field of the event, too.
-            words.u64()?;
+            sample.period = words.u64()?;
         }
         if let Some(format) = fields.read {
             sample.group = Group::parse(&mut words, format)?;
         }
+        if fields.callchain {
+            let length = usize::try_from(words.u64()?).map_err(|_| Malformed)?;
+            sample.callchain = words.words(length)?;
+        }
         if fields.raw {
             sample.raw = words.raw()?;
+        }
+        if fields.user_stack > 0 {
+            let registers = words.registers()?;
+            sample.user = UserStack::parse(registers, &mut words)?;
         }
         if fields.cgroup {
             sample.cgroup = words.u64()?;
@@ -181,6 +225,7 @@ mod tests {
             raw,
             cgroup,
             read: read.map(|[untimed, id, lost]| ReadFormat { untimed, id, lost }),
+            ..Fields::default()
         })
     }
 
@@ -204,7 +249,10 @@ mod tests {
                 words.push(w[2]);
                 expected.time = w[2];
             }
-            words.extend(fields.period.then_some(4711));
+            if fields.period {
+                words.push(4711);
+                expected.period = 4711;
+            }
             if let Some(format) = fields.read {
                 words.push(values.len() as u64);
                 if !format.untimed {

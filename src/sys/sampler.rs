@@ -1,0 +1,118 @@
+//! What the events of a profile are opened with.
+
+use super::{Attr, Fields, Rate, Registers, Sampling, Sideband};
+use crate::config::profiled;
+use crate::event;
+use crate::plan::Sampler;
+
+/// The header of a record, and the words of a sample that are always there: its id, address, task and time.
+const FIXED: usize = 8 + 4 * 8;
+/// What a sample has of `sched:sched_switch`: a size, four common fields, two names, and who goes and comes.
+const SWITCH: usize = 72;
+/// Words in a call chain that tell whose addresses follow (`PERF_MAX_CONTEXTS_PER_STACK`).
+const CONTEXTS: u64 = 8;
+/// The addresses of a call chain unless the machine says otherwise (`PERF_MAX_STACK_DEPTH`).
+const DEPTH: u64 = 127;
+/// A record's size has 16 bits, and is a multiple of 8.
+const RECORD: usize = 65_528;
+
+impl Attr {
+    /// What samples `event` as a profile wants it, from the first [`Event::enable`](super::Event::enable) on.
+    pub fn sampling(event: &event::Event, sampling: Sampling) -> Self {
+        Self { sampling: Some(sampling), ..Self::counting(event) }
+    }
+}
+
+impl Sampling {
+    /// How the samples of a profile are written. Their times are those of `CLOCK_MONOTONIC`, so that they can be held
+    /// against what another ring tells of files that were mapped.
+    pub fn of(sampler: &Sampler) -> Self {
+        let waits = sampler.waits.is_some();
+        let rate = match sampler.rate {
+            // A frequency would not do: switches come in bursts, after which the kernel goes on with a period that is by far
+            // too long, and what its samples then say of their weight does not make up for that.
+            _ if waits => Rate::Period(1),
+            profiled::Rate::Frequency(frequency) => Rate::Frequency(frequency),
+            profiled::Rate::Period(period) => Rate::Period(period),
+        };
+        let fields = Fields {
+            identifier: true,
+            ip: true,
+            tid: true,
+            time: true,
+            period: sampler.period.is_none() && !waits,
+            callchain: true,
+            raw: waits,
+            user_stack: sampler.unwind.stack(),
+            cgroup: sampler.tells_cgroup,
+            read: None,
+        };
+        Self { rate, fields, sideband: Sideband::default(), ordered: true }
+    }
+
+    /// How large a sample of a profile is at most, in bytes, where call chains have at most `depth` addresses
+    /// (`kernel.perf_event_max_stack`).
+    pub fn most_bytes(&self, depth: Option<u64>) -> usize {
+        let Fields { period, callchain, raw, user_stack, cgroup, .. } = self.fields;
+        let chain = usize::try_from(depth.unwrap_or(DEPTH).saturating_add(1 + CONTEXTS)).unwrap_or(RECORD);
+        let parts = [
+            FIXED,
+            if period { 8 } else { 0 },
+            if callchain { chain.saturating_mul(8) } else { 0 },
+            if raw { SWITCH } else { 0 },
+            // The kind of the registers, and they; the size of the copy before it, and how much was filled behind it.
+            if user_stack > 0 { (1 + Registers::COUNT + 2) * 8 + user_stack as usize } else { 0 },
+            if cgroup { 8 } else { 0 },
+        ];
+        parts.into_iter().fold(0, usize::saturating_add).min(RECORD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::profiled::{Unwind, Whose};
+    use crate::plan::Value;
+
+    fn sampler(rate: profiled::Rate, period: Option<u64>, unwind: Unwind) -> Sampler {
+        Sampler {
+            entry: "a".into(),
+            events: Vec::new(),
+            rate,
+            value: Value { name: "cpu".into(), nanoseconds: true },
+            period,
+            waits: None,
+            unwind,
+            whose: Whose::default(),
+            tells_cgroup: true,
+            functions: 50,
+            window: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn a_sample_tells_what_is_not_known_without_it() {
+        let clock = sampler(profiled::Rate::Frequency(19), Some(52_631_578), Unwind::FramePointers);
+        let Sampling { rate, fields, ordered, .. } = Sampling::of(&clock);
+        assert_eq!((rate, ordered), (Rate::Frequency(19), true));
+        assert_eq!((fields.period, fields.raw, fields.user_stack), (false, false, 0));
+        let faults = sampler(profiled::Rate::Frequency(19), None, Unwind::Dwarf { stack: 8192 });
+        let fields = Sampling::of(&faults).fields;
+        assert_eq!((fields.period, fields.callchain, fields.user_stack), (true, true, 8192));
+    }
+
+    #[test]
+    fn a_sample_has_room_for_its_chain_and_its_stack_and_ends_at_64_kib() {
+        let bytes = |unwind, depth| {
+            Sampling::of(&sampler(profiled::Rate::Period(1), Some(1), unwind)).most_bytes(depth)
+        };
+        assert_eq!(bytes(Unwind::FramePointers, Some(127)), 40 + 136 * 8 + 8);
+        assert_eq!(bytes(Unwind::FramePointers, None), bytes(Unwind::FramePointers, Some(127)));
+        let stack = bytes(Unwind::Auto { stack: 16 << 10 }, None) - bytes(Unwind::FramePointers, None);
+        assert_eq!(stack, (16 << 10) + (3 + Registers::COUNT) * 8);
+        assert_eq!(bytes(Unwind::Auto { stack: 60 << 10 }, Some(10_000)), RECORD);
+        assert_eq!(bytes(Unwind::FramePointers, Some(u64::MAX)), RECORD);
+    }
+}
