@@ -1,12 +1,14 @@
-//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events, tracepoints and
-//! dynamic probes through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus.
+//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events, tracepoints,
+//! dynamic probes and sampled stacks through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus,
+//! as flame graphs and as pprof.
 //!
 //! ```text
 //! YAML ──────────────► config ─┐
 //! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, …
 //! who and where ─────► target ─┘         │                  ▲
 //!                                        └► ring ┬► attribute ┤   switch stream: who counted what
-//!                                                └► tracepoint ┘  fields as labels, sums, histograms, latencies
+//!                                                ├► tracepoint ┘  fields as labels, sums, histograms, latencies
+//!                                                └► stack ► symbol ► profile ──► export ──► /flamegraph, pprof, …
 //! refusals, verdicts ► health ──► /status, perf_event_state, the log
 //! ```
 //!
@@ -27,6 +29,9 @@
 //! | [`attribute`] | who counted what? |
 //! | [`tracepoint`] | what do the fields of a tracepoint or probe add up to? |
 //! | [`counter`] | what is open, and what has it counted? |
+//! | [`stack`] | who called whom? |
+//! | [`symbol`] | what is the function called that a frame is in? |
+//! | [`profile`] | which stacks were seen how often, or for how long? |
 //! | [`export`] | how is it written and served? |
 //! | [`app`] | what runs on which thread? |
 //! | [`cli`] | what can be typed? |
@@ -47,7 +52,10 @@ pub mod host;
 pub mod metrics;
 pub mod plan;
 pub mod probe;
+pub mod profile;
 pub mod ring;
+pub mod stack;
+pub mod symbol;
 pub mod sys;
 pub mod target;
 pub mod tracepoint;

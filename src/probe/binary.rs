@@ -6,6 +6,7 @@
 //! A file may be a browser with all its symbols, or made by an enemy. So it is read in pieces, from the front to the
 //! back, and no number in it decides how much memory that takes.
 
+mod addresses;
 mod error;
 mod headers;
 mod input;
@@ -16,6 +17,7 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
+pub use addresses::{Addresses, Place, Segment};
 pub use error::{BinaryError, Stripped};
 
 use std::fs::File;
@@ -294,21 +296,32 @@ impl Binary {
         BinaryError::TooMany { path: self.input.path.clone(), what: what.to_owned(), limit: limit as u64 }
     }
 
+    /// What the linker called it (`.note.gnu.build-id`), in hexadecimal; `None` if there is none that can be read.
+    pub fn build_id(&self) -> Option<String> {
+        let notes = self.input.bytes(self.headers.build_id?, DEBUG_LINK_LIMIT, "its build id").ok()?;
+        match self.headers.class {
+            Class::Elf32 => build_id::<FileHeader32<Endianness>>(&notes, self.headers.endian),
+            Class::Elf64 => build_id::<FileHeader64<Endianness>>(&notes, self.headers.endian),
+        }
+    }
+
+    /// The name of the file that its symbols were moved to, and the CRC-32 of that file (`.gnu_debuglink`).
+    pub fn debug_link(&self) -> Option<(String, u32)> {
+        let link = self.input.bytes(self.headers.debug_link?, DEBUG_LINK_LIMIT, "its debug link").ok()?;
+        let name = link.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
+        // Behind the name and its NUL, at the next multiple of 4.
+        let crc = link.get((name.len() + 1).next_multiple_of(4)..).and_then(<[u8]>::first_chunk);
+        let crc = crc.map_or(0, |&crc| object::Endian::read_u32(self.headers.endian, crc));
+        Some((String::from_utf8_lossy(name).into_owned(), crc))
+    }
+
     /// What tells its debug file, if it is stripped.
     fn stripped(&self) -> Option<Box<Stripped>> {
         if self.headers.symtab.is_some() {
             return None;
         }
-        let read = |part| self.input.bytes(part, DEBUG_LINK_LIMIT, "its debug link").ok();
-        let build_id = self.headers.build_id.and_then(read).and_then(|notes| match self.headers.class {
-            Class::Elf32 => build_id::<FileHeader32<Endianness>>(&notes, self.headers.endian),
-            Class::Elf64 => build_id::<FileHeader64<Endianness>>(&notes, self.headers.endian),
-        });
-        let debug_file = self.headers.debug_link.and_then(read).and_then(|link| {
-            let name = link.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
-            Some(String::from_utf8_lossy(name).into_owned())
-        });
-        Some(Box::new(Stripped { build_id, debug_file }))
+        let debug_file = self.debug_link().map(|(name, _)| name);
+        Some(Box::new(Stripped { build_id: self.build_id(), debug_file }))
     }
 }
 

@@ -1,16 +1,19 @@
 //! The kernel's functions by name and by address, out of `/proc/kallsyms`: `ffffffff81000010 T tcp_sendmsg`, of a module
 //! with `[nf_conntrack]` behind it. Its 10 MB are read line by line for each question, in some 0.1 s, and no table is
-//! kept: who asks often asks for many addresses at once, and remembers the answers.
+//! kept: who asks often asks for many addresses at once, and remembers the answers. A [`Table`] is for who asks all the
+//! time.
 //!
 //! Names can be read by everybody. Addresses are zeros for who may not know them.
 
 mod probeable;
+mod table;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use probeable::{Probeable, probeable};
 use rustc_hash::FxHashMap;
+pub use table::{At, Range, Table};
 
 use crate::error::{Errno, FileError, printable};
 use crate::event::nearest;

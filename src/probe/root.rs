@@ -72,6 +72,16 @@ pub enum RootError {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// This process may not look up the files that others have mapped.
+    #[error(
+        "{} cannot be looked at ({errno}): that needs CAP_CHECKPOINT_RESTORE (Linux 5.9) or CAP_SYS_ADMIN", shown(.path)
+    )]
+    MappingForbidden {
+        /// The mapping.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
     /// This process may not read the file.
     #[error("{} cannot be read ({errno}): give this user the right to, or CAP_DAC_READ_SEARCH", shown(.path))]
     FileForbidden {
@@ -181,6 +191,51 @@ pub fn open(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -
     }
 }
 
+/// Opens a file that a process has mapped at exactly these addresses, whatever has become of its path
+/// (`/proc/PID/map_files`). Needs `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// The process or the mapping is gone, this process may not look, or it is no regular file.
+pub fn open_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Opened, RootError> {
+    let name = format!("{start:x}-{end:x}");
+    let shown = roots.proc.join(pid.to_string()).join("map_files").join(name);
+    // A link of /proc, which leads to the file itself and through no directory.
+    let place = rustix::fs::open(&shown, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let place = place.map_err(|errno| match errno.into() {
+        Errno::ENOENT | Errno::ESRCH => RootError::Absent { missing: shown.clone(), link: None, near: None },
+        errno @ (Errno::EACCES | Errno::EPERM) => RootError::MappingForbidden { path: shown.clone(), errno },
+        _ => FileError::io(&shown, &errno.into()).into(),
+    })?;
+    let refusal = |errno: rustix::io::Errno| match errno.into() {
+        errno @ (Errno::EACCES | Errno::EPERM) => RootError::FileForbidden { path: shown.clone(), errno },
+        _ => FileError::io(&shown, &errno.into()).into(),
+    };
+    let file = regular(&place, &shown, refusal)?;
+    Ok(Opened { file, shown, pid: Some(pid) })
+}
+
+/// Opens what was found to be read, if it is a regular file.
+fn regular(
+    place: &OwnedFd,
+    shown: &Path,
+    refusal: impl FnOnce(rustix::io::Errno) -> RootError,
+) -> Result<File, RootError> {
+    let status = rustix::fs::fstat(place).map_err(|errno| FileError::io(shown, &errno.into()))?;
+    let what = match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => {
+            // The same file once more, now to be read.
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::open(descriptor_path(place), flags, Mode::empty()).map_err(refusal)?;
+            return Ok(file.into());
+        }
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "a device",
+    };
+    Err(RootError::NotRegular { path: shown.to_owned(), what })
+}
+
 fn open_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Result<Opened, RootError> {
     let mut queue = VecDeque::from([dir.to_owned()]);
     let (mut searched, mut tried, mut refusal) = (0, 0, None);
@@ -264,23 +319,8 @@ impl Inside {
     fn open(&self, path: &Path) -> Result<Opened, RootError> {
         let place = self.find(path, OFlags::PATH).map_err(|errno| self.refusal(path, errno))?;
         let shown = self.shown(path);
-        let broken = |errno: rustix::io::Errno| FileError::io(&shown, &errno.into());
-        let what = match FileType::from_raw_mode(rustix::fs::fstat(&place).map_err(broken)?.st_mode) {
-            FileType::RegularFile => None,
-            FileType::Directory => Some("a directory"),
-            FileType::Fifo => Some("a pipe"),
-            FileType::Socket => Some("a socket"),
-            _ => Some("a device"),
-        };
-        if let Some(what) = what {
-            return Err(RootError::NotRegular { path: shown, what });
-        }
-        // The same file once more, now to be read.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        match rustix::fs::open(descriptor_path(&place), flags, Mode::empty()) {
-            Ok(file) => Ok(Opened { file: file.into(), shown, pid: self.pid }),
-            Err(errno) => Err(self.refusal(path, errno)),
-        }
+        let file = regular(&place, &shown, |errno| self.refusal(path, errno))?;
+        Ok(Opened { file, shown, pid: self.pid })
     }
 
     fn find(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {

@@ -3,7 +3,8 @@
 
 use object::elf::{
     EM_AARCH64, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL, FileHeader32, FileHeader64, PF_X, PN_XNUM,
-    PT_LOAD, SHN_XINDEX, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB, SectionType,
+    PT_LOAD, SHF_EXECINSTR, SHN_XINDEX, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB,
+    SectionType,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, pod};
@@ -26,6 +27,8 @@ pub(super) struct Headers {
     pub(super) class: Class,
     pub(super) endian: Endianness,
     pub(super) segments: Vec<Segment>,
+    /// The addresses of sections with code, from and to (exclusive), in their order. Empty if the file has no sections.
+    pub(super) code: Vec<(u64, u64)>,
     /// `.symtab`: every name, unless the file is stripped.
     pub(super) symtab: Option<SymbolTable>,
     /// `.dynsym`: what is exported and imported.
@@ -78,6 +81,7 @@ pub(super) struct SymbolTable {
 struct Section {
     name: u32,
     kind: SectionType,
+    executable: bool,
     address: u64,
     part: Part,
     link: u32,
@@ -129,6 +133,7 @@ impl Headers {
             class,
             endian,
             segments: segments(input, header, endian)?,
+            code: code(&sections),
             symtab: symbol_table(input, &sections, SHT_SYMTAB, size_of::<Elf::Sym>())?,
             dynsym: symbol_table(input, &sections, SHT_DYNSYM, size_of::<Elf::Sym>())?,
             markers: named(b".note.stapsdt\0").map(|section| section.part),
@@ -203,11 +208,20 @@ fn sections<Elf: FileHeader<Endian = Endianness>>(
     }
 }
 
+fn code(sections: &[Section]) -> Vec<(u64, u64)> {
+    let code = sections.iter().filter(|section| section.executable && section.part.size > 0);
+    let mut code: Vec<_> =
+        code.map(|section| (section.address, section.address.saturating_add(section.part.size))).collect();
+    code.sort_unstable();
+    code
+}
+
 impl Section {
     fn of<Header: SectionHeader<Endian = Endianness>>(header: &Header, endian: Endianness) -> Self {
         Self {
             name: header.sh_name(endian),
             kind: header.sh_type(endian),
+            executable: header.sh_flags(endian).contains(SHF_EXECINSTR),
             address: header.sh_addr(endian).into(),
             part: Part { offset: header.sh_offset(endian).into(), size: header.sh_size(endian).into() },
             link: header.sh_link(endian),

@@ -1,6 +1,8 @@
 //! Functions in the tables of symbols.
 
-use object::elf::{FileHeader32, FileHeader64, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION};
+use object::elf::{
+    FileHeader32, FileHeader64, STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION,
+};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, pod};
 
@@ -14,14 +16,16 @@ const SAME_NAME_LIMIT: usize = 4096;
 
 /// A symbol as a table has it.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+pub(super) struct Entry {
     /// Its place in the table.
     index: u64,
     /// Where its name is in the table of names.
-    name: u32,
-    kind: Kind,
-    address: u64,
-    size: u64,
+    pub(super) name: u32,
+    pub(super) kind: Kind,
+    /// Whether other files cannot refer to it.
+    pub(super) local: bool,
+    pub(super) address: u64,
+    pub(super) size: u64,
 }
 
 /// What a symbol is.
@@ -132,7 +136,8 @@ impl Binary {
         Ok(())
     }
 
-    fn entries(
+    /// Shows each symbol but those of sections and source files, in the order of the table.
+    pub(super) fn entries(
         &self,
         table: &SymbolTable,
         each: impl FnMut(Entry) -> Result<(), BinaryError>,
@@ -164,6 +169,7 @@ impl Binary {
                     index: at / width + place as u64,
                     name: symbol.st_name(endian),
                     kind,
+                    local: symbol.st_bind() == STB_LOCAL,
                     address: symbol.st_value(endian).into(),
                     size: symbol.st_size(endian).into(),
                 })?;

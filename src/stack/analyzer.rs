@@ -1,0 +1,334 @@
+//! From records to stacks.
+
+use std::sync::Arc;
+
+use super::account::{Accounts, Loss};
+use super::chain::{Chain, places, splice};
+use super::library::{Library, NOBODY};
+use super::map::{Map, What};
+use super::space::{SpaceLimits, Spaces, is_nobody};
+use super::stacks::FrameId;
+use super::unwind::{Subject, UnwindLimits, Unwinder};
+use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
+use crate::host::{self, Roots};
+use crate::ring::{Record, Sample};
+
+/// How many addresses the kernel writes at most, unless `kernel.perf_event_max_stack` says something else.
+const MAX_STACK: u64 = 127;
+/// How many places are remembered: a power of two. Each takes 24 bytes.
+const REMEMBERED: usize = 1 << 16;
+/// The space of the kernel's addresses.
+const KERNEL_SPACE: u64 = 0;
+/// The space of those whose process we cannot see.
+const NO_SPACE: u64 = 1;
+
+/// How much is kept. What is over a limit is counted, and told apart from what is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Processes whose mappings are known at a time.
+    pub processes: usize,
+    /// Executable mappings of one process.
+    pub mappings: usize,
+    /// The longest `/proc/PID/maps` that is read, in bytes.
+    pub maps_bytes: u64,
+    /// Files whose code is executed.
+    pub modules: usize,
+    /// How many of them are held open: descriptors of this process.
+    pub files: usize,
+    /// What files say about unwinding, for all of them together, in bytes.
+    pub unwind_bytes: u64,
+    /// The same for one file, in bytes. A browser has 20 MB.
+    pub unwind_file_bytes: u64,
+    /// Frames that are unwound of one stack.
+    pub depth: usize,
+    /// Stacks.
+    pub stacks: StackLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            processes: 1 << 16,
+            mappings: 1 << 16,
+            maps_bytes: 16 << 20,
+            modules: 1 << 15,
+            files: 512,
+            unwind_bytes: 256 << 20,
+            unwind_file_bytes: 64 << 20,
+            depth: 512,
+            stacks: StackLimits::default(),
+        }
+    }
+}
+
+/// What a sample says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Who called whom.
+    pub stack: StackId,
+    /// Whose it is. The idle task, and processes that our PID namespace does not have, are a process of number 0.
+    pub process: ProcessId,
+    /// It was in the kernel, for itself or for the process.
+    pub kernel: bool,
+    /// Why the stack is not whole.
+    pub cut: Option<Cut>,
+}
+
+/// What [`Analyzer::retain`] has forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retained {
+    /// The new numbers of stacks.
+    pub stacks: Remap,
+    /// Files that are gone. Their numbers will be given to others: whoever remembers something about them must forget it.
+    pub modules: Vec<ModuleId>,
+    /// Processes that are gone, as for files.
+    pub processes: Vec<ProcessId>,
+}
+
+/// Turns records, in the order of their times, into stacks.
+#[derive(Debug)]
+pub struct Analyzer {
+    max_stack: usize,
+    depth: usize,
+    spaces: Spaces,
+    library: Library,
+    unwinder: Unwinder,
+    stacks: Stacks,
+    places: Places,
+    accounts: Accounts,
+    // What the next sample fills again.
+    chain: Chain,
+    user: Vec<u64>,
+    frames: Vec<FrameId>,
+}
+
+impl Analyzer {
+    /// One that knows nothing yet. Reads `kernel.perf_event_max_stack`.
+    ///
+    /// To look at processes of others it needs `CAP_SYS_PTRACE`, to open files that were deleted `CAP_CHECKPOINT_RESTORE`;
+    /// without them stacks have addresses where they would have places in files.
+    pub fn new(roots: &Roots, limits: Limits) -> Self {
+        let spaces = SpaceLimits {
+            processes: limits.processes.max(1),
+            mappings: limits.mappings,
+            maps_bytes: limits.maps_bytes,
+        };
+        let max_stack = host::read_number(&roots.proc.join("sys/kernel/perf_event_max_stack"));
+        let unwinding = UnwindLimits {
+            bytes: limits.unwind_bytes,
+            file_bytes: limits.unwind_file_bytes,
+            depth: limits.depth,
+        };
+        Self {
+            max_stack: usize::try_from(max_stack.unwrap_or(MAX_STACK)).unwrap_or(usize::MAX),
+            depth: limits.depth,
+            spaces: Spaces::new(roots, spaces),
+            library: Library::new(roots, limits.modules, limits.files),
+            unwinder: Unwinder::new(unwinding),
+            stacks: Stacks::new(limits.stacks),
+            places: Places::new(),
+            accounts: Accounts::default(),
+            chain: Chain::default(),
+            user: Vec::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// Takes note of what a record says about processes. Samples say nothing here; give them to [`Self::stack`].
+    pub fn hear(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library, &mut self.accounts),
+            Record::Fork(task) => self.spaces.fork(task, &mut self.accounts),
+            Record::Exit(task) => self.spaces.exit(task),
+            Record::Comm(comm) => self.spaces.comm(comm, &mut self.accounts),
+            Record::Lost { .. } => self.spaces.distrust(),
+            _ => {}
+        }
+    }
+
+    /// Records were lost in another way than [`Record::Lost`] tells: what is known of each process is read again when it
+    /// is needed next. That is not done more often than every thousand samples.
+    pub fn distrust(&mut self) {
+        self.spaces.distrust();
+    }
+
+    /// The stack of a sample. All records that were written before it have been heard.
+    pub fn stack(&mut self, sample: &Sample<'_>, unwind: Unwind) -> Taken {
+        self.chain.take(sample, self.max_stack);
+        let copy = sample.user.filter(|user| unwind != Unwind::FramePointers && !user.bytes.is_empty());
+        let Self { spaces, library, accounts, chain, .. } = self;
+        spaces.tick();
+        let mapped = copy.is_some() || !chain.user.is_empty();
+        let (serial, process, map) = if is_nobody(sample.pid) {
+            (NO_SPACE, NOBODY, None)
+        } else {
+            let space = spaces.of((sample.pid, sample.tid), mapped, library, accounts);
+            (space.serial, space.process(sample.pid, library), Some(space.map()))
+        };
+        self.user.clear();
+        let mut cut = chain.cut();
+        match (copy, map) {
+            (Some(copy), Some(map)) => {
+                let subject = Subject { pid: sample.pid, map };
+                let unwound = self.unwinder.walk(&copy, subject, library, accounts, &mut self.user);
+                // A chain that was cut in the kernel's part is cut, however far the program's was unwound.
+                cut = cut.filter(|_| chain.user.is_empty() && !chain.kernel.is_empty());
+                if unwound.is_some() {
+                    let helped = unwind == Unwind::Auto && splice(&mut self.user, &chain.user, self.depth);
+                    cut = if helped { chain.cut() } else { unwound };
+                }
+            }
+            _ => self.user.extend(&chain.user),
+        }
+        let owner = Owner { pid: sample.pid, process, map };
+        let (mut full, frames) = (false, &mut self.frames);
+        frames.clear();
+        let (stacks, known) = (&mut self.stacks, &mut self.places);
+        let mut push = |space: u64, address: u64, frame: &mut dyn FnMut() -> Frame| match known
+            .find(space, address)
+            .or_else(|| known.keep(space, address, stacks.frame(frame())))
+        {
+            Some(found) => frames.push(found),
+            None => full = true,
+        };
+        for address in places(&chain.kernel) {
+            push(KERNEL_SPACE, address, &mut || Frame::Kernel(address));
+        }
+        for address in places(&self.user) {
+            push(serial, address, &mut || owner.frame(address, library));
+        }
+        if self.frames.is_empty() && !full {
+            accounts.lose(Loss::NoStack);
+        }
+        if let Some(cut) = cut {
+            match self.stacks.frame(Frame::Cut(cut)) {
+                Some(frame) => self.frames.push(frame),
+                None => full = true,
+            }
+        }
+        let stack = if full { self.stacks.full() } else { self.stacks.intern(&self.frames) };
+        let cut = if stack == self.stacks.full() { Some(Cut::Full) } else { cut };
+        self.accounts.take(cut);
+        Taken { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
+    }
+
+    /// Forgets all stacks but `stacks`, and files and processes that neither they nor any process that runs have to do
+    /// with, but for `processes`. All numbers of stacks change, and those of files and processes that are forgotten will
+    /// be given to others. Takes time for all there are.
+    pub fn retain(
+        &mut self,
+        stacks: impl IntoIterator<Item = StackId>,
+        processes: impl IntoIterator<Item = ProcessId>,
+    ) -> Retained {
+        let stacks = self.stacks.retain(stacks);
+        self.places = Places::new();
+        self.spaces.bury_all();
+        let (mut modules, mut owners) = (Vec::new(), Vec::new());
+        processes.into_iter().for_each(|process| mark(&mut owners, process.0));
+        self.stacks.each_owner(|module| mark(&mut modules, module.0), |process| mark(&mut owners, process.0));
+        self.spaces.each(|process, map: &Arc<Map>| {
+            process.into_iter().for_each(|process| mark(&mut owners, process.0));
+            for mapping in map.iter() {
+                if let What::File { module, .. } = mapping.what {
+                    mark(&mut modules, module.0);
+                }
+            }
+        });
+        let (modules, processes) = self.library.retain(&modules, &mut owners);
+        modules.iter().for_each(|&module| self.unwinder.forget(module));
+        Retained { stacks, modules, processes }
+    }
+
+    /// The files and processes that frames tell of.
+    pub fn code(&self) -> &Code {
+        &self.library.code
+    }
+
+    /// The stacks.
+    pub fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
+    /// What could not be had, and why.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// How many processes are known.
+    pub fn processes(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// How many bytes are kept of what files say about unwinding.
+    pub fn unwind_bytes(&self) -> u64 {
+        self.unwinder.bytes()
+    }
+}
+
+fn mark(marks: &mut Vec<bool>, number: u32) {
+    let place = number as usize;
+    if marks.len() <= place {
+        marks.resize(place + 1, false);
+    }
+    marks[place] = true;
+}
+
+/// Whose addresses are looked up.
+struct Owner<'a> {
+    pid: u32,
+    process: ProcessId,
+    map: Option<&'a Map>,
+}
+
+impl Owner<'_> {
+    #[cold]
+    fn frame(&self, address: u64, library: &mut Library) -> Frame {
+        let Some(mapping) = self.map.and_then(|map| map.find(address)) else {
+            return Frame::Nowhere(address);
+        };
+        match mapping.what {
+            What::File { module, offset } => {
+                library.touch(module, || (self.pid, mapping.start, mapping.end));
+                Frame::File { module, offset: offset.wrapping_add(address - mapping.start) }
+            }
+            What::Memory => Frame::Memory { process: self.process, address },
+        }
+    }
+}
+
+/// The frames of addresses that were looked up lately. Each address has one place where it can be, and whoever was there
+/// before gives way.
+#[derive(Debug)]
+struct Places(Box<[Place]>);
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    space: u64,
+    address: u64,
+    frame: Option<FrameId>,
+}
+
+impl Places {
+    fn new() -> Self {
+        Self(vec![Place { space: 0, address: 0, frame: None }; REMEMBERED].into_boxed_slice())
+    }
+
+    fn slot(&mut self, space: u64, address: u64) -> &mut Place {
+        let mixed = (address ^ space.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Fewer bits than there are places.
+        &mut self.0[(mixed >> (u64::BITS - REMEMBERED.trailing_zeros())) as usize]
+    }
+
+    #[inline]
+    fn find(&mut self, space: u64, address: u64) -> Option<FrameId> {
+        let slot = self.slot(space, address);
+        if (slot.space, slot.address) == (space, address) { slot.frame } else { None }
+    }
+
+    fn keep(&mut self, space: u64, address: u64, frame: Option<FrameId>) -> Option<FrameId> {
+        if frame.is_some() {
+            *self.slot(space, address) = Place { space, address, frame };
+        }
+        frame
+    }
+}

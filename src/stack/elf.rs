@@ -1,0 +1,355 @@
+//! What stacks need of an ELF file: who its linker says it is, where its segments are loaded, and what says how to unwind
+//! its functions. Source of the format: `elf(5)`, and the Linux Standard Base for `.eh_frame_hdr`.
+//!
+//! Whoever runs programs here has made the file. So it is read in pieces, no number in it decides how much memory that
+//! takes, and nothing here fails in another way than by finding nothing.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use object::elf::{
+    EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, PF_X, PN_XNUM, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE,
+    SHF_COMPRESSED, SHN_XINDEX, SHT_NOBITS,
+};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, pod};
+
+use super::BuildId;
+
+/// The most program headers that are read.
+const SEGMENT_LIMIT: u64 = 1024;
+/// The most section headers that are read.
+const SECTION_LIMIT: u64 = 65_536;
+/// The largest table of names of sections, in bytes.
+const NAMES_LIMIT: u64 = 4 << 20;
+/// The largest segment of notes that is read, in bytes.
+const NOTES_LIMIT: u64 = 64 << 10;
+/// The longest build id, in bytes: the kernel's `BUILD_ID_SIZE_MAX`.
+const BUILD_ID_LIMIT: usize = 20;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// The headers of a file.
+#[derive(Debug)]
+pub(super) struct Elf<'f> {
+    file: &'f File,
+    len: u64,
+    machine: u16,
+    wide: bool,
+    endian: Endianness,
+    segments: Vec<Segment>,
+    sections: Sections,
+}
+
+/// A program header.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    kind: u32,
+    executable: bool,
+    address: u64,
+    offset: u64,
+    size: u64,
+}
+
+/// Where the section headers are.
+#[derive(Debug, Clone, Copy)]
+struct Sections {
+    offset: u64,
+    count: u64,
+    names: u32,
+}
+
+/// A part of the file that is executed: addresses as the file's headers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Code {
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// What says how to unwind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameSection {
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    /// It is `.debug_frame`, not `.eh_frame`.
+    pub(super) debug: bool,
+}
+
+impl<'f> Elf<'f> {
+    /// Reads the headers.
+    pub(super) fn read(file: &'f File) -> Option<Self> {
+        let len = file.metadata().ok()?.len();
+        let start = bytes(file, len, 0, len.min(size_of::<FileHeader64<Endianness>>() as u64), 64)?;
+        match (start.starts_with(b"\x7fELF"), start.get(4)?) {
+            (true, 1) => Self::of::<FileHeader32<Endianness>>(file, len, &start),
+            (true, 2) => Self::of::<FileHeader64<Endianness>>(file, len, &start),
+            _ => None,
+        }
+    }
+
+    fn of<H: FileHeader<Endian = Endianness>>(file: &'f File, len: u64, start: &[u8]) -> Option<Self> {
+        let header = H::parse(start).ok()?;
+        let endian = header.endian().ok()?;
+        let count = header.e_phnum(endian);
+        let width = size_of::<H::ProgramHeader>() as u64;
+        if count == PN_XNUM || (count > 0 && u64::from(header.e_phentsize(endian)) != width) {
+            return None;
+        }
+        let size = u64::from(count) * width;
+        let table = bytes(file, len, header.e_phoff(endian).into(), size, SEGMENT_LIMIT * width)?;
+        let programs: &[H::ProgramHeader] = pod::slice_from_all_bytes(&table).ok()?;
+        let segments = programs.iter().map(|program| Segment {
+            kind: program.p_type(endian).0,
+            executable: program.p_flags(endian).contains(PF_X),
+            address: program.p_vaddr(endian).into(),
+            offset: program.p_offset(endian).into(),
+            size: program.p_filesz(endian).into(),
+        });
+        let mut elf = Self {
+            file,
+            len,
+            machine: header.e_machine(endian).0,
+            wide: size_of::<H::SectionHeader>() == 64,
+            endian,
+            segments: segments.collect(),
+            sections: Sections {
+                offset: header.e_shoff(endian).into(),
+                count: header.e_shnum(endian).into(),
+                names: header.e_shstrndx(endian).0.into(),
+            },
+        };
+        // A stripped image may keep numbers of a table that is gone.
+        if elf.sections.offset == 0
+            || u64::from(header.e_shentsize(endian)) != size_of::<H::SectionHeader>() as u64
+        {
+            elf.sections = Sections { offset: 0, count: 0, names: 0 };
+        }
+        Some(elf)
+    }
+
+    /// What its linker called it (`NT_GNU_BUILD_ID`): the first such note, as the kernel takes it.
+    pub(super) fn build_id(&self) -> Option<BuildId> {
+        let mut notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE.0);
+        notes.find_map(|segment| {
+            let bytes = self.bytes(segment.offset, segment.size, NOTES_LIMIT)?;
+            build_id_in(&bytes, self.endian)
+        })
+    }
+
+    /// Whether its functions are for the processor that this program runs on, so that they can be unwound.
+    pub(super) fn is_native(&self) -> bool {
+        let machine = if cfg!(target_arch = "aarch64") {
+            self.machine == EM_AARCH64.0
+        } else {
+            self.machine == EM_X86_64.0
+        };
+        machine && self.wide && self.endian == Endianness::Little
+    }
+
+    /// The parts of it that are executed.
+    pub(super) fn code(&self) -> impl Iterator<Item = Code> {
+        let loaded = self.segments.iter().filter(|segment| segment.kind == PT_LOAD.0 && segment.executable);
+        loaded.map(|&Segment { address, offset, size, .. }| Code { address, offset, size })
+    }
+
+    /// What says how to unwind its functions: `.eh_frame`, or else `.debug_frame` if that is not compressed. A file
+    /// without section headers has the former where its program headers say.
+    pub(super) fn frames(&self) -> Option<FrameSection> {
+        let sections = match self.wide {
+            true => self.named_sections::<FileHeader64<Endianness>>(),
+            false => self.named_sections::<FileHeader32<Endianness>>(),
+        };
+        let sections = sections.unwrap_or_default();
+        let named =
+            |wanted: &[u8]| sections.iter().find(|(name, _)| name == wanted).map(|&(_, section)| section);
+        named(b".eh_frame")
+            .or_else(|| self.frames_by_segment())
+            .or_else(|| named(b".debug_frame").map(|section| FrameSection { debug: true, ..section }))
+    }
+
+    /// The sections of unwind information that have bytes in the file, by their names.
+    fn named_sections<H: FileHeader<Endian = Endianness>>(&self) -> Option<Vec<(Vec<u8>, FrameSection)>> {
+        let width = size_of::<H::SectionHeader>() as u64;
+        let headers = |count: u64| {
+            let size = count.checked_mul(width)?;
+            self.bytes(self.sections.offset, size, SECTION_LIMIT * width)
+        };
+        if self.sections.offset == 0 {
+            return None;
+        }
+        let (mut count, mut names) = (self.sections.count, self.sections.names);
+        if count == 0 || names == u32::from(SHN_XINDEX.0) {
+            // What did not fit is in the first section.
+            let first = headers(1)?;
+            let first: &[H::SectionHeader] = pod::slice_from_all_bytes(&first).ok()?;
+            let first = first.first()?;
+            count = if count == 0 { first.sh_size(self.endian).into() } else { count };
+            names = if names == u32::from(SHN_XINDEX.0) { first.sh_link(self.endian) } else { names };
+        }
+        let table = headers(count)?;
+        let table: &[H::SectionHeader] = pod::slice_from_all_bytes(&table).ok()?;
+        let strings = table.get(usize::try_from(names).ok()?)?;
+        let strings = self.bytes(
+            strings.sh_offset(self.endian).into(),
+            strings.sh_size(self.endian).into(),
+            NAMES_LIMIT,
+        )?;
+        let found = table.iter().filter_map(|section| {
+            let flags: u64 = section.sh_flags(self.endian).0;
+            if section.sh_type(self.endian) == SHT_NOBITS || flags & SHF_COMPRESSED.0 != 0 {
+                return None;
+            }
+            let name = strings.get(usize::try_from(section.sh_name(self.endian)).ok()?..)?;
+            let name = [&b".eh_frame"[..], b".debug_frame"]
+                .into_iter()
+                .find(|wanted| name.strip_prefix(*wanted).is_some_and(|rest| rest.first() == Some(&0)))?;
+            Some((
+                name.to_vec(),
+                FrameSection {
+                    address: section.sh_addr(self.endian).into(),
+                    offset: section.sh_offset(self.endian).into(),
+                    size: section.sh_size(self.endian).into(),
+                    debug: false,
+                },
+            ))
+        });
+        Some(found.collect())
+    }
+
+    /// `.eh_frame` as `.eh_frame_hdr` points to it, in the form that all linkers write (`DW_EH_PE_pcrel | sdata4`). It is
+    /// taken to go on to the end of its segment; a terminator ends it before.
+    fn frames_by_segment(&self) -> Option<FrameSection> {
+        const PCREL_SDATA4: u8 = 0x1b;
+        let index = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME.0)?;
+        let head = self.bytes(index.offset, 8, 8)?;
+        let &[1, PCREL_SDATA4, _, _, a, b, c, d] = &head[..] else { return None };
+        let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+        let address = index.address.checked_add(4)?.checked_add_signed(distance)?;
+        let (segment, into) = self.segments.iter().find_map(|segment| {
+            let into = address.checked_sub(segment.address)?;
+            (segment.kind == PT_LOAD.0 && into < segment.size).then_some((segment, into))
+        })?;
+        let (offset, size) = (segment.offset.checked_add(into)?, segment.size - into);
+        Some(FrameSection { address, offset, size, debug: false })
+    }
+
+    /// A part of the file, of at most `limit` bytes.
+    pub(super) fn bytes(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
+        bytes(self.file, self.len, offset, size, limit)
+    }
+}
+
+fn bytes(file: &File, len: u64, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
+    if size > limit || offset.checked_add(size)? > len {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+/// The build id among notes. Each has a name and a text, both filled up to a multiple of 4 bytes.
+fn build_id_in(mut notes: &[u8], endian: Endianness) -> Option<BuildId> {
+    let number = |bytes: [u8; 4]| match endian {
+        Endianness::Little => u32::from_le_bytes(bytes),
+        Endianness::Big => u32::from_be_bytes(bytes),
+    };
+    loop {
+        let (head, rest) = notes.split_first_chunk::<12>()?;
+        let (words, _) = head.as_chunks::<4>();
+        let &[name_size, size, kind] = words else { return None };
+        let padded = |size: [u8; 4]| usize::try_from(number(size)).ok()?.checked_next_multiple_of(4);
+        let (name, rest) = rest.split_at_checked(padded(name_size)?)?;
+        let text = rest.get(..usize::try_from(number(size)).ok()?)?;
+        if number(kind) == NT_GNU_BUILD_ID && name == b"GNU\0" && (1..=BUILD_ID_LIMIT).contains(&text.len()) {
+            return Some(BuildId(text.into()));
+        }
+        notes = rest.get(padded(size)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn own() -> File {
+        File::open("/proc/self/exe").unwrap()
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_program_of_this_test_can_be_unwound() {
+        let file = own();
+        let elf = Elf::read(&file).unwrap();
+        assert!(elf.is_native());
+        let frames = elf.frames().unwrap();
+        assert!(!frames.debug && frames.size > 10_000, "{frames:?}");
+        // The program headers lead to the same place.
+        let by_segment = elf.frames_by_segment().unwrap();
+        assert_eq!((by_segment.address, by_segment.offset), (frames.address, frames.offset));
+        assert!(elf.code().next().is_some());
+    }
+
+    fn note(kind: u32, name: &[u8], text: &[u8]) -> Vec<u8> {
+        let padded = |bytes: &[u8]| {
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len().next_multiple_of(4), 0);
+            padded
+        };
+        let head: Vec<u8> = [name.len() as u32, text.len() as u32, kind]
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect();
+        [head, padded(name), padded(text)].concat()
+    }
+
+    #[test]
+    fn a_build_id_is_found_behind_other_notes_and_is_no_longer_than_the_kernels() {
+        let notes =
+            [note(1, b"GNU\0", b"abi"), note(3, b"Go\0\0", b"no"), note(3, b"GNU\0", b"12345")].concat();
+        assert_eq!(build_id_in(&notes, Endianness::Little), Some(BuildId(b"12345"[..].into())));
+        assert_eq!(build_id_in(&note(3, b"GNU\0", &[7; 21]), Endianness::Little), None);
+        for length in 0..notes.len() {
+            let cut = build_id_in(&notes[..length], Endianness::Little);
+            assert!(cut.is_none() || length >= notes.len() - 3, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_program_has_nothing() {
+        assert!(Elf::read(&file(b"#!/bin/sh\n")).is_none());
+        assert!(Elf::read(&file(b"")).is_none());
+        assert!(Elf::read(&file(b"\x7fELF\x02\x01\x01")).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn headers_of_any_bytes_never_panic(
+            flips in proptest::collection::vec((0usize..0x400, any::<u8>()), 0..12),
+            length in 0usize..0x3000,
+        ) {
+            let mut bytes = vec![0; 0x3000];
+            own().read_exact_at(&mut bytes, 0).unwrap();
+            flips.iter().for_each(|&(at, byte)| bytes[at] = byte);
+            let file = file(&bytes[..length]);
+            if let Some(elf) = Elf::read(&file) {
+                elf.build_id();
+                elf.frames();
+                prop_assert!(elf.code().count() as u64 <= SEGMENT_LIMIT);
+            }
+        }
+
+        #[test]
+        fn notes_of_any_bytes_never_panic(bytes: Vec<u8>) {
+            build_id_in(&bytes, Endianness::Big);
+        }
+    }
+}

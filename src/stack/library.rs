@@ -1,0 +1,440 @@
+//! The files whose code is executed: each known by a number, held open, and forgotten when nobody wants it any more.
+//!
+//! A file is told from others by the build id that the kernel gave, or by device and inode, and by its path. Files of
+//! other devices that turn out to have the same build id and path are the same: so all containers of an image share one,
+//! whatever device the kernel made up for each. (Who forges a build id gets the functions of another program shown for
+//! his own, or his for those of whoever comes later; the kernel's word for it is all there is.)
+//!
+//! A file is opened when it is seen first, because its process may be gone a moment later. As many are held open as the
+//! limit says; then the one that was used least lately is closed, and opened again if its code turns up in a stack.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use super::account::{Accounts, Loss};
+use super::elf::Elf;
+use super::{BuildId, Code, Module, ModuleId, Process, ProcessId, vdso};
+use crate::error::printable;
+use crate::host::{self, Roots};
+use crate::probe::Root;
+use crate::probe::root::{self, Opened, RootError};
+
+/// How often a file that could not be opened is tried again, when another process maps it.
+const ATTEMPTS: u8 = 8;
+/// The longest `/proc/PID/status`, in bytes.
+const STATUS_LIMIT: u64 = 64 << 10;
+/// Below this address ends what 32-bit programs can reach; the functions that the kernel gives them are others.
+const NARROW: u64 = 1 << 32;
+
+/// Where a file was seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    /// Who mapped it.
+    pub(super) pid: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// In the root of the process.
+    pub(super) path: &'a [u8],
+    pub(super) inode: Option<Inode>,
+    /// What the kernel says that its linker called it.
+    pub(super) build_id: Option<&'a [u8]>,
+}
+
+/// Where a file is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Inode {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    pub(super) inode: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    inode: Option<Inode>,
+    build_id: Option<BuildId>,
+    path: Box<[u8]>,
+}
+
+/// What is known of a module besides.
+#[derive(Debug, Default)]
+struct Shelf {
+    free: bool,
+    inode: Option<Inode>,
+    /// It was opened, and closed again because others were wanted more.
+    closed: bool,
+    attempts: u8,
+    /// When its code was seen last.
+    used: u64,
+}
+
+/// The files and processes that frames tell of.
+#[derive(Debug)]
+pub(super) struct Library {
+    roots: Roots,
+    pub(super) code: Code,
+    keys: HashMap<Key, ModuleId>,
+    by_build_id: HashMap<(BuildId, Arc<str>), ModuleId>,
+    shelves: Vec<Shelf>,
+    free_modules: Vec<ModuleId>,
+    free_processes: Vec<ProcessId>,
+    vdso: Option<ModuleId>,
+    module_limit: usize,
+    file_limit: usize,
+    held: usize,
+    now: u64,
+}
+
+/// Nobody: the idle task, and processes that we cannot see.
+pub(super) const NOBODY: ProcessId = ProcessId(0);
+
+impl Library {
+    pub(super) fn new(roots: &Roots, module_limit: usize, file_limit: usize) -> Self {
+        Self {
+            roots: roots.clone(),
+            code: Code { modules: Vec::new(), processes: vec![Process { pid: 0, own_pid: 0 }] },
+            keys: HashMap::new(),
+            by_build_id: HashMap::new(),
+            shelves: Vec::new(),
+            free_modules: Vec::new(),
+            free_processes: Vec::new(),
+            vdso: None,
+            module_limit,
+            file_limit: file_limit.max(1),
+            held: 0,
+            now: 0,
+        }
+    }
+
+    /// A number for a process that has none.
+    pub(super) fn add_process(&mut self, pid: u32) -> ProcessId {
+        let process = Process { pid, own_pid: self.own_pid(pid).unwrap_or(pid) };
+        match self.free_processes.pop() {
+            Some(free) => {
+                // A free number is a place in the list.
+                self.code.processes[free.0 as usize] = process;
+                free
+            }
+            None => {
+                self.code.processes.push(process);
+                ProcessId(self.code.processes.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Its number in its innermost namespace, which stands last.
+    fn own_pid(&self, pid: u32) -> Option<u32> {
+        let path = self.roots.proc.join(pid.to_string()).join("status");
+        let status = host::read_at_most(&path, STATUS_LIMIT).ok()?;
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
+        std::str::from_utf8(line).ok()?.split_ascii_whitespace().next_back()?.parse().ok()
+    }
+
+    /// The module of a file; `None` if there is no room for another. `process` gives the number of who mapped it.
+    pub(super) fn module(
+        &mut self,
+        seen: &Seen<'_>,
+        accounts: &mut Accounts,
+        process: impl FnOnce(&mut Self) -> ProcessId,
+    ) -> Option<ModuleId> {
+        let build_id = seen.build_id.filter(|id| !id.is_empty()).map(|id| BuildId(id.into()));
+        let key = Key { inode: seen.inode, build_id, path: seen.path.into() };
+        if let Some(&known) = self.keys.get(&key) {
+            self.try_again(known, seen);
+            return Some(known);
+        }
+        let path: Arc<str> = String::from_utf8_lossy(seen.path).into();
+        if self.free_modules.is_empty() && self.code.modules.len() >= self.module_limit {
+            // Nothing is opened for what nothing will be known of.
+            let known =
+                key.build_id.as_ref().and_then(|id| self.by_build_id.get(&(id.clone(), path))).copied();
+            if known.is_none() {
+                accounts.lose(Loss::ModulesFull);
+            }
+            return known;
+        }
+        let opened = self.open(seen);
+        let found = opened.as_ref().ok().and_then(|found| found.build_id.clone());
+        let build_id = key.build_id.clone().or(found);
+        if let Some(build_id) = &build_id
+            && let Some(&known) = self.by_build_id.get(&(build_id.clone(), Arc::clone(&path)))
+        {
+            if self.file_is_missing(known)
+                && let Ok(found) = opened
+            {
+                self.hold(known, found.file);
+            }
+            self.remember(key, known);
+            return Some(known);
+        }
+        let process = process(self);
+        let (file, refusal) = match opened {
+            Ok(found) => (Some(found.file), "".into()),
+            Err((loss, sentence)) => {
+                accounts.lose(loss);
+                (None, sentence.into())
+            }
+        };
+        let module =
+            Module { path: Arc::clone(&path), build_id: build_id.clone(), process, file: Err(refusal) };
+        let module = self.add(module, Shelf { inode: seen.inode, ..Shelf::default() });
+        if let Some(file) = file {
+            self.hold(module, file);
+        }
+        if let Some(build_id) = build_id {
+            self.by_build_id.insert((build_id, path), module);
+        }
+        self.remember(key, module);
+        Some(module)
+    }
+
+    fn add(&mut self, module: Module, shelf: Shelf) -> ModuleId {
+        match self.free_modules.pop() {
+            Some(free) => {
+                // A free number is a place in both lists.
+                self.code.modules[free.0 as usize] = module;
+                self.shelves[free.0 as usize] = shelf;
+                free
+            }
+            None => {
+                self.code.modules.push(module);
+                self.shelves.push(shelf);
+                ModuleId(self.code.modules.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Keys are no more than a few for each module: one device each for the containers of an image that run at a time.
+    fn remember(&mut self, key: Key, module: ModuleId) {
+        if self.keys.len() >= self.module_limit.saturating_mul(4) {
+            self.keys.clear();
+        }
+        self.keys.insert(key, module);
+    }
+
+    /// The module of what the kernel gives every process.
+    pub(super) fn vdso(
+        &mut self,
+        start: u64,
+        process: impl FnOnce(&mut Self) -> ProcessId,
+    ) -> Option<ModuleId> {
+        if start < NARROW {
+            return None;
+        }
+        if self.vdso.is_none() {
+            let process = process(self);
+            let image = vdso::image();
+            let build_id = image.as_ref().and_then(|image| Elf::read(&image.file)?.build_id());
+            let refusal = "the kernel has it in memory, and our own copy cannot be read".into();
+            let module = Module { path: "[vdso]".into(), build_id, process, file: Err(refusal) };
+            let module = self.add(module, Shelf { attempts: ATTEMPTS, ..Shelf::default() });
+            if let Some(image) = image {
+                self.hold(module, image);
+                // It cannot be opened again.
+                self.shelves[module.0 as usize].used = u64::MAX;
+            }
+            self.vdso = Some(module);
+        }
+        self.vdso
+    }
+
+    /// The file of a module, opened again through `seen` if it was closed.
+    pub(super) fn file(
+        &mut self,
+        module: ModuleId,
+        seen: impl FnOnce() -> (u32, u64, u64),
+    ) -> Option<Arc<Opened>> {
+        self.touch(module, seen);
+        self.code.modules.get(module.0 as usize)?.file.as_ref().ok().cloned()
+    }
+
+    /// Code of a module was seen in a stack of a process (`pid`, and from where to where it has it mapped).
+    pub(super) fn touch(&mut self, module: ModuleId, seen: impl FnOnce() -> (u32, u64, u64)) {
+        self.now += 1;
+        let place = module.0 as usize;
+        let (Some(shelf), Some(known)) = (self.shelves.get_mut(place), self.code.modules.get(place)) else {
+            return;
+        };
+        shelf.used = shelf.used.max(self.now);
+        if !shelf.closed {
+            return;
+        }
+        let (pid, start, end) = seen();
+        let (path, inode) = (Arc::clone(&known.path), shelf.inode);
+        let build_id = known.build_id.clone();
+        let build_id = build_id.as_ref().map(|id| &*id.0);
+        let seen = Seen { pid, start, end, path: path.as_bytes(), inode, build_id };
+        self.try_again(module, &seen);
+    }
+
+    fn file_is_missing(&self, module: ModuleId) -> bool {
+        self.code.modules.get(module.0 as usize).is_some_and(|module| module.file.is_err())
+    }
+
+    /// Opens a file that is not open.
+    fn try_again(&mut self, module: ModuleId, seen: &Seen<'_>) {
+        if !self.file_is_missing(module) {
+            return;
+        }
+        let Some(shelf) = self.shelves.get_mut(module.0 as usize).filter(|shelf| shelf.attempts < ATTEMPTS)
+        else {
+            return;
+        };
+        shelf.attempts += 1;
+        match self.open(seen) {
+            Ok(found) => {
+                let known = &mut self.code.modules[module.0 as usize];
+                known.build_id = known.build_id.take().or(found.build_id);
+                self.hold(module, found.file);
+            }
+            // That it is missing was counted when it was seen first.
+            Err((_, sentence)) => self.code.modules[module.0 as usize].file = Err(sentence.into()),
+        }
+    }
+
+    /// Keeps a file open, and closes another one if they are too many.
+    fn hold(&mut self, module: ModuleId, file: Opened) {
+        if self.held >= self.file_limit {
+            self.close_one();
+        }
+        self.now += 1;
+        // Who calls has the number from the list.
+        let shelf = &mut self.shelves[module.0 as usize];
+        (shelf.closed, shelf.attempts) = (false, 0);
+        shelf.used = shelf.used.max(self.now);
+        self.code.modules[module.0 as usize].file = Ok(Arc::new(file));
+        self.held += 1;
+    }
+
+    fn close_one(&mut self) {
+        let held =
+            self.shelves.iter_mut().zip(&mut self.code.modules).filter(|(_, module)| module.file.is_ok());
+        if let Some((shelf, module)) = held.min_by_key(|(shelf, _)| shelf.used) {
+            shelf.closed = true;
+            let sentence = format!(
+                "{} is not held open, because {} others were wanted more lately",
+                printable(&module.path),
+                self.file_limit
+            );
+            module.file = Err(sentence.into());
+            self.held -= 1;
+        }
+    }
+
+    /// Opens the file that was mapped: by its path in the root of its process, by its path on the host if that is where
+    /// it is, or through the mapping itself.
+    fn open(&self, seen: &Seen<'_>) -> Result<Found, (Loss, String)> {
+        let path = String::from_utf8_lossy(seen.path);
+        let shown = printable(&path);
+        let mut refusal = None;
+        for root in [Root::Process(seen.pid), Root::Host] {
+            match root::open(&root, &path, &self.roots, None) {
+                Ok(opened) => match Found::check(opened, seen, root == Root::Host) {
+                    Some(found) => return Ok(found),
+                    None => refusal = refusal.or(Some((Loss::FileReplaced, None))),
+                },
+                Err(error) => refusal = refusal.or(Some((loss_of(&error), Some(error)))),
+            }
+        }
+        let through = match root::open_mapped(seen.pid, (seen.start, seen.end), &self.roots) {
+            Ok(opened) => match Found::check(opened, seen, false) {
+                Some(found) => return Ok(found),
+                None => "leads to another file as well".to_owned(),
+            },
+            Err(error) => format!("does not lead to it either: {error}"),
+        };
+        let (loss, error) = refusal.unwrap_or((Loss::FileGone, None));
+        let why = match error {
+            Some(RootError::NoProcess(pid)) => {
+                return Err((
+                    loss,
+                    format!("process {pid}, which had {shown} mapped, ended before it was opened"),
+                ));
+            }
+            Some(error) => error.to_string(),
+            None => format!("{shown} is another file now than the one that was mapped"),
+        };
+        Err((loss, format!("{why}; /proc/{}/map_files {through}", seen.pid)))
+    }
+
+    /// Forgets modules and processes that nobody wants, and tells which: their numbers will be given to others.
+    pub(super) fn retain(
+        &mut self,
+        modules: &[bool],
+        processes: &mut Vec<bool>,
+    ) -> (Vec<ModuleId>, Vec<ProcessId>) {
+        let wanted = |marks: &[bool], place: usize| marks.get(place).copied().unwrap_or(false);
+        let mut gone = Vec::new();
+        for (place, (module, shelf)) in self.code.modules.iter_mut().zip(&mut self.shelves).enumerate() {
+            let id = ModuleId(place as u32);
+            if shelf.free {
+                continue;
+            }
+            if wanted(modules, place) || self.vdso == Some(id) {
+                let process = module.process.0 as usize;
+                processes.resize(processes.len().max(process + 1), false);
+                processes[process] = true;
+                continue;
+            }
+            self.held -= usize::from(module.file.is_ok());
+            *shelf = Shelf { free: true, ..Shelf::default() };
+            *module = Module {
+                path: "".into(),
+                build_id: None,
+                process: NOBODY,
+                file: Err("nobody uses it".into()),
+            };
+            gone.push(id);
+        }
+        if !gone.is_empty() {
+            let shelves = &self.shelves;
+            let stays = |module: &ModuleId| shelves.get(module.0 as usize).is_some_and(|shelf| !shelf.free);
+            self.keys.retain(|_, module| stays(module));
+            self.by_build_id.retain(|_, module| stays(module));
+            self.free_modules.extend(&gone);
+        }
+        let mut free = vec![false; self.code.processes.len()];
+        self.free_processes.iter().for_each(|free_one| free[free_one.0 as usize] = true);
+        let ended: Vec<ProcessId> = (1..self.code.processes.len())
+            .filter(|&place| !free[place] && !wanted(processes, place))
+            .map(|place| ProcessId(place as u32))
+            .collect();
+        self.free_processes.extend(&ended);
+        (gone, ended)
+    }
+}
+
+/// A file that was opened and is the one that was sought.
+struct Found {
+    file: Opened,
+    build_id: Option<BuildId>,
+}
+
+impl Found {
+    /// Whether a file that was opened is the one that was mapped. Build ids decide where both are known, else the number
+    /// on the device. The device itself is compared only where the path is looked up in a root that may be another one:
+    /// overlayfs and btrfs name other devices in mappings than `stat` does.
+    fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
+        let build_id = Elf::read(&file.file).and_then(|elf| elf.build_id());
+        let same = match (seen.build_id.filter(|id| !id.is_empty()), &build_id, seen.inode) {
+            (Some(mapped), Some(found), _) => *found.0 == *mapped,
+            (_, _, Some(inode)) => {
+                let metadata = file.file.metadata().ok()?;
+                let device = rustix::fs::makedev(inode.major, inode.minor);
+                metadata.ino() == inode.inode && (!with_device || metadata.dev() == device)
+            }
+            (_, _, None) => false,
+        };
+        same.then_some(Self { file, build_id })
+    }
+}
+
+fn loss_of(error: &RootError) -> Loss {
+    match error {
+        RootError::NoProcess(_) | RootError::Absent { .. } => Loss::FileGone,
+        RootError::ProcessForbidden { .. }
+        | RootError::FileForbidden { .. }
+        | RootError::MappingForbidden { .. } => Loss::FileForbidden,
+        _ => Loss::FileBroken,
+    }
+}

@@ -1,0 +1,368 @@
+//! Address spaces: what each process has mapped where, as far as it can be executed.
+//!
+//! Records tell of what happens while somebody listens: a process maps a file, is copied by a fork, executes another
+//! program, ends. What was there before is read from `/proc/PID/maps` when a sample first needs it. Nobody tells of what
+//! is unmapped; what is mapped there later takes its place.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::ProcessId;
+use super::account::{Accounts, Loss};
+use super::library::{Inode, Library, Seen};
+use super::map::{Map, Mapping, What};
+use super::maps::{Line, Name};
+use crate::error::{Errno, FileError, FileErrorKind};
+use crate::host::{self, Roots};
+use crate::ring::{Comm, MappedFile, Mmap, Task};
+
+/// How many processes that have ended are kept: threads of theirs may run for a moment longer than the first one, whose
+/// end is told.
+const ENDED: usize = 256;
+/// For so many samples everything is read again at most once. Where records are lost there is too much to do already.
+pub(super) const PATIENCE: u64 = 1024;
+/// `PROT_EXEC`
+const EXECUTABLE: u32 = 4;
+
+/// How much is kept and read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpaceLimits {
+    pub(super) processes: usize,
+    /// Of one process.
+    pub(super) mappings: usize,
+    /// The longest list of mappings, in bytes.
+    pub(super) maps_bytes: u64,
+}
+
+/// The address spaces of all processes.
+#[derive(Debug)]
+pub(super) struct Spaces {
+    roots: Roots,
+    limits: SpaceLimits,
+    spaces: FxHashMap<u32, Space>,
+    /// Processes that have ended, and by which number of their spaces they did.
+    ended: VecDeque<(u32, u64)>,
+    serial: u64,
+    /// Goes up when records were lost.
+    doubt: u32,
+    /// Counts samples.
+    now: u64,
+    /// From this sample on, doubt may go up again.
+    doubts_from: u64,
+    /// It has to.
+    doubtful: bool,
+}
+
+/// That of one process.
+#[derive(Debug)]
+pub(super) struct Space {
+    /// No space, and none at another time, has the same number and other contents.
+    pub(super) serial: u64,
+    process: Option<ProcessId>,
+    map: Arc<Map>,
+    /// All that it has mapped is known, or cannot be.
+    complete: bool,
+    /// How large [`Spaces::doubt`] was then.
+    doubt: u32,
+    /// Samples were taken of it lately.
+    used: bool,
+}
+
+impl Space {
+    /// What it has mapped.
+    pub(super) fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Its number.
+    pub(super) fn process(&mut self, pid: u32, library: &mut Library) -> ProcessId {
+        *self.process.get_or_insert_with(|| library.add_process(pid))
+    }
+}
+
+impl Spaces {
+    pub(super) fn new(roots: &Roots, limits: SpaceLimits) -> Self {
+        Self {
+            roots: roots.clone(),
+            limits,
+            spaces: FxHashMap::default(),
+            ended: VecDeque::new(),
+            // 0 is the kernel.
+            serial: 1,
+            doubt: 0,
+            now: 0,
+            doubts_from: 0,
+            doubtful: false,
+        }
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Records were lost: what is known of any process is read again when it is needed next, or a little later if that
+    /// was done just now.
+    pub(super) fn distrust(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// A sample is looked at.
+    pub(super) fn tick(&mut self) {
+        self.now += 1;
+        if self.doubtful && self.now >= self.doubts_from {
+            self.doubtful = false;
+            self.doubt = self.doubt.wrapping_add(1);
+            self.doubts_from = self.now + PATIENCE;
+        }
+    }
+
+    /// A process mapped something.
+    pub(super) fn mmap(&mut self, mmap: &Mmap<'_>, library: &mut Library, accounts: &mut Accounts) {
+        let end = mmap.start.saturating_add(mmap.length);
+        if mmap.protection & EXECUTABLE == 0 || is_nobody(mmap.pid) || mmap.start >= end {
+            return;
+        }
+        let (inode, build_id) = match mmap.file {
+            MappedFile::Inode { major, minor, inode } => (Some(Inode { major, minor, inode }), None),
+            MappedFile::BuildId(id) => (None, Some(id)),
+        };
+        let entry = Entry { start: mmap.start, end, offset: mmap.offset, inode, build_id, path: mmap.path };
+        let serial = self.next_serial();
+        let limit = self.limits.mappings;
+        let space = self.entry(mmap.pid, false, accounts);
+        space.serial = serial;
+        let mapping = entry.mapping(mmap.pid, &mut space.process, library, accounts);
+        let Some(mapping) = mapping else { return };
+        if space.map.len() >= limit {
+            accounts.lose(Loss::MapsCut);
+            return;
+        }
+        Arc::make_mut(&mut space.map).insert(mapping);
+    }
+
+    /// A process was created, as a copy of another one, or a thread, which shares all.
+    pub(super) fn fork(&mut self, task: &Task, accounts: &mut Accounts) {
+        if task.pid == task.parent_pid || is_nobody(task.pid) {
+            return;
+        }
+        let Some(parent) = self.spaces.get(&task.parent_pid) else {
+            // Whoever had the number is gone.
+            self.spaces.remove(&task.pid);
+            return;
+        };
+        let (map, complete, doubt) = (Arc::clone(&parent.map), parent.complete, parent.doubt);
+        let serial = self.next_serial();
+        let space = self.entry(task.pid, false, accounts);
+        *space = Space { serial, process: None, map, complete, doubt, used: false };
+    }
+
+    /// A thread took another name; with another program, nothing of the one before is left.
+    pub(super) fn comm(&mut self, comm: &Comm<'_>, accounts: &mut Accounts) {
+        if comm.exec && !is_nobody(comm.pid) {
+            let (serial, doubt) = (self.next_serial(), self.doubt);
+            let space = self.entry(comm.pid, true, accounts);
+            *space =
+                Space { serial, process: None, map: Arc::default(), complete: true, doubt, used: space.used };
+        }
+    }
+
+    /// A thread ended; if it was the first of its process, the process is kept only a little longer.
+    pub(super) fn exit(&mut self, task: &Task) {
+        if task.pid != task.tid {
+            return;
+        }
+        if let Some(space) = self.spaces.get(&task.pid) {
+            self.ended.push_back((task.pid, space.serial));
+        }
+        while self.ended.len() > ENDED {
+            self.bury();
+        }
+    }
+
+    /// Forgets the process that ended first, unless its number is another one's by now.
+    fn bury(&mut self) {
+        let Some((pid, serial)) = self.ended.pop_front() else { return };
+        if self.spaces.get(&pid).is_some_and(|space| space.serial == serial) {
+            self.spaces.remove(&pid);
+        }
+    }
+
+    /// Forgets all processes that have ended.
+    pub(super) fn bury_all(&mut self) {
+        while !self.ended.is_empty() {
+            self.bury();
+        }
+    }
+
+    /// What a process has mapped, which is read if it is not known and `mapped` is wanted. `tid` is one of its threads.
+    pub(super) fn of(
+        &mut self,
+        (pid, tid): (u32, u32),
+        mapped: bool,
+        library: &mut Library,
+        accounts: &mut Accounts,
+    ) -> &mut Space {
+        let doubt = self.doubt;
+        let known = self.spaces.get(&pid).is_some_and(|space| space.complete && space.doubt == doubt);
+        if !known && mapped {
+            self.read(pid, tid, library, accounts);
+        }
+        let space = self.entry(pid, false, accounts);
+        space.used = true;
+        space
+    }
+
+    /// The space of a process, which begins empty.
+    fn entry(&mut self, pid: u32, complete: bool, accounts: &mut Accounts) -> &mut Space {
+        if !self.spaces.contains_key(&pid) && self.spaces.len() >= self.limits.processes {
+            self.make_room();
+            accounts.lose(Loss::ProcessesFull);
+        }
+        let (serial, doubt) = (&mut self.serial, self.doubt);
+        self.spaces.entry(pid).or_insert_with(|| {
+            *serial += 1;
+            Space { serial: *serial, process: None, map: Arc::default(), complete, doubt, used: false }
+        })
+    }
+
+    /// Forgets those of whom no samples were taken since it was done last; all, if that is none.
+    fn make_room(&mut self) {
+        let before = self.spaces.len();
+        self.bury_all();
+        self.spaces.retain(|_, space| std::mem::take(&mut space.used));
+        if self.spaces.len() >= before {
+            self.spaces.clear();
+        }
+    }
+
+    /// Reads what a process has mapped. What is known stays where that cannot be.
+    fn read(&mut self, pid: u32, tid: u32, library: &mut Library, accounts: &mut Accounts) {
+        let (serial, doubt) = (self.next_serial(), self.doubt);
+        let mut process = self.spaces.get(&pid).and_then(|space| space.process);
+        let dir = self.roots.proc.join(pid.to_string());
+        let mut list = |path: &Path| read_list(path, pid, &self.limits, &mut process, library, accounts);
+        let mut found = list(&dir.join("maps"));
+        // The first thread of a process may end before others, which still have all that it had.
+        if tid != pid && found.as_ref().is_ok_and(|map| map.len() == 0) {
+            found = list(&dir.join("task").join(tid.to_string()).join("maps"));
+        }
+        let space = self.entry(pid, false, accounts);
+        (space.complete, space.doubt, space.serial, space.process) = (true, doubt, serial, process);
+        match found {
+            Ok(map) => {
+                if space.map.len() > 0 && !have_common(&space.map, &map) {
+                    // Another program runs under the number.
+                    space.process = None;
+                }
+                space.map = Arc::new(map);
+            }
+            Err(error) => accounts.lose(match error.errno() {
+                _ if error.is_absent() => Loss::MapsGone,
+                Some(Errno::EACCES | Errno::EPERM) => Loss::MapsForbidden,
+                _ => Loss::MapsBroken,
+            }),
+        }
+    }
+
+    /// How many processes are known.
+    pub(super) fn len(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// All of them.
+    pub(super) fn each(&self, mut each: impl FnMut(Option<ProcessId>, &Arc<Map>)) {
+        self.spaces.values().for_each(|space| each(space.process, &space.map));
+    }
+}
+
+/// Whose number is nobody's: the idle task, the kernel, and processes that this namespace does not have.
+pub(super) fn is_nobody(pid: u32) -> bool {
+    pid == 0 || pid == u32::MAX
+}
+
+/// Whether something is at the same place in both.
+fn have_common(one: &Map, other: &Map) -> bool {
+    one.iter().any(|mapping| other.find(mapping.start).is_some_and(|found| found.what == mapping.what))
+}
+
+/// Something that was mapped, by a record or a list.
+struct Entry<'a> {
+    start: u64,
+    end: u64,
+    offset: u64,
+    inode: Option<Inode>,
+    build_id: Option<&'a [u8]>,
+    path: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// What it is; `None` if there is no room for another file.
+    fn mapping(
+        &self,
+        pid: u32,
+        process: &mut Option<ProcessId>,
+        library: &mut Library,
+        accounts: &mut Accounts,
+    ) -> Option<Mapping> {
+        let &Entry { start, end, offset, inode, build_id, path } = self;
+        let mut process = |library: &mut Library| *process.get_or_insert_with(|| library.add_process(pid));
+        let what = match Name::of(path, inode.map(|inode| inode.inode)) {
+            Name::Memory => What::Memory,
+            Name::Vdso => match library.vdso(start, process) {
+                Some(module) => What::File { module, offset: 0 },
+                None => What::Memory,
+            },
+            Name::File(path) => {
+                let seen = Seen { pid, start, end, path, inode, build_id };
+                What::File { module: library.module(&seen, accounts, &mut process)?, offset }
+            }
+        };
+        Some(Mapping { start, end, what })
+    }
+}
+
+/// Reads a list of mappings.
+fn read_list(
+    path: &Path,
+    pid: u32,
+    limits: &SpaceLimits,
+    process: &mut Option<ProcessId>,
+    library: &mut Library,
+    accounts: &mut Accounts,
+) -> Result<Map, FileError> {
+    let (mut map, mut cut) = (Map::default(), false);
+    let end = host::lines(path, limits.maps_bytes, |line| {
+        let Some(line) = Line::parse(line).filter(|line| line.executable) else { return };
+        if map.len() >= limits.mappings {
+            cut = true;
+            return;
+        }
+        let (major, minor) = line.device;
+        let entry = Entry {
+            start: line.start,
+            end: line.end,
+            offset: line.offset,
+            inode: Some(Inode { major, minor, inode: line.inode }),
+            build_id: None,
+            path: &line.path,
+        };
+        if let Some(mapping) = entry.mapping(pid, process, library, accounts) {
+            map.insert(mapping);
+        }
+    });
+    match end {
+        Ok(()) => {}
+        Err(FileError { kind: FileErrorKind::TooLarge { .. } | FileErrorKind::Malformed(_), .. }) => {
+            cut = true;
+        }
+        Err(error) => return Err(error),
+    }
+    if cut {
+        accounts.lose(Loss::MapsCut);
+    }
+    Ok(map)
+}

@@ -1,0 +1,354 @@
+//! Stacks, each kept once and known by a number.
+//!
+//! A stack is a run of numbers of frames in one long list. Stacks that share their outer end do not share memory, as
+//! they would in a tree of callers: but a sample costs one look into a table then instead of one for each frame, and the
+//! table and its neighbours in memory are what such a look costs.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use super::{Cut, Frame, ModuleId, ProcessId};
+
+/// The number of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+
+/// The number of a frame within [`Stacks`], until the next [`Stacks::retain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameId(u32);
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackLimits {
+    /// Stacks. Each takes some 20 bytes besides its frames.
+    pub stacks: usize,
+    /// Different frames. Each takes some 60 bytes.
+    pub frames: usize,
+    /// The depths of all stacks together: 4 bytes each.
+    pub depths: usize,
+}
+
+impl Default for StackLimits {
+    fn default() -> Self {
+        Self { stacks: 1 << 17, frames: 1 << 18, depths: 1 << 22 }
+    }
+}
+
+/// Every stack that was seen and is still wanted.
+#[derive(Debug)]
+pub struct Stacks {
+    limits: StackLimits,
+    frames: Vec<Frame>,
+    frame_ids: HashMap<Frame, u32>,
+    /// The frames of all stacks, one stack behind the other.
+    depths: Vec<u32>,
+    /// Where each stack ends in `depths`; it begins where the one before it ends.
+    ends: Vec<u32>,
+    /// For each stack what it is looked up by.
+    hashes: Vec<u32>,
+    /// One more than the number of a stack, or 0; at the place that its hash says, or the next free one. At least half
+    /// is free. A power of two.
+    table: Vec<u32>,
+    /// Nobody who runs a program here can choose addresses so that many stacks have the same hash.
+    seed: u64,
+}
+
+/// For what there is no room: one frame, which is always the first, in one stack, which is too.
+const FULL: StackId = StackId(0);
+const SMALLEST_TABLE: usize = 1024;
+
+impl Stacks {
+    /// None.
+    pub fn new(limits: StackLimits) -> Self {
+        let full = Frame::Cut(Cut::Full);
+        let mut stacks = Self {
+            limits,
+            frames: vec![full],
+            frame_ids: HashMap::from([(full, 0)]),
+            depths: vec![0],
+            ends: vec![1],
+            hashes: Vec::new(),
+            table: vec![0; SMALLEST_TABLE],
+            seed: RandomState::new().hash_one(0),
+        };
+        stacks.hashes.push(stacks.hash(&[0]));
+        stacks.enter(FULL.0);
+        stacks
+    }
+
+    /// How many there are; the one for what there is no room for is one of them.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none but the one for what there is no room for.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+
+    /// How many different frames they have.
+    pub fn distinct_frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// How many bytes all of it takes, about.
+    pub fn memory(&self) -> usize {
+        let words = self.depths.capacity() + self.ends.capacity() + self.hashes.capacity() + self.table.len();
+        words * size_of::<u32>()
+            + self.frames.capacity() * size_of::<Frame>()
+            + self.frame_ids.capacity() * (size_of::<(Frame, u32)>() + 1)
+    }
+
+    /// The frames of a stack, innermost first: the kernel's, then the program's. None for a number that was not given.
+    pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = Frame> + ExactSizeIterator {
+        // What is in a stack is the number of a frame.
+        self.entries(stack).iter().map(|&frame| self.frames[frame as usize])
+    }
+
+    fn entries(&self, stack: StackId) -> &[u32] {
+        let place = stack.0 as usize;
+        let Some(&end) = self.ends.get(place) else { return &[] };
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.depths.get(start as usize..end as usize).unwrap_or_default()
+    }
+
+    /// The number of a frame; `None` if there is no room for another one.
+    pub(super) fn frame(&mut self, frame: Frame) -> Option<FrameId> {
+        if let Some(&known) = self.frame_ids.get(&frame) {
+            return Some(FrameId(known));
+        }
+        let number =
+            u32::try_from(self.frames.len()).ok().filter(|_| self.frames.len() < self.limits.frames)?;
+        self.frames.push(frame);
+        self.frame_ids.insert(frame, number);
+        Some(FrameId(number))
+    }
+
+    /// The number of a stack.
+    pub(super) fn intern(&mut self, stack: &[FrameId]) -> StackId {
+        let hash = self.hash_of(stack.iter().map(|frame| frame.0));
+        let mask = self.table.len() - 1;
+        let mut place = hash as usize & mask;
+        // Half of the table is free, so that this ends.
+        while let Some(known) = self.table[place].checked_sub(1) {
+            let same = self.hashes[known as usize] == hash
+                && self.entries(StackId(known)).iter().eq(stack.iter().map(|frame| &frame.0));
+            if same {
+                return StackId(known);
+            }
+            place = (place + 1) & mask;
+        }
+        self.add(stack, hash)
+    }
+
+    #[cold]
+    fn add(&mut self, stack: &[FrameId], hash: u32) -> StackId {
+        let depths = self.depths.len() + stack.len();
+        let (Ok(number), Ok(end)) = (u32::try_from(self.ends.len()), u32::try_from(depths)) else {
+            return FULL;
+        };
+        if self.ends.len() >= self.limits.stacks || depths > self.limits.depths {
+            return FULL;
+        }
+        self.depths.extend(stack.iter().map(|frame| frame.0));
+        self.ends.push(end);
+        self.hashes.push(hash);
+        if self.ends.len() * 2 > self.table.len() {
+            self.rehash();
+        } else {
+            self.enter(number);
+        }
+        StackId(number)
+    }
+
+    /// The stack for what there was no room for.
+    pub(super) fn full(&self) -> StackId {
+        FULL
+    }
+
+    /// Puts a stack into the table.
+    fn enter(&mut self, stack: u32) {
+        let mask = self.table.len() - 1;
+        let mut place = self.hashes[stack as usize] as usize & mask;
+        while self.table[place] != 0 {
+            place = (place + 1) & mask;
+        }
+        self.table[place] = stack + 1;
+    }
+
+    fn rehash(&mut self) {
+        let size = (self.ends.len() * 4).next_power_of_two().max(SMALLEST_TABLE);
+        self.table.clear();
+        self.table.resize(size, 0);
+        self.table.shrink_to(size);
+        for stack in 0..self.ends.len() as u32 {
+            self.enter(stack);
+        }
+    }
+
+    fn hash(&self, entries: &[u32]) -> u32 {
+        self.hash_of(entries.iter().copied())
+    }
+
+    #[inline]
+    fn hash_of(&self, entries: impl Iterator<Item = u32>) -> u32 {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mix = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let mut hash = self.seed;
+        for entry in entries {
+            hash = mix(hash ^ u64::from(entry), ODD ^ self.seed.rotate_left(32)).wrapping_add(ODD);
+        }
+        (hash ^ (hash >> 32)) as u32
+    }
+
+    /// Forgets all stacks but those in `used`, and all frames that only the others had. Numbers change: the answer tells
+    /// the new ones. Takes time for all there are.
+    pub fn retain(&mut self, used: impl IntoIterator<Item = StackId>) -> Remap {
+        let mut kept = vec![false; self.ends.len()];
+        kept[FULL.0 as usize] = true;
+        for stack in used {
+            if let Some(kept) = kept.get_mut(stack.0 as usize) {
+                *kept = true;
+            }
+        }
+        let mut new = Self { seed: self.seed, ..Self::new(self.limits) };
+        // The stack that is always there was entered under another seed.
+        new.hashes[0] = new.hash(&[0]);
+        new.rehash();
+        let mut stacks = vec![GONE; self.ends.len()];
+        stacks[0] = FULL.0;
+        let mut frames = vec![GONE; self.frames.len()];
+        let mut stack = Vec::new();
+        for number in (1..self.ends.len()).filter(|&number| kept[number]) {
+            stack.clear();
+            for &frame in self.entries(StackId(number as u32)) {
+                // As above: the number of a frame, of which there is room for fewer than there were.
+                let new_frame = &mut frames[frame as usize];
+                if *new_frame == GONE {
+                    *new_frame = new.frame(self.frames[frame as usize]).map_or(0, |frame| frame.0);
+                }
+                stack.push(FrameId(*new_frame));
+            }
+            stacks[number] = new.intern(&stack).0;
+        }
+        *self = new;
+        Remap(stacks)
+    }
+
+    /// The files and processes that stacks tell of.
+    pub(super) fn each_owner(&self, mut module: impl FnMut(ModuleId), mut process: impl FnMut(ProcessId)) {
+        for frame in &self.frames {
+            match *frame {
+                Frame::File { module: id, .. } => module(id),
+                Frame::Memory { process: id, .. } => process(id),
+                Frame::Kernel(_) | Frame::Nowhere(_) | Frame::Cut(_) => {}
+            }
+        }
+    }
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        Self::new(StackLimits::default())
+    }
+}
+
+const GONE: u32 = u32::MAX;
+
+/// The new numbers of stacks, by their old ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remap(Vec<u32>);
+
+impl Remap {
+    /// The new number of a stack; `None` if it was forgotten.
+    pub fn get(&self, old: StackId) -> Option<StackId> {
+        self.0.get(old.0 as usize).copied().filter(|&new| new != GONE).map(StackId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put(stacks: &mut Stacks, addresses: &[u64]) -> StackId {
+        let frames: Option<Vec<_>> = addresses.iter().map(|&at| stacks.frame(Frame::Kernel(at))).collect();
+        frames.map_or(FULL, |frames| stacks.intern(&frames))
+    }
+
+    fn of(stacks: &Stacks, stack: StackId) -> Vec<Frame> {
+        stacks.frames(stack).collect()
+    }
+
+    fn kernel(addresses: &[u64]) -> Vec<Frame> {
+        addresses.iter().map(|&address| Frame::Kernel(address)).collect()
+    }
+
+    #[test]
+    fn a_stack_without_room_is_one_that_says_so() {
+        let mut stacks = Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6 });
+        let one = put(&mut stacks, &[1, 2]);
+        let cut = [Frame::Cut(Cut::Full)];
+        let deep = put(&mut stacks, &[1, 2, 1, 2]);
+        assert_eq!(of(&stacks, deep), cut, "too deep for what is left");
+        let full = put(&mut stacks, &[7, 8]);
+        assert_eq!(of(&stacks, full), cut, "too many frames");
+        put(&mut stacks, &[2]);
+        let many = put(&mut stacks, &[1]);
+        assert_eq!(of(&stacks, many), cut, "too many stacks");
+        assert_eq!(of(&stacks, one), kernel(&[1, 2]));
+        // Room that is made is room.
+        let remap = stacks.retain([]);
+        assert_eq!((remap.get(one), remap.get(full)), (None, Some(FULL)));
+        let many = put(&mut stacks, &[1]);
+        assert_eq!(of(&stacks, many), kernel(&[1]));
+    }
+
+    #[test]
+    fn a_number_that_was_never_given_is_an_empty_stack() {
+        let mut stacks = Stacks::default();
+        assert_eq!(of(&stacks, StackId(77)).len(), 0);
+        assert_eq!(stacks.retain([StackId(77)]).get(StackId(77)), None);
+        assert!(stacks.is_empty());
+    }
+
+    #[test]
+    fn tens_of_thousands_of_stacks_are_found_again() {
+        let mut stacks = Stacks::default();
+        let ids: Vec<_> = (0..20_000).map(|n| put(&mut stacks, &[n % 100, n, 5])).collect();
+        assert!(ids.is_sorted() && stacks.len() == 20_001);
+        assert!((0..20_000).all(|n| put(&mut stacks, &[n % 100, n, 5]) == ids[n as usize]));
+        assert!(stacks.memory() < 8 << 20, "{}", stacks.memory());
+    }
+
+    proptest! {
+        #[test]
+        fn each_stack_has_one_number_and_what_is_used_survives(
+            all in proptest::collection::vec((proptest::collection::vec(0u64..12, 0..6), any::<bool>()), 0..60),
+        ) {
+            let mut stacks = Stacks::default();
+            let ids: Vec<StackId> = all.iter().map(|(stack, _)| put(&mut stacks, stack)).collect();
+            for (one, (stack, _)) in ids.iter().zip(&all) {
+                prop_assert_eq!(of(&stacks, *one), kernel(stack));
+                for (other, (other_stack, _)) in ids.iter().zip(&all) {
+                    prop_assert_eq!(one == other, stack == other_stack);
+                }
+            }
+            let used = ids.iter().zip(&all).filter(|(_, (_, used))| *used).map(|(&id, _)| id);
+            let used: Vec<_> = used.collect();
+            let remap = stacks.retain(used.iter().copied());
+            for (id, (stack, _)) in ids.iter().zip(&all) {
+                prop_assert_eq!(remap.get(*id).is_some(), used.contains(id));
+                if let Some(new) = remap.get(*id) {
+                    prop_assert_eq!(of(&stacks, new), kernel(stack));
+                    prop_assert_eq!(put(&mut stacks, stack), new);
+                }
+            }
+            let distinct: std::collections::BTreeSet<_> = used.iter().collect();
+            prop_assert_eq!(stacks.len(), distinct.len() + 1);
+        }
+    }
+}

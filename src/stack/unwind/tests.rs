@@ -1,0 +1,213 @@
+//! Stacks made by hand.
+
+use proptest::prelude::*;
+
+use crate::ring::testing::Stack;
+use crate::ring::{Comm, Record};
+use crate::stack::testing::{EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, take, take_by};
+use crate::stack::{Analyzer, Cut, Frame, Limits, Loss, Unwind, cfi};
+use crate::sys::Registers;
+
+/// Where the program is loaded, and where the code of it that is looked at stands.
+const AT: (u64, u64) = (0x7000_1000, 0x7000_3000);
+/// Where memory without a file is.
+const JIT: (u64, u64) = (0x9000_0000, 0x9000_1000);
+const STACK: u64 = 0x7fff_0000;
+
+/// Calls of these functions, whose frames all take 16 bytes: the return address, which is above, and the 8 below it.
+const FRAME: &[u8] = &[0x0e, 16];
+
+/// A process of a program with this `.eh_frame`.
+fn process(eh_frame: &[u8], limits: Limits) -> (Host, Analyzer) {
+    let host = Host::new();
+    host.process(7, "r", "");
+    host.file("r", "/bin/x", &program(b"", eh_frame));
+    let mut analyzer = Analyzer::new(&host.roots, limits);
+    analyzer.hear(&Record::Comm(Comm { pid: 7, tid: 7, name: b"x", exec: true }));
+    analyzer.hear(&mmap(7, AT, inode_of(&host.path("r", "/bin/x")), b"/bin/x"));
+    analyzer.hear(&mmap(7, JIT, NO_FILE, b"//anon"));
+    (host, analyzer)
+}
+
+fn frames_of_16_bytes() -> Vec<u8> {
+    cfi::section(EH_FRAME, 0x1000, 0x2000, FRAME)
+}
+
+/// A sample at the beginning of the code, whose callers are at these addresses.
+fn sample(callers: &[u64], full: bool, chain: &[u64]) -> Stack {
+    let stack: Vec<u8> =
+        callers.iter().flat_map(|&caller| [0xdead, caller]).flat_map(u64::to_le_bytes).collect();
+    let registers = Registers { ip: AT.0, sp: STACK, fp: 0, lr: 0 };
+    let callchain = [&[USER, AT.0], chain].concat();
+    Stack { ip: AT.0, pid: 7, tid: 7, callchain, user: Some((registers, stack, full)) }
+}
+
+/// Where the frames of the program are in its code; others are 0.
+fn offsets(frames: &[Frame]) -> Vec<u64> {
+    let offset = |frame: &Frame| match frame {
+        Frame::File { offset, .. } => offset - 0x1000,
+        _ => 0,
+    };
+    frames.iter().map(offset).collect()
+}
+
+fn at(offset: u64) -> u64 {
+    AT.0 + offset
+}
+
+#[cfg(target_arch = "x86_64")]
+mod by_hand {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_ends_where_nobody_called_is_whole() {
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), at(0x40), 0], false, &[]));
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f, 0x3f], None));
+        assert!(analyzer.unwind_bytes() > 0);
+    }
+
+    #[test]
+    fn where_the_copy_ends_frame_pointers_go_on() {
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+        // The kernel has missed the first caller.
+        let chain = [at(0x40), at(0x60), at(0x80)];
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), at(0x40)], true, &chain));
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f, 0x3f, 0x5f, 0x7f], None));
+    }
+
+    #[test]
+    fn where_the_copy_ends_and_nothing_goes_on_the_stack_is_cut() {
+        for (unwind, chain) in [(Unwind::Auto, &[0x1234][..]), (Unwind::Dwarf, &[at(0x20), at(0x40)])] {
+            let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+            let (taken, frames) = take_by(unwind, &mut analyzer, &sample(&[at(0x20)], true, chain));
+            assert_eq!((taken.cut, frames.len()), (Some(Cut::Copy), 3), "{unwind:?}");
+            assert_eq!(frames[2], Frame::Cut(Cut::Copy));
+            assert_eq!(analyzer.accounts().cut(Cut::Copy), 1);
+        }
+    }
+
+    #[test]
+    fn a_return_address_that_leads_nowhere_is_none() {
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), 0x1234, at(0x40)], true, &[]));
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f, 0], Some(Cut::Unwound)));
+        assert_eq!(frames[2], Frame::Cut(Cut::Unwound));
+    }
+
+    #[test]
+    fn without_unwind_information_there_are_frame_pointers() {
+        let (_host, mut analyzer) = process(&[], Limits::default());
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20)], true, &[at(0x40), at(0x60)]));
+        // The register of frame pointers is 0, which ends a chain of them.
+        assert_eq!((offsets(&frames), taken.cut), (vec![0], None));
+        let mut stack = sample(&[at(0x20)], true, &[at(0x40), at(0x60)]);
+        stack.user =
+            stack.user.map(|(registers, bytes, full)| (Registers { fp: 0x1234, ..registers }, bytes, full));
+        let (taken, frames) = take(&mut analyzer, &stack);
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x3f, 0x5f], None));
+    }
+
+    #[test]
+    fn code_without_a_file_is_passed_by_frame_pointers() {
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+        // The compiled function at the top was called by one that was made at run time, and that by the program.
+        let words = [0xdead, JIT.0 + 0x10, STACK + 0x40, at(0x20), 0xdead, 0];
+        let stack: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        let registers = Registers { ip: AT.0, sp: STACK, fp: STACK + 0x10, lr: 0 };
+        let user = Some((registers, stack, true));
+        let (taken, frames) =
+            take(&mut analyzer, &Stack { ip: AT.0, pid: 7, tid: 7, callchain: vec![], user });
+        assert!(matches!(frames[1], Frame::Memory { address, .. } if address == JIT.0 + 0xf), "{frames:?}");
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0, 0x1f], None));
+    }
+
+    #[test]
+    fn a_stack_is_unwound_no_deeper_than_the_limit() {
+        let limits = Limits { depth: 4, ..Limits::default() };
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), limits);
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20); 9], true, &[]));
+        assert_eq!((taken.cut, frames.len()), (Some(Cut::Deep), 5));
+    }
+
+    #[test]
+    fn what_is_too_large_or_could_run_for_ever_is_not_followed() {
+        let endless = cfi::section(EH_FRAME, 0x1000, 0x2000, &[0x0f, 3, 0x2f, 0xfd, 0xff]);
+        let small = Limits { unwind_bytes: 8, ..Limits::default() };
+        for (section, limits, loss) in [
+            (endless, Limits::default(), Loss::UnwindBroken),
+            (frames_of_16_bytes(), small, Loss::UnwindLarge),
+            (vec![1; 40], Limits::default(), Loss::UnwindBroken),
+        ] {
+            let (_host, mut analyzer) = process(&section, limits);
+            for _ in 0..2 {
+                let (_, frames) = take(&mut analyzer, &sample(&[at(0x20)], true, &[]));
+                assert_eq!(offsets(&frames)[0], 0);
+            }
+            assert_eq!((analyzer.accounts().lost(loss), analyzer.unwind_bytes()), (1, 0), "{loss:?}");
+        }
+    }
+
+    #[test]
+    fn files_make_room_for_each_other_only_when_they_are_idle() {
+        let section = frames_of_16_bytes();
+        let limits = Limits { unwind_bytes: section.len() as u64 + 20, ..Limits::default() };
+        let (host, mut analyzer) = process(&section, limits);
+        host.file("r", "/bin/y", &program(b"", &section));
+        let other = (0x8000_1000, 0x8000_3000);
+        analyzer.hear(&mmap(7, other, inode_of(&host.path("r", "/bin/y")), b"/bin/y"));
+        let one = sample(&[at(0x20), 0], false, &[]);
+        let mut two = one.clone();
+        two.user =
+            two.user.map(|(registers, bytes, full)| (Registers { ip: other.0, ..registers }, bytes, full));
+        assert_eq!(take(&mut analyzer, &one).1.len(), 2);
+        assert_eq!(take(&mut analyzer, &two).1.len(), 1, "by frame pointers, of which there are none");
+        assert_eq!(analyzer.accounts().lost(Loss::UnwindLarge), 1);
+        for _ in 0..2 * super::super::IDLE {
+            take(&mut analyzer, &two);
+        }
+        assert_eq!(take(&mut analyzer, &two).1.len(), 2);
+        assert_eq!(take(&mut analyzer, &one).1.len(), 1);
+    }
+
+    #[test]
+    fn a_failed_guess_is_not_remembered() {
+        // CFA = DW_OP_breg7 16, which is worked out anew each time, and the return address at -8 of it.
+        let (_host, mut analyzer) =
+            process(&cfi::section(EH_FRAME, 0x1000, 0x2000, &[0x0f, 2, 0x77, 16]), Limits::default());
+        let (taken, _) = take(&mut analyzer, &sample(&[], true, &[]));
+        assert!(taken.cut.is_none(), "there was nothing to unwind from");
+        let mut short = sample(&[at(0x20)], true, &[]);
+        short.user = short.user.map(|(registers, bytes, full)| (registers, bytes[..8].to_vec(), full));
+        assert_eq!(take(&mut analyzer, &short).0.cut, Some(Cut::Copy));
+        let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), 0], true, &[]));
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f], None));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_section_registers_and_stack_end_in_bounded_depth(
+        instructions in proptest::collection::vec(any::<u8>(), 0..24),
+        words in proptest::collection::vec(prop_oneof![
+            any::<u64>(), 0u64..0x40, AT.0..AT.1, JIT.0..JIT.1, STACK..STACK + 0x200, Just(0)
+        ], 0..48),
+        [ip, sp, fp, lr] in prop::array::uniform4(prop_oneof![
+            any::<u64>(), 0u64..0x40, AT.0..AT.1, STACK..STACK + 0x200, Just(u64::MAX)
+        ]),
+        full: bool,
+    ) {
+        let limits = Limits { depth: 32, ..Limits::default() };
+        let section = cfi::section(EH_FRAME, 0x1000, 0x2000, &instructions);
+        let (_host, mut analyzer) = process(&section, limits);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let callchain = [&[USER], &words[..]].concat();
+        for ip in [ip, AT.0] {
+            let user = Some((Registers { ip, sp, fp, lr }, bytes.clone(), full));
+            let (_, frames) = take(&mut analyzer, &Stack { ip, pid: 7, tid: 7, callchain: callchain.clone(), user });
+            prop_assert!(frames.len() <= 33 || words.is_empty() || bytes.is_empty());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The functions that the kernel gives every process (`vdso(7)`). They are in no file, but in the memory of every 64-bit
+//! process there are the same: so ours are copied into a file without a name.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::MemfdFlags;
+
+use super::maps::{Line, Name};
+use crate::host;
+use crate::probe::root::Opened;
+
+/// The largest image, in bytes. It has two or three pages.
+const LIMIT: u64 = 1 << 20;
+/// The largest list of our own mappings, in bytes.
+const MAPS_LIMIT: u64 = 4 << 20;
+
+/// The image of this process.
+pub(super) fn image() -> Option<Opened> {
+    let mut found = None;
+    host::lines(Path::new("/proc/self/maps"), MAPS_LIMIT, |line| {
+        let line = Line::parse(line).filter(|line| Name::of(&line.path, None) == Name::Vdso);
+        found = found.or(line.map(|line| (line.start, line.end - line.start)));
+    })
+    .ok()?;
+    let (start, size) = found.filter(|&(_, size)| size <= LIMIT)?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    let mut file: File = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?.into();
+    file.write_all(&bytes).ok()?;
+    Some(Opened { file, shown: PathBuf::from("[vdso]"), pid: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::elf::Elf;
+
+    #[test]
+    fn the_vdso_is_a_library_with_functions_that_tell_the_time() {
+        let Some(image) = image() else {
+            eprintln!("skipped: this process has no vdso");
+            return;
+        };
+        let elf = Elf::read(&image.file).unwrap();
+        assert!(elf.is_native() && elf.frames().is_some());
+        let functions = image.binary().unwrap().functions(1000).unwrap();
+        assert!(functions.iter().any(|function| function.name.contains("clock_gettime")), "{functions:?}");
+    }
+}
