@@ -1,0 +1,96 @@
+//! The file that the symbols of a stripped file were moved to.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path};
+
+use flate2::Crc;
+
+use crate::host::Roots;
+use crate::probe::Root;
+use crate::probe::binary::Binary;
+use crate::probe::root::{self, Opened};
+
+/// Where distributions install debug files.
+const DEBUG_DIR: &str = "/usr/lib/debug";
+/// The largest file that a checksum is taken of, in bytes. That of a browser has more, and is found by its build id.
+const CHECKED_LIMIT: u64 = 512 << 20;
+/// How much is read at a time, in bytes.
+const CHUNK: usize = 256 << 10;
+
+/// The debug file of `binary`, which a process has at `path`: by its build id, then by the name in `.gnu_debuglink`; in
+/// the root of the process first, then on the host. One that belongs to another build is none.
+pub(super) fn find(roots: &Roots, pid: Option<u32>, path: &str, binary: &Binary) -> Option<(Opened, Binary)> {
+    let (build_id, link) = (binary.build_id(), binary.debug_link());
+    let by_id = build_id.as_deref().and_then(|id| {
+        let (start, rest) = id.split_at_checked(2)?;
+        Some(format!("{DEBUG_DIR}/.build-id/{start}/{rest}.debug"))
+    });
+    let by_link = link.as_ref().map(|(name, _)| beside(path, name)).unwrap_or_default();
+    let crc = link.map(|(_, crc)| crc);
+    for root in pid.map(Root::Process).into_iter().chain([Root::Host]) {
+        for path in by_id.iter().chain(&by_link) {
+            let Ok(opened) = root::open(&root, path, roots, None) else { continue };
+            let Ok(debug) = opened.binary() else { continue };
+            let same_build = build_id.is_some() && debug.build_id() == build_id;
+            if debug.has_all_names() && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc)))
+            {
+                return Some((opened, debug));
+            }
+        }
+    }
+    None
+}
+
+/// Where debuggers look for a debug file of this name.
+fn beside(path: &str, name: &str) -> Vec<String> {
+    let mut components = Path::new(name).components();
+    let is_name = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+    let dir = path.strip_prefix('/').map(|path| path.rsplit_once('/').map_or("", |(dir, _)| dir));
+    match dir {
+        Some(dir) if is_name => {
+            let slash = if dir.is_empty() { "" } else { "/" };
+            vec![
+                format!("/{dir}{slash}{name}"),
+                format!("/{dir}{slash}.debug/{name}"),
+                format!("{DEBUG_DIR}/{dir}{slash}{name}"),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The CRC-32 of a whole file, if it is not too large.
+fn checksum(opened: &Opened) -> Option<u32> {
+    let length = opened.file.metadata().ok()?.len();
+    if length > CHECKED_LIMIT {
+        return None;
+    }
+    let (mut crc, mut buffer, mut at) = (Crc::new(), vec![0; CHUNK], 0);
+    while at < length {
+        let read = match opened.file.read_at(&mut buffer, at) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        };
+        crc.update(&buffer[..read]);
+        at += read as u64;
+    }
+    Some(crc.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debug_file_is_sought_beside_its_file_and_nowhere_that_its_name_leads_to() {
+        let places = ["/usr/lib/x.debug", "/usr/lib/.debug/x.debug", "/usr/lib/debug/usr/lib/x.debug"];
+        assert_eq!(beside("/usr/lib/libx.so", "x.debug"), places);
+        assert_eq!(beside("/x", "y"), ["/y", "/.debug/y", "/usr/lib/debug/y"]);
+        for (path, name) in [("/x", "../y"), ("/x", "/etc/passwd"), ("/x", ".."), ("/x", ""), ("[vdso]", "y")]
+        {
+            assert_eq!(beside(path, name), [""; 0], "{path} {name}");
+        }
+    }
+}

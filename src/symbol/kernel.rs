@@ -1,0 +1,296 @@
+//! Names of the kernel's functions: those that it lists, and those that it told of since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{NamedLine, Reason, Segment};
+use crate::clock::Monotonic;
+use crate::host::Roots;
+use crate::probe::kallsyms::{KallsymsError, Table};
+use crate::ring::Ksymbol;
+
+/// The most functions that are kept of those that the kernel told of: programs of BPF, and what jumps to them.
+const HEARD_LIMIT: usize = 16_384;
+/// How long the list is not read again at most, if reading it again and again does not help.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// The longest of their names, in bytes. The kernel has `KSYM_NAME_LEN`, 512.
+const NAME_LIMIT: usize = 512;
+
+/// The kernel.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    /// Its list, or why there is none; `None` until it was asked for first.
+    table: Option<Result<Listed, (Reason, KallsymsError)>>,
+    read_at: Monotonic,
+    /// How long it is not read again after that.
+    wait: Duration,
+    /// By their first addresses.
+    heard: BTreeMap<u64, Heard>,
+    /// How many of them are gone, at most.
+    removed: usize,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Listed {
+    table: Table,
+    /// For each of its ranges.
+    segments: Vec<Arc<Segment>>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    end: u64,
+    name: Arc<str>,
+    /// It is gone. Samples from before may come yet.
+    removed: bool,
+}
+
+/// A function of the kernel.
+pub(super) struct Found {
+    pub(super) line: NamedLine,
+    pub(super) segment: Option<Arc<Segment>>,
+}
+
+impl Kernel {
+    /// Its list takes at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        let (read_at, wait) = (Monotonic::default(), Duration::ZERO);
+        Self { table: None, read_at, wait, heard: BTreeMap::new(), removed: 0, limit }
+    }
+
+    /// Reads the list, if it was not read yet; or if one of these addresses is in nothing that is known, for then there
+    /// may be a new module, and it was read longer ago than `refresh`. If that does not help, the next time is after
+    /// twice as long, for reading it takes 0.1 s. Whether it did.
+    pub(super) fn prepare(
+        &mut self,
+        roots: &Roots,
+        now: Monotonic,
+        refresh: Duration,
+        mut addresses: impl Iterator<Item = u64>,
+    ) -> bool {
+        let is_first = self.table.is_none();
+        if !is_first && now.since(self.read_at) < self.wait.max(refresh) {
+            return false;
+        }
+        let Some(missing) = addresses.find(|&address| is_first || self.find(address).is_err()) else {
+            return false;
+        };
+        self.table = Some(match Table::read(roots, self.limit) {
+            Ok(table) => Ok(Listed::new(table)),
+            Err(error) => Err((reason(&error), error)),
+        });
+        self.read_at = now;
+        let has_helped = is_first || self.find(missing).is_ok();
+        self.wait = if has_helped { refresh } else { (self.wait.max(refresh) * 2).min(LONGEST_WAIT) };
+        true
+    }
+
+    /// The kernel has a function more, or one less. Whether there was room for it.
+    pub(super) fn hear(&mut self, symbol: &Ksymbol<'_>) -> bool {
+        let (start, end) = (symbol.address, symbol.address.saturating_add(symbol.length.into()));
+        if symbol.removed {
+            if let Some(heard) = self.heard.get_mut(&start).filter(|heard| !heard.removed) {
+                heard.removed = true;
+                self.removed += 1;
+            }
+            return true;
+        }
+        let overlapped = self.heard.range(..end).rev().take_while(|(_, heard)| heard.end > start);
+        let overlapped: Vec<u64> = overlapped.map(|(&start, _)| start).collect();
+        for start in overlapped {
+            self.heard.remove(&start);
+        }
+        if self.heard.len() >= HEARD_LIMIT && self.removed > 0 {
+            self.heard.retain(|_, heard| !heard.removed);
+            self.removed = 0;
+        }
+        let has_room = self.heard.len() < HEARD_LIMIT;
+        if has_room && end > start {
+            let name = &symbol.name[..symbol.name.len().min(NAME_LIMIT)];
+            let name = crate::error::printable(&String::from_utf8_lossy(name)).into();
+            self.heard.insert(start, Heard { end, name, removed: false });
+        }
+        has_room
+    }
+
+    /// The function that an address is in.
+    pub(super) fn find(&self, address: u64) -> Result<Found, Reason> {
+        let heard = self.heard.range(..=address).next_back().map(|(_, heard)| heard);
+        let heard = heard.filter(|heard| address < heard.end);
+        if let Some(heard) = heard.filter(|heard| !heard.removed) {
+            return Ok(Found::heard(heard));
+        }
+        let listed = match &self.table {
+            Some(Ok(listed)) => listed.find(address).ok_or(Reason::KernelUnknown),
+            Some(Err((reason, _))) => Err(*reason),
+            None => Err(Reason::KernelUnreadable),
+        };
+        listed.or_else(|reason| heard.map(Found::heard).ok_or(reason))
+    }
+
+    /// Why there is no list.
+    pub(super) fn refusal(&self) -> Option<&KallsymsError> {
+        self.table.as_ref().and_then(|table| table.as_ref().err()).map(|(_, error)| error)
+    }
+
+    /// How much memory it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let heard: usize = self.heard.values().map(|heard| 64 + heard.name.len()).sum();
+        heard + self.table.iter().flatten().map(|listed| listed.table.bytes()).sum::<usize>()
+    }
+}
+
+fn reason(error: &KallsymsError) -> Reason {
+    match error {
+        KallsymsError::Hidden { .. } | KallsymsError::Forbidden(_) => Reason::KernelForbidden,
+        _ => Reason::KernelUnreadable,
+    }
+}
+
+impl Listed {
+    fn new(table: Table) -> Self {
+        let segments = table.ranges().iter().map(|range| {
+            let path = match &range.module {
+                Some(module) => format!("[{module}]").into(),
+                None => "[kernel.kallsyms]".into(),
+            };
+            let (start, limit) = (range.start, range.limit);
+            Arc::new(Segment { start, limit, offset: 0, path, build_id: None, named: true })
+        });
+        let segments = segments.collect();
+        Self { table, segments }
+    }
+
+    fn find(&self, address: u64) -> Option<Found> {
+        let at = self.table.find(address)?;
+        let segment = self.segments.get(at.range).cloned();
+        Some(Found { line: line(at.name.into()), segment })
+    }
+}
+
+impl Found {
+    fn heard(heard: &Heard) -> Self {
+        Self { line: line(Arc::clone(&heard.name)), segment: None }
+    }
+}
+
+fn line(name: Arc<str>) -> NamedLine {
+    NamedLine { linkage: Arc::clone(&name), name, file: None, line: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYMBOLS: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000100 T tcp_sendmsg
+ffffffff81000300 D _sdata
+ffffffffc0000000 t nf_in\t[nf_conntrack]
+ffffffffc0000100 d table\t[nf_conntrack]
+";
+    const REFRESH: Duration = Duration::from_secs(10);
+
+    struct Host(tempfile::TempDir, Roots);
+
+    impl Host {
+        fn new(symbols: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("proc")).unwrap();
+            let roots = Roots::under(dir.path());
+            let host = Self(dir, roots);
+            host.write(symbols);
+            host
+        }
+
+        fn write(&self, symbols: &str) {
+            std::fs::write(self.0.path().join("proc/kallsyms"), symbols).unwrap();
+        }
+    }
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(Duration::from_secs(seconds))
+    }
+
+    fn name(kernel: &Kernel, address: u64) -> Result<String, Reason> {
+        kernel.find(address).map(|found| {
+            let path = found.segment.map(|segment| segment.path.to_string()).unwrap_or_default();
+            format!("{} {path}", found.line.name)
+        })
+    }
+
+    #[test]
+    fn a_function_is_in_the_kernel_or_in_a_module() {
+        let host = Host::new(SYMBOLS);
+        let mut kernel = Kernel::new(1 << 20);
+        assert!(kernel.prepare(&host.1, at(0), REFRESH, [1].into_iter()));
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0110).unwrap(), "tcp_sendmsg [kernel.kallsyms]");
+        assert_eq!(name(&kernel, 0xffff_ffff_c000_0001).unwrap(), "nf_in [nf_conntrack]");
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0400), Err(Reason::KernelUnknown));
+    }
+
+    #[test]
+    fn the_list_is_read_again_for_a_new_module_but_not_at_once() {
+        let host = Host::new(SYMBOLS);
+        let mut kernel = Kernel::new(1 << 20);
+        let (known, new) = (0xffff_ffff_8100_0110, 0xffff_ffff_c100_0004);
+        assert!(!kernel.prepare(&host.1, at(0), REFRESH, std::iter::empty()));
+        assert!(kernel.prepare(&host.1, at(1), REFRESH, [known].into_iter()));
+        host.write(&format!("{SYMBOLS}ffffffffc1000000 t fresh\t[veth]\n"));
+        assert!(!kernel.prepare(&host.1, at(5), REFRESH, [known, new].into_iter()));
+        assert!(!kernel.prepare(&host.1, at(20), REFRESH, [known].into_iter()));
+        assert!(kernel.prepare(&host.1, at(20), REFRESH, [known, new].into_iter()));
+        assert_eq!(name(&kernel, new).unwrap(), "fresh [veth]");
+    }
+
+    #[test]
+    fn an_address_that_is_in_nothing_is_not_looked_up_all_the_time() {
+        let host = Host::new(SYMBOLS);
+        let mut kernel = Kernel::new(1 << 20);
+        let read = |second: &u64| kernel.prepare(&host.1, at(*second), REFRESH, [0x1000].into_iter());
+        let seconds: Vec<u64> = (0..2000).filter(read).collect();
+        assert_eq!(seconds, [0, 10, 30, 70, 150, 310, 630, 1230, 1830]);
+    }
+
+    #[test]
+    fn hidden_addresses_are_a_missing_permission_that_may_be_given_later() {
+        let host = Host::new("0000000000000000 T _stext\n");
+        let mut kernel = Kernel::new(1 << 20);
+        kernel.prepare(&host.1, at(0), REFRESH, [1].into_iter());
+        assert_eq!(name(&kernel, 1), Err(Reason::KernelForbidden));
+        assert!(kernel.refusal().unwrap().to_string().contains("CAP_SYSLOG"));
+        host.write(SYMBOLS);
+        kernel.prepare(&host.1, at(30), REFRESH, [1].into_iter());
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0110).unwrap(), "tcp_sendmsg [kernel.kallsyms]");
+        assert!(kernel.refusal().is_none());
+    }
+
+    #[test]
+    fn what_the_kernel_tells_of_is_known_until_something_else_is_there() {
+        let mut kernel = Kernel::new(1 << 20);
+        let symbol = |address, removed, name: &'static [u8]| Ksymbol { address, length: 64, removed, name };
+        kernel.hear(&symbol(0xc000, false, b"bpf_prog_1_x"));
+        assert_eq!(name(&kernel, 0xc03f).unwrap(), "bpf_prog_1_x ");
+        assert!(name(&kernel, 0xc040).is_err());
+        kernel.hear(&symbol(0xc000, true, b"bpf_prog_1_x"));
+        assert_eq!(name(&kernel, 0xc000).unwrap(), "bpf_prog_1_x ");
+        kernel.hear(&symbol(0xc020, false, b"\xff\n"));
+        assert!(name(&kernel, 0xc000).is_err());
+        assert_eq!(name(&kernel, 0xc020).unwrap(), "\u{fffd}\\n ");
+    }
+
+    #[test]
+    fn functions_without_end_take_no_more_memory() {
+        let mut kernel = Kernel::new(1 << 20);
+        let symbol = |number, removed| Ksymbol { address: number * 64, length: 64, removed, name: b"x" };
+        let limit = HEARD_LIMIT as u64;
+        let room = (0..2 * limit).filter(|&number| kernel.hear(&symbol(number, false))).count();
+        assert_eq!((kernel.heard.len(), room), (HEARD_LIMIT, HEARD_LIMIT));
+        // Those that are gone make room.
+        kernel.hear(&symbol(5, true));
+        assert!(kernel.hear(&symbol(limit, false)));
+        assert_eq!(name(&kernel, limit * 64).unwrap(), "x ");
+    }
+}

@@ -1,0 +1,190 @@
+//! The list of functions that a run time writes for `perf`, `/tmp/perf-PID.map`: a line for each, `START SIZE NAME`,
+//! both numbers hexadecimal. Source of the format: `tools/perf/Documentation/jit-interface.txt`.
+//!
+//! Whoever writes it has other worries than its form: some put `0x` in front, lines get mixed up by threads or are cut
+//! off by a full disk. What is no line is counted and passed over.
+
+use super::follow::Reader;
+use super::regions::Regions;
+
+/// The longest line, in bytes. What is longer is passed over.
+const LINE_LIMIT: usize = 64 << 10;
+
+/// What a list told so far.
+#[derive(Debug)]
+pub(super) struct PerfMap {
+    pub(super) regions: Regions,
+    limit: usize,
+    /// Lines that could not be understood.
+    pub(super) malformed: u64,
+    /// Lines that there was no room for.
+    pub(super) dropped: u64,
+    /// Whether what comes next is the rest of a line that is too long.
+    in_long_line: bool,
+}
+
+impl PerfMap {
+    /// It takes at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { regions: Regions::new(limit), limit, malformed: 0, dropped: 0, in_long_line: false }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        match parse(line) {
+            Some((start, size, name)) => {
+                self.dropped += u64::from(self.regions.insert(start, size, name).is_err());
+            }
+            None => self.malformed += 1,
+        }
+    }
+}
+
+impl Reader for PerfMap {
+    /// Takes whole lines.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Some(end) = bytes.get(taken..).and_then(|rest| memchr::memchr(b'\n', rest)) {
+            let line = &bytes[taken..taken + end];
+            if std::mem::take(&mut self.in_long_line) || line.len() > LINE_LIMIT {
+                self.malformed += 1;
+            } else {
+                self.line(line);
+            }
+            taken += end + 1;
+        }
+        if self.in_long_line || bytes.len() - taken > LINE_LIMIT {
+            self.in_long_line = true;
+            taken = bytes.len();
+        }
+        taken
+    }
+
+    fn restart(&mut self) {
+        (self.regions, self.in_long_line) = (Regions::new(self.limit), false);
+    }
+}
+
+fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (start, rest) = word(line)?;
+    let (size, name) = word(rest)?;
+    let (start, size, name) = (hex(start)?, hex(size)?, name.trim_ascii());
+    let is_piece = size > 0 && start.checked_add(size).is_some();
+    (is_piece && !name.is_empty()).then_some((start, size, name))
+}
+
+/// The first word, and what stands behind it.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(u8::is_ascii_whitespace)?;
+    Some(text.split_at(end))
+}
+
+fn hex(word: &[u8]) -> Option<u64> {
+    let word = word.strip_prefix(b"0x").or_else(|| word.strip_prefix(b"0X")).unwrap_or(word);
+    // `from_str_radix` takes a sign.
+    let digits = std::str::from_utf8(word).ok().filter(|word| !word.starts_with('+'))?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &[u8]) -> PerfMap {
+        let mut map = PerfMap::new(1 << 20);
+        map.take(text);
+        map
+    }
+
+    fn at(map: &PerfMap, address: u64) -> Option<String> {
+        let (_, name) = map.regions.find(address)?;
+        Some(String::from_utf8_lossy(map.regions.text(name)).into_owned())
+    }
+
+    #[test]
+    fn functions_are_read_as_node_java_and_others_write_them() {
+        let map = read(
+            b"3ef414c0 398 LazyCompile:*foo /app/x.js:12\n0x7f00 0x10 Interpreter\r\n  7F20\t10\tvoid  f(int)\n",
+        );
+        assert_eq!(at(&map, 0x3ef4_14c0).as_deref(), Some("LazyCompile:*foo /app/x.js:12"));
+        assert_eq!(at(&map, 0x3ef4_14c0 + 0x398), None);
+        assert_eq!(at(&map, 0x7f0f).as_deref(), Some("Interpreter"));
+        assert_eq!(at(&map, 0x7f20).as_deref(), Some("void  f(int)"));
+        assert_eq!(map.malformed, 0);
+    }
+
+    #[test]
+    fn what_is_no_line_is_counted_and_the_rest_is_read() {
+        let bad = "\nhello\n10 20\n10 20 \n10 zz name\n+10 20 name\n10 0 empty\nffffffffffffffff 2 beyond\n";
+        let map = read(format!("{bad}1000 10 good\n").as_bytes());
+        assert_eq!(at(&map, 0x1000).as_deref(), Some("good"));
+        assert_eq!((map.malformed, map.regions.len()), (7, 1));
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_is_read_when_its_end_has_come() {
+        let mut map = PerfMap::new(1 << 20);
+        let text = b"1000 10 first\n2000 10 sec";
+        let taken = map.take(text);
+        assert_eq!((taken, at(&map, 0x2000)), (14, None));
+        map.take(b"2000 10 second\n");
+        assert_eq!(at(&map, 0x2000).as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn of_two_functions_at_one_place_the_later_is_there() {
+        let map = read(b"1000 100 old\n1040 10 new\n");
+        let names = [0x103f, 0x1040, 0x104f, 0x1050].map(|address| at(&map, address));
+        assert_eq!(names.each_ref().map(|name| name.as_deref().unwrap()), ["old", "new", "new", "old"]);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory() {
+        let mut map = PerfMap::new(1 << 20);
+        let piece = [b'x'; 100_000];
+        assert_eq!(map.take(&piece), piece.len());
+        assert_eq!(map.take(&piece), piece.len());
+        map.take(b"rest\n1000 10 good\n");
+        assert_eq!((at(&map, 0x1000).as_deref(), map.malformed), (Some("good"), 1));
+    }
+
+    #[test]
+    fn a_list_that_needs_more_memory_than_it_may_have_is_cut_and_counted() {
+        let mut map = PerfMap::new(10_000);
+        for number in 0..1000 {
+            map.take(format!("{:x} 10 function {number}\n", 0x1000 + number * 16).as_bytes());
+        }
+        assert!(map.regions.bytes() <= 10_000 && map.dropped > 500, "{}", map.dropped);
+        assert_eq!(at(&map, 0x1000).as_deref(), Some("function 0"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_pieces_do_not_matter(
+            lines in proptest::collection::vec(prop_oneof![
+                "[0-9a-f]{1,6} [0-9a-f]{1,3} [a-z]{1,8}",
+                "[ -~]{0,30}",
+            ], 0..30),
+            junk: Vec<u8>, cut in 1usize..60
+        ) {
+            let mut bytes = lines.join("\n").into_bytes();
+            bytes.extend(junk);
+            let whole = read(&bytes);
+            let (mut pieces, mut held) = (PerfMap::new(1 << 20), Vec::new());
+            for piece in bytes.chunks(cut) {
+                held.extend_from_slice(piece);
+                let taken = pieces.take(&held);
+                held.drain(..taken);
+            }
+            prop_assert_eq!(whole.malformed, pieces.malformed);
+            for address in (0..0x1000).step_by(7) {
+                prop_assert_eq!(at(&whole, address), at(&pieces, address));
+            }
+        }
+    }
+}

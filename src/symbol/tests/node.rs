@@ -1,0 +1,75 @@
+//! What node tells of the code that it makes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use super::*;
+
+/// Compiles a function of a known name, and waits until nobody listens any more.
+const SCRIPT: &str = "
+function looked_for(n) { let sum = 0; for (let i = 0; i < n; i++) sum += Math.sqrt(i) % 7; return sum; }
+let all = 0;
+for (let i = 0; i < 3000; i++) all += looked_for(1000);
+console.log('ready', all);
+process.stdin.resume();
+process.stdin.on('end', () => process.exit(0));
+";
+
+struct Node(Child);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+        // Not being there is as good.
+        fs::remove_file(format!("/tmp/perf-{}.map", self.0.id())).ok();
+    }
+}
+
+fn node(dir: &Path) -> Option<Node> {
+    let mut command = Command::new("node");
+    command.args(["--perf-basic-prof", "--perf-prof", "-e", SCRIPT]).current_dir(dir);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready"), "{line}");
+    Some(Node(child))
+}
+
+#[test]
+fn functions_of_node_have_the_names_of_its_list_and_of_its_jitdump() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(node) = node(dir.path()) else { return println!("skipped: there is no node here") };
+    let pid = node.0.id();
+    let list = crate::host::read_text(Path::new(&format!("/tmp/perf-{pid}.map"))).unwrap();
+    let entry = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let start = words.next()?.trim_start_matches("0x");
+        Some((u64::from_str_radix(start, 16).ok()?, words.nth(1)?.to_owned()))
+    };
+    let entries: Vec<(u64, String)> =
+        list.lines().filter(|line| line.contains("looked_for")).filter_map(entry).collect();
+    let (start, name) = entries.last().unwrap();
+
+    let mut machine = Machine::new();
+    machine.code.processes = vec![Process { pid, own_pid: pid }];
+    let roots = Roots::default();
+    let resolve = |machine: &Machine, start: u64| {
+        let mut symbolizer = Symbolizer::new(&roots, machine.clock.clone(), Options::default());
+        let named = symbolizer.resolve(&[memory(start + 4)], &machine.code);
+        // It may be writing a line at this moment.
+        assert!(symbolizer.accounts().malformed <= 1 && symbolizer.accounts().dropped == 0);
+        println!("{} bytes are held: {:?}", symbolizer.bytes(), named[0]);
+        Arc::clone(&named[0])
+    };
+    assert_eq!(shown(&resolve(&machine, *start)), *name);
+
+    // Now without the list.
+    fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
+    let path = dir.path().join(format!("jit-{pid}.dump"));
+    let path = path.to_str().unwrap();
+    machine.add(path, root::open(&Root::Host, path, &roots, None).map_err(|error| error.to_string().into()));
+    // It writes the one and the other at different times, so that the newest may be in one of them alone.
+    let named: Vec<_> = entries.iter().map(|(start, _)| resolve(&machine, *start)).collect();
+    assert!(named.iter().any(|named| shown(named).contains("looked_for")), "{named:?}");
+}
