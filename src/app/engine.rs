@@ -18,6 +18,7 @@ use crate::metrics::{NameError, SelfMetrics, Snapshot};
 use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::Installer;
 use crate::probe::tracefs::{self, Fate, Leftover};
+use crate::profile::{Ask, Profiler};
 use crate::sys::{Budget, Kernel, usage};
 use crate::target::Watch;
 
@@ -62,6 +63,7 @@ pub(super) struct Engine<K: Kernel> {
     /// The CPUs that the plan in force was made for.
     online: CpuSet,
     collector: Collector<K>,
+    profiler: Profiler<K>,
     installer: Installer,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
@@ -96,6 +98,7 @@ impl<K: Kernel> Engine<K> {
             source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
             started: clock.now(),
             cost: (Duration::ZERO, clock.monotonic()),
+            profiler: Profiler::new(clock.clone(), &roots)?,
             looked_at_files: clock.monotonic(),
             roots,
             clock,
@@ -107,6 +110,11 @@ impl<K: Kernel> Engine<K> {
             installer: Installer::new(&options.roots, std::process::id()),
             metrics,
         })
+    }
+
+    /// What profiles are asked for through.
+    pub(super) fn profiles(&self) -> Arc<dyn Ask> {
+        self.profiler.asked()
     }
 
     /// What there is to say before the first collection.
@@ -176,6 +184,7 @@ impl<K: Kernel> Engine<K> {
         let entries = Entries {
             counters: &self.config.counters,
             traced: &self.config.traced,
+            profiles: &self.config.profiles,
             placed: &placed,
             complain: &complain,
         };
@@ -188,6 +197,14 @@ impl<K: Kernel> Engine<K> {
             tracing::warn!("{problem}");
         }
         self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
+        let limits = &self.config.limits;
+        self.profiler.apply(
+            &plan.samplers,
+            limits.series,
+            plan.ring_memory(limits.ring_memory),
+            self.watch.online(),
+            &mut self.collector.opening(),
+        );
         self.installer.tidy();
         self.online = self.watch.online().clone();
         let budget = self.collector.budget();
@@ -196,6 +213,7 @@ impl<K: Kernel> Engine<K> {
             groups = plan.groups.len(),
             by_stream,
             traces = plan.traces.len(),
+            profiles = plan.samplers.len(),
             descriptors = budget.used,
             of = budget.limit,
             refused = self.collector.board().lines().len(),
@@ -242,7 +260,9 @@ impl<K: Kernel> Engine<K> {
         } else {
             self.follow_files();
         }
+        self.profiler.collect();
         let mut families = self.collector.collect();
+        families.extend(self.profiler.publish());
         let took = self.clock.monotonic().since(begin);
         self.metrics.collected(took);
         let usage = status::usage(usage::cpu_time(), self.collector.budget());
@@ -296,6 +316,8 @@ impl<K: Kernel> Engine<K> {
             groups: &self.collector.states(),
             stream: stream.as_ref(),
             traces: &self.collector.trace_states(),
+            profiles: &self.profiler.states(),
+            sample_losses: self.profiler.losses(),
             tracer: self.collector.tracer_state(),
             support: &self.support,
             board: self.collector.board(),
@@ -384,7 +406,7 @@ mod tests {
         let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
         engine.collect(&publisher);
         let (requests, _received) = std::sync::mpsc::channel();
-        let service = Service { requests, published, clock: clock.clone() };
+        let service = Service { requests, published, profiles: engine.profiles(), clock: clock.clone() };
         clock.advance(Duration::from_secs(7));
         let status = service.status();
         assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);

@@ -17,10 +17,11 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
-use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable};
+use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable, Wanted};
 use crate::export::status::Status;
 use crate::host::Roots;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
+use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
 use engine::{Engine, Published, Request};
 
@@ -92,6 +93,7 @@ where
 
     let engine =
         Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
+    let profiles = engine.profiles();
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     let (running, ended) = channel::<Infallible>();
@@ -103,7 +105,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let service = Service { requests: requests.clone(), published, clock: options.clock.clone() };
+    let service = Service { requests: requests.clone(), published, profiles, clock: options.clock.clone() };
     let outcome = block_on(server, service, traffic, options.clock, &requests);
     // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
     drop(requests.send(Request::Stop));
@@ -163,10 +165,39 @@ fn build() -> Build {
 struct Service {
     requests: Sender<Request>,
     published: watch::Receiver<Arc<Published>>,
+    profiles: Arc<dyn Ask>,
     clock: Clock,
 }
 
+/// A profile that is under way: it ends for nobody if whoever asked goes away.
+struct UnderWay {
+    profiles: Arc<dyn Ask>,
+    asked: Option<Asked>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            // Only a number is forgotten, but the reader may hold what it is kept in for a moment.
+            let profiles = Arc::clone(&self.profiles);
+            drop(tokio::task::spawn_blocking(move || profiles.abandon(asked)));
+        }
+    }
+}
+
 impl Service {
+    /// Does something that may take long where nobody waits for the thread.
+    async fn aside<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Ask) -> Result<T, NoProfile> + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let profiles = Arc::clone(&self.profiles);
+        match tokio::task::spawn_blocking(move || ask(&*profiles)).await {
+            Ok(answer) => answer.map_err(|error| Unavailable(error.to_string())),
+            Err(_) => Err(Unavailable("looking up names has panicked: a bug; the log says where".into())),
+        }
+    }
+
     fn gone() -> Unavailable {
         Unavailable("the collection thread has ended; its last words are in the log".into())
     }
@@ -208,5 +239,21 @@ impl Source for Service {
         let gone = || Self::gone().0;
         self.requests.send(Request::Reload(answer)).map_err(|_| gone())?;
         outcome.await.map_err(|_| gone())?
+    }
+
+    fn profiles(&self) -> Vec<Arc<str>> {
+        self.profiles.entries()
+    }
+
+    async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
+        let kind = wanted.kind;
+        let Some(seconds) = wanted.seconds else {
+            return Ok(Arc::new(self.aside(move |profiles| profiles.last(&kind, Duration::MAX)).await?));
+        };
+        let asked = self.aside(move |profiles| profiles.begin(&kind)).await?;
+        let mut under_way = UnderWay { profiles: Arc::clone(&self.profiles), asked: Some(asked) };
+        tokio::time::sleep(Duration::from_secs(seconds.into())).await;
+        under_way.asked = None;
+        Ok(Arc::new(self.aside(move |profiles| profiles.end(asked)).await?))
     }
 }

@@ -1,5 +1,6 @@
 //! What the collection thread knows, as the page and `/api/v1/status` show it.
 
+mod profiles;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
 use crate::metrics::{self, Snapshot};
 use crate::plan::{Source, StreamSupport, Why};
+use crate::profile::{self, SamplerState};
 use crate::sys::Budget;
 use crate::target::Watch;
 use crate::tracepoint::{TraceState, TracerState};
@@ -45,6 +47,8 @@ pub(super) struct Facets<'a> {
     pub(super) groups: &'a [GroupState],
     pub(super) stream: Option<&'a StreamState>,
     pub(super) traces: &'a [TraceState],
+    pub(super) profiles: &'a [SamplerState],
+    pub(super) sample_losses: profile::Losses,
     /// The rings of tracepoints and probes, if there are any.
     pub(super) tracer: Option<TracerState>,
     /// What this machine has of the switch stream.
@@ -70,6 +74,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         counters: counters(facets.groups, facets.board),
         stream: facets.stream.map(|state| stream(state, facets.groups)),
         traces: facets.traces.iter().map(|state| traces::trace(state, facets.board)).collect(),
+        profiles: facets.profiles.iter().map(|state| profiles::profile(state, facets.board)).collect(),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
         series: facets
@@ -316,6 +321,7 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
         }
     }
     losses.extend(facets.tracer.iter().flat_map(traces::losses));
+    losses.extend(profiles::losses(facets.sample_losses));
     losses.retain(|loss| loss.count > 0);
     losses
 }

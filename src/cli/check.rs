@@ -1,5 +1,6 @@
 //! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
 
+mod profiles;
 mod rows;
 mod stream;
 mod text;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use profiles::{ProfileRings, ProfileRow};
 use rows::{Descriptors, GroupRow, RefusalRow};
 use stream::{NoStreamRow, StreamRow};
 use traces::{ProbeRow, TraceRow};
@@ -67,6 +69,11 @@ struct Report {
     /// What probes are to the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<ProbeRow>,
+    /// What is sampled with its callers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profiles: Vec<ProfileRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_rings: Option<ProfileRings>,
     refusals: Vec<RefusalRow>,
     /// What counts for the groups whose attribution is `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,8 +153,13 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let probes = if args.no_open { installer.look(&wishes) } else { installer.placed() };
     let probes: Vec<ProbeRow> = probes.iter().filter_map(ProbeRow::new).collect();
     let complain = |system: &str, event: &str, filter: &str| tracefs::complaint(roots, system, event, filter);
-    let entries =
-        Entries { counters: &config.counters, traced: &config.traced, placed: &placed, complain: &complain };
+    let entries = Entries {
+        counters: &config.counters,
+        traced: &config.traced,
+        profiles: &config.profiles,
+        placed: &placed,
+        complain: &complain,
+    };
     let mut plan = plan(&entries, &catalog, &support);
     let errors = mistakes(&mut plan);
     let budget =
@@ -159,21 +171,19 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     watch.refresh();
     let mut notes: Vec<String> = watch.problems().collect();
     notes.extend(catalog.problems().iter().map(ToString::to_string));
-    let limit = budget.limit;
+    let (limit, memory) = (budget.limit, plan.ring_memory(config.limits.ring_memory));
     if args.no_open {
         let (groups, refusals) = unopened(&plan, &catalog, &facts, &support);
-        let foreseen = counted(&plan, &catalog, &facts)
-            .map(|stream| counter::foreseen(&stream, &facts, roots, config.limits.ring_memory));
+        let foreseen =
+            counted(&plan, &catalog, &facts).map(|stream| counter::foreseen(&stream, &facts, roots, memory));
         let stream = foreseen.map(|state| StreamRow::new(&state, &groups, &facts));
         let no_stream = NoStreamRow::all(&plan, &support);
-        let descriptors = Some(Descriptors::new(
-            None,
-            limit,
-            &groups,
-            stream.as_ref(),
-            plan.traced_descriptors(facts.online.len()),
-        ));
+        let records = (plan.traced_descriptors(facts.online.len()), plan.sampled_descriptors(&facts.online));
+        let descriptors = Some(Descriptors::new(None, limit, &groups, stream.as_ref(), records));
+        let profiles = ProfileRow::all(&plan, &facts, &refusals);
         return Ok(Report {
+            profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
+            profiles,
             errors,
             groups,
             traces: plan.traces.iter().map(|trace| TraceRow::new(trace, None)).collect(),
@@ -196,17 +206,21 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     };
     let refused = |line: &Line| RefusalRow::new(&line.entry, line.scope, line.targets, &line.refusal);
     let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
-    let refusals = collector.board().lines().map(refused).collect();
+    let mut refusals: Vec<RefusalRow> = collector.board().lines().map(refused).collect();
+    refusals.extend(profiles::refused(&Live, &plan, &facts));
+    let profiles = ProfileRow::all(&plan, &facts, &refusals);
+    let profile_rings = ProfileRings::of(&profiles, &plan, &facts, memory);
     let stream = collector.stream_state().filter(|state| state.cpus > 0);
     let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
     let no_stream = NoStreamRow::all(&plan, &support);
     let traced = collector.tracer_state().map_or(0, |state| state.descriptors);
     let used = Some(collector.budget().used);
-    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref(), traced));
+    let records = (traced, plan.sampled_descriptors(&facts.online));
+    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref(), records));
     let traces = collector.trace_states();
     let traces = traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))).collect();
-    let report = Report { errors, groups, traces, probes, refusals, ..Report::default() };
-    Ok(Report { stream, no_stream, descriptors, notes, ..report })
+    let report = Report { errors, groups, traces, probes, profiles, profile_rings, ..Report::default() };
+    Ok(Report { refusals, stream, no_stream, descriptors, notes, ..report })
 }
 
 /// Of probes that were only looked at, those that cannot be had.

@@ -1,17 +1,26 @@
-//! Publishing: a [`Snapshot`](crate::metrics::Snapshot) in the formats of Prometheus, and the HTTP server that hands it
-//! out.
+//! Publishing: a [`Snapshot`](crate::metrics::Snapshot) in the formats of Prometheus, a
+//! [`Profile`](crate::profile::Profile) as what profilers read and as pictures, and the HTTP server that hands them out.
 //!
 //! ```text
 //! Snapshot ─┬► prometheus::Encoder ─┬► gzip? ──┐
 //!           └► protobuf::Encoder ───┘          │
-//! Status ────► page, JSON ─────────────────────┴► http::Server
+//! Status ────► page, JSON ─────────────────────┼► http::Server
+//! Profile ─┬─► pprof ──────────────────────────┤
+//!          ├─► folded ─► flamegraph ─┬► page ──┤
+//!          └─► top: text, JSON ──────┘─────────┘
 //! ```
 //!
 //! The encoders are pure; [`http`] alone knows sockets. What it needs of the rest of the program is [`http::Source`].
 
+mod clean;
+pub mod flamegraph;
+pub mod folded;
 pub mod http;
 pub mod negotiate;
 pub mod page;
+pub mod pprof;
 pub mod prometheus;
 pub mod protobuf;
+pub mod query;
 pub mod status;
+pub mod top;

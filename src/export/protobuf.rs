@@ -9,7 +9,7 @@
 //! rounded, as Prometheus does with those that it reads from text.
 
 mod native;
-mod wire;
+pub(super) mod wire;
 
 use std::sync::Arc;
 

@@ -32,6 +32,8 @@ pub struct Status {
     pub stream: Option<Stream>,
     /// What looks into the fields of tracepoints and probes, in the order of the file.
     pub traces: Vec<TraceStatus>,
+    /// What is sampled with its callers.
+    pub profiles: Vec<ProfileStatus>,
     /// What could not be opened.
     pub refusals: Vec<Refusal>,
     /// Perf event descriptors.
@@ -123,6 +125,19 @@ pub struct Shared {
     pub count: u64,
     /// The smallest share of the time that one of them ran, in percent.
     pub lowest_percent: u8,
+}
+
+/// An entry of `profiles`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProfileStatus {
+    /// Its name.
+    pub entry: String,
+    /// How it is sampled, in a few words.
+    pub what: String,
+    /// What writes its samples.
+    pub events: Vec<EventStatus>,
+    /// So far.
+    pub samples: u64,
 }
 
 /// One entry of `tracepoints` or `probes` whose records are looked into. Entries that only count hits stand among the
@@ -427,6 +442,18 @@ pub(super) mod tests {
                     ],
                 }],
             }),
+            profiles: vec![ProfileStatus {
+                entry: "cpu".into(),
+                what: "19 times a second and CPU, unwound by auto".into(),
+                events: vec![EventStatus {
+                    event: "cpu-clock".into(),
+                    counting: 4,
+                    shared: None,
+                    stalled: 0,
+                    refused: 0,
+                }],
+                samples: 7_600,
+            }],
             traces: vec![
                 TraceStatus {
                     entry: "malloc_bytes".to_owned(),

@@ -32,7 +32,7 @@ pub(super) fn trace(state: &TraceState, board: &Board) -> TraceStatus {
 }
 
 /// In how many places an event of an entry was refused.
-fn refused(board: &Board, entry: &str, event: &str) -> u64 {
+pub(super) fn refused(board: &Board, entry: &str, event: &str) -> u64 {
     let lines = board.lines().filter(|line| *line.entry == *entry && *line.refusal.event == *event);
     lines.map(|line| line.targets as u64).sum()
 }

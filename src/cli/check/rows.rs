@@ -17,6 +17,8 @@ pub(super) struct Descriptors {
     pub(super) stream: usize,
     /// What tracepoints and probes take on all CPUs whose fields are looked into.
     pub(super) traced: usize,
+    /// What profiles take on all CPUs.
+    pub(super) sampled: usize,
     /// What all CPUs take besides.
     pub(super) cpus: usize,
     /// What each cgroup takes that is counted by every entry for cgroups.
@@ -73,13 +75,14 @@ impl Descriptors {
         limit: usize,
         groups: &[GroupRow],
         stream: Option<&StreamRow>,
-        traced: usize,
+        (traced, sampled): (usize, usize),
     ) -> Self {
         let mut descriptors = Self {
             used,
             limit,
             stream: stream.map_or(0, |stream| stream.descriptors),
             traced,
+            sampled,
             cpus: 0,
             per_cgroup: 0,
             per_thread: 0,

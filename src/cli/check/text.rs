@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::rows::{Descriptors, GroupRow, RefusalRow};
 use super::stream::{NoStreamRow, RingBound, StreamRow};
-use super::traces;
+use super::{profiles, traces};
 use crate::error::printable;
 
 /// Writes the report.
@@ -21,6 +21,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     refusals(out, &report.refusals)?;
     groups(out, report)?;
     traces::write(out, &report.traces, &report.probes)?;
+    profiles::write(out, &report.profiles, report.profile_rings.as_ref())?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;
     no_stream(out, &report.no_stream)?;
     report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))
@@ -185,10 +186,11 @@ fn each(takes: &[(usize, &str)]) -> String {
 }
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
-    let Descriptors { used, limit, stream, traced, cpus, per_cgroup, per_thread } = *descriptors;
+    let Descriptors { used, limit, stream, traced, sampled, cpus, per_cgroup, per_thread } = *descriptors;
     let takes = each(&[
         (stream, "the switch stream"),
         (traced, "the records of tracepoints and probes"),
+        (sampled, "the samples of profiles"),
         (cpus, "all CPUs"),
         (per_cgroup, "each cgroup"),
         (per_thread, "each thread"),
@@ -200,9 +202,10 @@ fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
 }
 
 /// `1.5 MiB`, `64 MiB`.
-fn bytes(number: u64) -> String {
+pub(super) fn bytes(number: u64) -> String {
     let (unit, size) = if number < 1 << 20 { ("KiB", 1 << 10) } else { ("MiB", 1 << 20) };
     match number % size {
+        _ if number < 1 << 10 => format!("{number} bytes"),
         0 => format!("{} {unit}", number / size),
         _ => format!("{:.1} {unit}", number as f64 / size as f64),
     }
@@ -231,7 +234,7 @@ fn together<'a, T, K: PartialEq>(
 }
 
 /// `no warnings`, `1 warning`, `2 warnings`.
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     match number {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),

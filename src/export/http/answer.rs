@@ -5,8 +5,10 @@ use std::sync::Arc;
 use hyper::body::Bytes;
 use hyper::header::{self, AsHeaderName, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
+use tokio::sync::Semaphore;
 
 use super::body::{Account, Body, Content, Encoder, Gzip};
+use super::profiles::{self, Output};
 use super::{Limits, Source, Traffic};
 use crate::clock::Clock;
 use crate::export::{negotiate, page};
@@ -18,9 +20,11 @@ pub(super) struct Shared<S> {
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     pub(super) limits: Limits,
+    /// One for each profile that may be asked for at a time.
+    pub(super) profiles: Arc<Semaphore>,
 }
 
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Allows what the page consists of and nothing else, not even to what might get through its escaping.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
@@ -35,6 +39,7 @@ enum Route {
     Healthy,
     Ready,
     Reload,
+    Profile(Output),
     Unknown,
 }
 
@@ -47,7 +52,7 @@ impl Route {
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
-            _ => Self::Unknown,
+            _ => Output::of(path).map_or(Self::Unknown, Self::Profile),
         }
     }
 
@@ -60,6 +65,7 @@ impl Route {
             Self::Healthy => "/-/healthy",
             Self::Ready => "/-/ready",
             Self::Reload => "/-/reload",
+            Self::Profile(output) => output.label(),
             Self::Unknown => "other",
         }
     }
@@ -75,25 +81,31 @@ impl Route {
 }
 
 /// An answer without its account.
-struct Answer {
+pub(super) struct Answer {
     code: StatusCode,
-    headers: Vec<(HeaderName, &'static str)>,
+    headers: Vec<(HeaderName, HeaderValue)>,
     content: Content,
 }
 
 impl Answer {
-    fn new(code: StatusCode, content_type: &'static str, content: Content) -> Self {
-        Self { code, headers: vec![(header::CONTENT_TYPE, content_type)], content }
+    pub(super) fn new(code: StatusCode, content_type: &'static str, content: Content) -> Self {
+        Self { code, headers: vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], content }
     }
 
     /// Text for people, ended by a newline as terminals like it.
-    fn text(code: StatusCode, mut text: String) -> Self {
+    pub(super) fn text(code: StatusCode, mut text: String) -> Self {
         text.push('\n');
         Self::new(code, TEXT, Content::Whole(text.into()))
     }
 
-    fn with(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.headers.push((name, value));
+    pub(super) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    /// The same for a value that was made; one that is no value of a header is left out.
+    pub(super) fn with_made(mut self, name: HeaderName, value: &str) -> Self {
+        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
     }
 }
@@ -123,6 +135,10 @@ pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Reques
                 Err(error) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}")),
             },
             Route::Reload => reload(&shared.source, request.headers()).await,
+            Route::Profile(output) => {
+                let query = request.uri().query().unwrap_or_default();
+                profiles::answer(&shared, output, query, request.headers()).await
+            }
             Route::Unknown => not_found(),
         },
     };
@@ -136,9 +152,10 @@ pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Reques
     };
     let mut response = Response::new(Body::new(content, account, shared.limits.answer));
     *response.status_mut() = code;
-    let always = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
+    let always = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")]
+        .map(|(name, value)| (name, HeaderValue::from_static(value)));
     for (name, value) in headers.into_iter().chain(always) {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(name, value);
     }
     response
 }
@@ -194,12 +211,12 @@ async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {
 
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
-        b"nothing here; this server has /metrics, /status, /api/v1/status, /-/healthy, /-/ready \
-                              and POST /-/reload\n";
+        b"nothing here; this server has /metrics, /status, /api/v1/status, /flamegraph, /top, /folded, \
+                              /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }
 
 /// The values of a header, those left out that are not ASCII.
-fn values(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
+pub(super) fn values(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
 }

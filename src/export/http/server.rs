@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -91,7 +92,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let shared = Arc::new(Shared { source, traffic, clock, limits: self.limits });
+        let profiles = Arc::new(Semaphore::new(self.limits.profiles));
+        let shared = Arc::new(Shared { source, traffic, clock, limits: self.limits, profiles });
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);

@@ -12,6 +12,7 @@ use prometheus::proto::MetricFamily;
 use tokio::sync::oneshot;
 
 use super::super::status::tests::specimen;
+use super::profiles::tests::Profiler;
 use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Errno;
@@ -21,11 +22,12 @@ use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 
 /// A program that has one snapshot to give, or a reason.
 #[derive(Clone)]
-struct Program {
+pub(super) struct Program {
     /// `None` = a collection that never ends.
-    snapshot: Option<Result<Arc<Snapshot>, Unavailable>>,
-    reload: Result<String, String>,
-    reloads: Arc<Mutex<u32>>,
+    pub(super) snapshot: Option<Result<Arc<Snapshot>, Unavailable>>,
+    pub(super) reload: Result<String, String>,
+    pub(super) reloads: Arc<Mutex<u32>>,
+    pub(super) profiler: Profiler,
 }
 
 impl Source for Program {
@@ -50,10 +52,18 @@ impl Source for Program {
         *self.reloads.lock().unwrap() += 1;
         self.reload.clone()
     }
+
+    fn profiles(&self) -> Vec<Arc<str>> {
+        self.profiler.kinds.clone()
+    }
+
+    async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
+        self.profiler.profile(wanted).await
+    }
 }
 
 /// One family of `series` series whose labels are `width` bytes long.
-fn snapshot(series: usize, width: usize) -> Arc<Snapshot> {
+pub(super) fn snapshot(series: usize, width: usize) -> Arc<Snapshot> {
     families(1, series, width)
 }
 
@@ -71,12 +81,17 @@ fn families(families: usize, series: usize, width: usize) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Timestamp(0), families))
 }
 
-fn program(snapshot: Arc<Snapshot>) -> Program {
-    Program { snapshot: Some(Ok(snapshot)), reload: Ok("reloaded".to_owned()), reloads: Arc::default() }
+pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
+    Program {
+        snapshot: Some(Ok(snapshot)),
+        reload: Ok("reloaded".to_owned()),
+        reloads: Arc::default(),
+        profiler: Profiler::default(),
+    }
 }
 
 /// A server on a thread of its own; stopped when dropped.
-struct Running {
+pub(super) struct Running {
     address: SocketAddr,
     registry: Registry,
     stop: Option<oneshot::Sender<()>>,
@@ -84,7 +99,7 @@ struct Running {
 }
 
 impl Running {
-    fn with(program: Program, limits: Limits) -> Self {
+    pub(super) fn with(program: Program, limits: Limits) -> Self {
         let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).unwrap();
         let address = server.address().unwrap();
         let registry = Registry::new();
@@ -98,18 +113,18 @@ impl Running {
         Self { address, registry, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn new(program: Program) -> Self {
+    pub(super) fn new(program: Program) -> Self {
         Self::with(program, Limits::default())
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
     }
 
     /// Sends a request (without its last empty line) on a connection of its own and reads the answer.
-    fn ask(&self, request: &str) -> Answer {
+    pub(super) fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect();
         write!(stream, "{request}\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
         Answer::read(&mut stream)
@@ -157,9 +172,9 @@ impl Drop for Running {
     }
 }
 
-struct Answer {
+pub(super) struct Answer {
     head: String,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Answer {
@@ -179,15 +194,15 @@ impl Answer {
         Self { head, body }
     }
 
-    fn code(&self) -> u16 {
+    pub(super) fn code(&self) -> u16 {
         self.head.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
+use crate::export::clean::is_misleading;
+use crate::export::flamegraph::Embedded;
+
 /// How much of one text is shown, in characters. Command lines and cgroup paths can be thousands long.
 const SHOWN: usize = 240;
 
@@ -27,6 +30,20 @@ impl Html {
         self
     }
 
+    /// Appends all of a text, for links: half an address leads nowhere. What it is made of must be bounded.
+    pub(super) fn address(&mut self, text: &str) -> &mut Self {
+        for c in text.chars() {
+            escape(c, &mut self.0);
+        }
+        self
+    }
+
+    /// Appends a picture.
+    pub(super) fn picture(&mut self, picture: &Embedded) -> &mut Self {
+        self.0.push_str(picture.as_str());
+        self
+    }
+
     pub(super) fn finish(self) -> String {
         self.0
     }
@@ -41,23 +58,22 @@ impl Write for Escaping<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            match c {
-                '&' => self.out.push_str("&amp;"),
-                '<' => self.out.push_str("&lt;"),
-                '>' => self.out.push_str("&gt;"),
-                '"' => self.out.push_str("&quot;"),
-                '\'' => self.out.push_str("&#39;"),
-                c if is_misleading(c) => self.out.push(char::REPLACEMENT_CHARACTER),
-                c => self.out.push(c),
-            }
+            escape(c, self.out);
         }
         Ok(())
     }
 }
 
-/// Control characters, and those that reorder the text around them.
-fn is_misleading(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+fn escape(c: char, out: &mut String) {
+    match c {
+        '&' => out.push_str("&amp;"),
+        '<' => out.push_str("&lt;"),
+        '>' => out.push_str("&gt;"),
+        '"' => out.push_str("&quot;"),
+        '\'' => out.push_str("&#39;"),
+        c if is_misleading(c) => out.push(char::REPLACEMENT_CHARACTER),
+        c => out.push(c),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The page for people, on `/` and `/status`: one HTML document without scripts and without anything to load, that can
 //! be read on a phone. What is wrong stands first.
 
-mod figures;
+pub(in crate::export) mod figures;
 mod html;
+pub(in crate::export) mod profile;
+mod profiled;
 mod traces;
 
 use std::cmp::Reverse;
@@ -41,6 +43,7 @@ pub fn render(status: &Status) -> String {
     counters(&mut html, &status.counters);
     status.stream.iter().for_each(|shown| stream(&mut html, shown));
     traces::traces(&mut html, &status.traces);
+    profiled::profiled(&mut html, &status.profiles);
     html.raw("<div class=\"cards\">");
     series(&mut html, &status.series);
     losses(&mut html, &status.losses);

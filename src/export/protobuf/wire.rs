@@ -4,7 +4,7 @@ use std::mem;
 
 /// Where a message is written to. The length of a message stands before it, so most are written twice: to a [`Length`],
 /// then to bytes. One piece of code for both cannot get the length wrong.
-pub(super) trait Sink: Sized {
+pub(in crate::export) trait Sink: Sized {
     /// An integer in groups of seven bits, the lowest first.
     fn varint(&mut self, value: u64);
 
@@ -45,7 +45,7 @@ pub(super) trait Sink: Sized {
 }
 
 /// What can be written.
-pub(super) trait Message {
+pub(in crate::export) trait Message {
     /// Whether it costs less to move the written bytes behind their length than to write twice.
     const LONG: bool = false;
 
@@ -54,7 +54,7 @@ pub(super) trait Message {
 
 /// How a value is laid out.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum WireType {
+pub(in crate::export) enum WireType {
     Varint = 0,
     Fixed64 = 1,
     Delimited = 2,
@@ -62,10 +62,10 @@ pub(super) enum WireType {
 
 /// Counts bytes.
 #[derive(Debug, Default)]
-pub(super) struct Length(pub(super) u64);
+pub(in crate::export) struct Length(pub(super) u64);
 
 impl Length {
-    pub(super) fn of(message: &impl Message) -> u64 {
+    pub(in crate::export) fn of(message: &impl Message) -> u64 {
         let mut length = Self(0);
         message.write(&mut length);
         length.0
@@ -118,6 +118,6 @@ impl Sink for Vec<u8> {
 }
 
 /// 0, −1, 1, −2, … as 0, 1, 2, 3, …
-pub(super) fn zigzag(value: i64) -> u64 {
+pub(in crate::export) fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }

@@ -1,0 +1,300 @@
+//! What a check reports of profiles.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::rows::RefusalRow;
+use super::text::{bytes, count};
+use crate::config::profiled::{Rate, Whose};
+use crate::health::{Attempt, Scope, classify};
+use crate::host::{CpuSet, Facts};
+use crate::plan::{Plan, Sampler};
+use crate::ring::RingBudget;
+use crate::sys::{Attr, Event as _, Kernel, Place, Sampling};
+use crate::target::{Glob, ProcessRule};
+
+/// A profile that is taken.
+#[derive(Debug, Serialize)]
+pub(super) struct ProfileRow {
+    pub(super) entry: String,
+    pub(super) events: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) filter: Option<String>,
+    /// How often, in words.
+    pub(super) rate: String,
+    /// What its samples are worth: `cpu`, `off_cpu`, an event.
+    pub(super) value: String,
+    pub(super) unit: &'static str,
+    /// The shortest wait that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) threshold_seconds: Option<f64>,
+    /// `auto`, `fp` or `dwarf`.
+    pub(super) unwind: &'static str,
+    /// What each sample copies of the stack at most.
+    pub(super) stack_bytes: u32,
+    /// How large a sample is at most.
+    pub(super) sample_bytes: usize,
+    /// How many samples a CPU writes a second at most; left out where that is not bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) samples_per_second: Option<u64>,
+    /// Of the kernel's call chains the most addresses, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) depth: Option<u64>,
+    /// Whose samples are kept, if not everybody's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) only: Vec<String>,
+    pub(super) cpus: usize,
+    pub(super) descriptors: usize,
+    pub(super) functions: usize,
+    pub(super) window_seconds: u64,
+}
+
+/// The memory that all profiles share.
+#[derive(Debug, Serialize)]
+pub(super) struct ProfileRings {
+    /// Bytes of one ring for records.
+    pub(super) bytes: u64,
+    /// How many there are: one for each CPU.
+    pub(super) rings: usize,
+}
+
+impl ProfileRow {
+    fn new(sampler: &Sampler, facts: &Facts) -> Self {
+        let Sampler { entry, events, value, unwind, waits, whose, functions, window, .. } = sampler;
+        Self {
+            entry: entry.to_string(),
+            events: events.iter().map(|event| event.name.to_string()).collect(),
+            filter: events.iter().find_map(|event| event.filter.as_deref()).map(str::to_owned),
+            rate: match (waits, sampler.rate) {
+                (Some(_), rate) => format!("up to about {rate}"),
+                (None, Rate::Period(period)) if sampler.most_samples().is_some() => {
+                    format!("each {period} ns")
+                }
+                (None, rate) => rate.to_string(),
+            },
+            value: value.name.to_string(),
+            unit: if value.nanoseconds { "nanoseconds" } else { "count" },
+            threshold_seconds: waits.as_ref().map(|waits| waits.threshold.as_secs_f64()),
+            unwind: unwind.as_str(),
+            stack_bytes: unwind.stack(),
+            sample_bytes: Sampling::of(sampler).most_bytes(facts.max_stack),
+            samples_per_second: sampler.most_samples(),
+            depth: facts.max_stack,
+            only: only(whose),
+            cpus: cpus(sampler, &facts.online).len(),
+            descriptors: sampler.descriptors(&facts.online),
+            functions: *functions,
+            window_seconds: window.as_secs(),
+        }
+    }
+
+    /// Those that are not refused, as `refused` says of their entries.
+    pub(super) fn all(plan: &Plan, facts: &Facts, refused: &[RefusalRow]) -> Vec<Self> {
+        let rows = plan.samplers.iter().map(|sampler| Self::new(sampler, facts));
+        let taken = |row: &Self| {
+            let is_of = |refusal: &&RefusalRow| refusal.entry == row.entry && refusal.scope == SCOPE.as_str();
+            let lost = refused.iter().filter(is_of).filter(|refusal| row.events.contains(&refusal.event));
+            lost.count() < row.events.len()
+        };
+        rows.filter(taken).collect()
+    }
+}
+
+impl ProfileRings {
+    /// `None` where nothing is sampled.
+    pub(super) fn of(rows: &[ProfileRow], plan: &Plan, facts: &Facts, memory: u64) -> Option<Self> {
+        let rings: CpuSet = plan.samplers.iter().flat_map(|sampler| cpus(sampler, &facts.online)).collect();
+        let rings = rings.len();
+        let largest = rows.iter().map(|row| row.sample_bytes).max()?;
+        // Where a period decides, the usual rate is nobody's to know.
+        let rate: u64 = rows.iter().filter_map(|row| row.samples_per_second).sum();
+        let page = rustix::param::page_size();
+        let pages = RingBudget::new(facts, memory, rings, page).pages(rate as f64, largest, page);
+        Some(Self { bytes: (pages * page) as u64, rings })
+    }
+}
+
+/// The CPUs on which a profile is taken.
+fn cpus(sampler: &Sampler, online: &CpuSet) -> Vec<u32> {
+    let all = sampler.events.iter().flat_map(|event| sampler.cpus(event, online).iter().collect::<Vec<_>>());
+    all.collect::<CpuSet>().iter().collect()
+}
+
+/// Whose samples are kept, if not everybody's.
+fn only(whose: &Whose) -> Vec<String> {
+    let but = |kept: String, left_out: Vec<String>| match (kept.is_empty(), left_out.is_empty()) {
+        (_, true) => kept,
+        (true, false) => format!("all but {}", left_out.join(", ")),
+        (false, false) => format!("{kept} but {}", left_out.join(", ")),
+    };
+    let cgroups = whose.cgroups.as_ref().map(|of| {
+        let texts = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect::<Vec<_>>();
+        let kept = texts(&of.include);
+        // What stands for no word about it.
+        let kept = if kept == ["/", "/**"] { String::new() } else { kept.join(", ") };
+        format!("cgroups {}", but(kept, texts(&of.exclude)))
+    });
+    let processes = whose.processes.as_ref().map(|of| {
+        let texts = |rules: &[ProcessRule]| rules.iter().map(rule).collect::<Vec<_>>();
+        format!("processes {}", but(texts(&of.include).join(", "), texts(&of.exclude)))
+    });
+    let cpus = whose.cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
+    cgroups.into_iter().chain(processes).chain(cpus).collect()
+}
+
+/// What a rule says; nothing for one that everybody meets.
+fn rule(rule: &ProcessRule) -> String {
+    let ProcessRule { comm, exe, cgroup, pid, kernel } = rule;
+    let texts = [("comm", comm), ("exe", exe), ("cgroup", cgroup)];
+    let texts = texts.into_iter().filter_map(|(word, glob)| Some((word, glob.as_ref()?.as_str().to_owned())));
+    let numbers = pid.map(|pid| ("pid", pid.to_string()));
+    let kernel = kernel.map(|kernel| ("kernel", kernel.to_string()));
+    let said: Vec<String> =
+        texts.chain(numbers).chain(kernel).map(|(word, value)| format!("{word}={value}")).collect();
+    said.join("+")
+}
+
+/// For whom profiles are refused.
+const SCOPE: Scope = Scope::Host;
+
+/// Opens each event for a moment on the first of its CPUs: what is refused there is refused on all.
+pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<RefusalRow> {
+    let mut rows = Vec::new();
+    for sampler in &plan.samplers {
+        let attr = |event| Attr::sampling(event, Sampling::of(sampler));
+        for event in &sampler.events {
+            let Some(cpu) = sampler.cpus(event, &facts.online).iter().next() else { continue };
+            let opened = kernel.open(&attr(event), Place::Cpu(cpu), None).and_then(|event| event.id());
+            let Err(errno) = opened else { continue };
+            let attempt = Attempt {
+                scope: Scope::Cpu,
+                on_core_pmu: event.kind.on_core_pmu(),
+                core_pmu_present: true,
+                tracepoint: event.kind == crate::event::Kind::Tracepoint,
+                filtered: event.filter.is_some(),
+                user_only: event.modifiers.exclude_kernel,
+                opens_alone: false,
+            };
+            let refusal = classify(errno, &attempt, facts).refusal(&event.name, "this host", Some(errno));
+            rows.push(RefusalRow::new(&sampler.entry, SCOPE, 1, &refusal));
+        }
+    }
+    rows
+}
+
+/// Writes them for people.
+pub(super) fn write(
+    out: &mut impl Write,
+    rows: &[ProfileRow],
+    rings: Option<&ProfileRings>,
+) -> io::Result<()> {
+    if !rows.is_empty() {
+        writeln!(out, "\nSampled with their callers:")?;
+    }
+    for row in rows {
+        let only =
+            if row.only.is_empty() { String::new() } else { format!("; only {}", row.only.join("; ")) };
+        writeln!(out, "  {} on {}{only}", row.entry, count(row.cpus, "CPU"))?;
+        let filter = row.filter.as_ref().map(|filter| format!(" where {filter}")).unwrap_or_default();
+        writeln!(out, "    event     {}{filter}, {}", row.events.join(" and "), row.rate)?;
+        let worth = match (row.threshold_seconds, row.unit == "nanoseconds") {
+            (Some(seconds), _) => format!("time off the CPU, in waits of {seconds} s or more"),
+            (None, true) => format!("time ({})", row.value),
+            (None, false) => format!("a number of {}", row.value),
+        };
+        writeln!(out, "    value     {worth}")?;
+        let copies = match row.stack_bytes {
+            0 => "nothing of the stack is copied".to_owned(),
+            stack => format!("{} of the stack in each sample", bytes(stack.into())),
+        };
+        let depth = row.depth.map(|depth| format!("; call chains end at {depth} functions"));
+        writeln!(out, "    unwind    {}: {copies}{}", row.unwind, depth.unwrap_or_default())?;
+        let size = bytes(row.sample_bytes as u64);
+        match row.samples_per_second {
+            Some(samples) => {
+                let all = bytes(samples.saturating_mul(row.sample_bytes as u64));
+                writeln!(out, "    samples   up to {size} each, {all} a second and CPU")?;
+            }
+            None => writeln!(out, "    samples   up to {size} each, as many as there are")?,
+        }
+        if row.threshold_seconds.is_some() {
+            writeln!(out, "    switches  a record of about 100 bytes for each")?;
+        }
+        match row.functions {
+            0 => writeln!(out, "    shown     the last {} s", row.window_seconds)?,
+            top => writeln!(
+                out,
+                "    shown     the last {} s; the {top} busiest functions have metrics",
+                row.window_seconds
+            )?,
+        }
+    }
+    rings.map_or(Ok(()), |ProfileRings { bytes: size, rings }| {
+        let all = bytes(size.saturating_mul(*rings as u64));
+        writeln!(
+            out,
+            "  rings       {} of locked memory for each CPU, {all} in all (limits.ring_memory)",
+            bytes(*size)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, load};
+    use crate::error::Errno;
+    use crate::event::Catalog;
+    use crate::host::Roots;
+    use crate::plan::{Entries, StreamSupport, plan};
+    use crate::sys::fake::FakeKernel;
+
+    /// What is planned for the section `profiles` on a machine without anything but two CPUs.
+    fn planned(profiles: &str) -> (Plan, Facts) {
+        let (config, _): (Config, _) = load(format!("profiles: {{{profiles}}}").as_bytes(), "f").unwrap();
+        let facts = Facts { online: "0-1".parse().unwrap(), ..Facts::default() };
+        let entries = Entries { profiles: &config.profiles, ..Entries::counters(&[]) };
+        let catalog = Catalog::load(&Roots::under(std::path::Path::new("/nonexistent")), &facts);
+        (plan(&entries, &catalog, &StreamSupport::foreseen(&facts)), facts)
+    }
+
+    fn text(profiles: &str) -> String {
+        let (plan, facts) = planned(profiles);
+        let rows = ProfileRow::all(&plan, &facts, &[]);
+        let mut out = Vec::new();
+        write(&mut out, &rows, ProfileRings::of(&rows, &plan, &facts, 8 << 20).as_ref()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_a_profile_takes_is_told_and_whose_samples_it_keeps() {
+        let entry = "event: cpu-clock, unwind: fp, cpus: 1, functions: 0, cgroups: {exclude: /a}, \
+             processes: {include: [{comm: 'x*', pid: 7}, {exe: /b}]}";
+        let expected = "
+Sampled with their callers:
+  a on 1 CPU; only cgroups all but /a; processes comm=x*+pid=7, exe=/b; CPUs 1
+    event     cpu-clock, 19 times a second and CPU
+    value     time (cpu)
+    unwind    fp: nothing of the stack is copied
+    samples   up to 1.1 KiB each, 20.9 KiB a second and CPU
+    shown     the last 60 s
+  rings       512 KiB of locked memory for each CPU, 512 KiB in all (limits.ring_memory)
+";
+        assert_eq!(text(&format!("a: {{{entry}}}")), expected);
+        assert!(text("a: {event: cpu-clock, period: 5000000}").contains("cpu-clock, each 5000000 ns\n"));
+        assert_eq!(text(""), "");
+    }
+
+    #[test]
+    fn what_is_refused_everywhere_is_among_the_refusals_alone() {
+        let (plan, facts) = planned("a: {event: cpu-clock}, b: {event: faults}");
+        let kernel = FakeKernel::new();
+        kernel.refuse(Errno::EACCES, |attr, _, _| attr.selector.config[0] == 0);
+        let refused = refused(&kernel, &plan, &facts);
+        let entries: Vec<&str> = refused.iter().map(|row| &*row.entry).collect();
+        assert_eq!(entries, ["a"]);
+        let rows = ProfileRow::all(&plan, &facts, &refused);
+        assert_eq!(rows.iter().map(|row| &*row.entry).collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,427 @@
+//! Flame graphs: stacks as a picture, each function as wide as its share, drawn by inferno.
+//!
+//! The picture is an SVG with a script in it, which loads nothing: frames can be searched and enlarged wherever it is
+//! opened. Colours tell whose code it is, as perf's own flame graphs do (kernel orange, run-time compiled green, native
+//! red to yellow), and are the same for a function in every picture. Frames narrower than a thousandth are left out,
+//! and more where the picture would be larger than some megabytes.
+
+use std::hash::Hasher as _;
+use std::io;
+use std::time::Duration;
+
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{self as inferno_graph, Direction, TextTruncateDirection};
+use rustc_hash::FxHasher;
+
+use super::folded::{self, Folded, Name, Root};
+use super::page::figures::{count, duration};
+use super::status::Utc;
+use crate::profile::{Origin, Profile, Unit};
+
+/// The value of `Content-Type` of a picture alone.
+pub const CONTENT_TYPE: &str = "image/svg+xml";
+
+/// In percent: less than a pixel on most screens. Whoever wants to see more selects a part.
+const NARROWEST: f64 = 0.1;
+
+/// The largest picture, in bytes: browsers become slow with more. Frames are left out until it fits, or only those of a
+/// fiftieth are left.
+const SIZE: usize = 6 << 20;
+
+/// The deepest stack that is drawn, in frames, counted from the outermost.
+const DEPTH: usize = 1_000;
+
+/// How a picture is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// What it grows from.
+    pub shape: Shape,
+    /// What stacks are put together by.
+    pub root: Root,
+}
+
+/// Where the outermost functions are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// At the bottom.
+    #[default]
+    Flame,
+    /// At the top.
+    Icicle,
+}
+
+/// A picture for a page of HTML: markup that inferno made and escaped, and its script, which runs if the page's policy
+/// allows the nonce.
+#[derive(Debug)]
+pub struct Embedded(String);
+
+impl Embedded {
+    /// The markup.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A picture that stands alone. Where there is nothing to draw it says so, with `nothing`.
+///
+/// # Errors
+/// What inferno says.
+pub fn standalone(profile: &Profile, options: Options, nothing: &str) -> io::Result<String> {
+    if profile.total() == 0 {
+        return Ok(sentence(&title(profile), nothing));
+    }
+    let (start, span) = (Utc(profile.start), duration(profile.duration));
+    let mut subtitle = format!("{start:#} + {span} \u{b7} {} samples", count(profile.taken()));
+    if let Some(lost) = lost(profile) {
+        subtitle.push_str(" \u{b7} lost: ");
+        subtitle.push_str(&lost);
+    }
+    draw(profile, options, Some(subtitle))
+}
+
+/// A picture for a page, without what the page says itself; `None` where there is nothing to draw. `nonce` are
+/// hexadecimal digits.
+///
+/// # Errors
+/// What inferno says, or that it drew what we cannot embed.
+pub fn embedded(profile: &Profile, options: Options, nonce: &str) -> io::Result<Option<Embedded>> {
+    if profile.total() == 0 {
+        return Ok(None);
+    }
+    let svg = draw(profile, options, None)?;
+    embed(&svg, nonce)
+        .map(|markup| Some(Embedded(markup)))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "inferno draws otherwise than it did"))
+}
+
+/// What is lost, for people: `12 (ring_full), 3 (throttled)`.
+pub(super) fn lost(profile: &Profile) -> Option<String> {
+    let reasons: Vec<String> = (profile.lost.iter().filter(|lost| lost.1 > 0))
+        .map(|(reason, number)| format!("{} ({reason})", count(*number)))
+        .collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
+}
+
+/// What a profile is called.
+pub(super) fn title(profile: &Profile) -> String {
+    match &*profile.kind.value.name {
+        "cpu" => "CPU time".to_owned(),
+        "off_cpu" => "Time off the CPU".to_owned(),
+        name => super::clean::clean(name, 64).into_owned(),
+    }
+}
+
+fn draw(profile: &Profile, options: Options, subtitle: Option<String>) -> io::Result<String> {
+    let folded = Folded::new(profile, folded::Options { root: options.root, annotated: true });
+    let scale = Scale::of(profile);
+    let lines = lines(&folded, &scale);
+    let mut palette = PaletteMap::default();
+    // What everything stands on; for what is not in the palette inferno throws dice.
+    palette.insert("", Color { r: 190, g: 200, b: 214 });
+    for name in folded.names() {
+        palette.insert(&name.text, colour(name));
+    }
+    let mut narrowest = NARROWEST;
+    loop {
+        let mut settings = inferno_graph::Options::default();
+        settings.title = title(profile);
+        settings.subtitle.clone_from(&subtitle);
+        settings.count_name = scale.unit.to_owned();
+        settings.factor = scale.factor;
+        settings.name_type = String::new();
+        settings.min_width = narrowest;
+        settings.frame_height = 17;
+        settings.bgcolors = Some(BackgroundColor::Flat(Color { r: 255, g: 255, b: 255 }));
+        settings.palette_map = Some(&mut palette);
+        settings.text_truncate_direction = TextTruncateDirection::Right;
+        settings.direction = match options.shape {
+            Shape::Flame => Direction::Straight,
+            Shape::Icicle => Direction::Inverted,
+        };
+        // Of that inferno does two things: it takes lines in the reverse order, and does not ask that they be sorted. As
+        // text they would be, `main` would stand in two places where there is a `main.func1` beside it.
+        settings.flame_chart = true;
+        let mut svg = Vec::new();
+        inferno_graph::from_lines(&mut settings, lines.iter().map(String::as_str), &mut svg)?;
+        if svg.len() <= SIZE || narrowest >= 2.0 {
+            let svg =
+                String::from_utf8(svg).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            return Ok(mend(&svg));
+        }
+        narrowest *= 3.0;
+    }
+}
+
+/// The lines as inferno takes them: the last first.
+fn lines(folded: &Folded, scale: &Scale) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (stack, value) in folded.stacks().rev() {
+        let mut text = String::new();
+        folded::line(stack.take(DEPTH), value / scale.divisor, &mut text);
+        lines.push(text);
+    }
+    lines
+}
+
+/// How values are shown.
+struct Scale {
+    /// What they are divided by first, so that their sum stays exact where scripts calculate: below 2⁵³.
+    divisor: u64,
+    /// What they are multiplied by then.
+    factor: f64,
+    unit: &'static str,
+}
+
+impl Scale {
+    fn of(profile: &Profile) -> Self {
+        let total: u128 = profile.samples.iter().map(|sample| u128::from(sample.value)).sum();
+        let divisor = u64::try_from(total >> 53).unwrap_or(u64::MAX).saturating_add(1);
+        let (factor, unit) = match profile.kind.value.unit {
+            Unit::Nanoseconds if total >= 100_000_000 => (1e-6, "ms"),
+            Unit::Nanoseconds => (1e-3, "\u{b5}s"),
+            Unit::Count => (1.0, "events"),
+        };
+        Self { divisor, factor: factor * divisor as f64, unit }
+    }
+}
+
+/// The colour of a name: a hue by whose code it is, and a shade by what it is called.
+fn colour(name: &Name) -> Color {
+    let mut hasher = FxHasher::default();
+    hasher.write(name.text.as_bytes());
+    // Two numbers from 0 to 1: of a product the upper bits are the good ones.
+    let hash = hasher.finish();
+    let part = |shift: u32| ((hash >> shift) & 0xff) as f64 / 255.0;
+    let (a, b) = (part(56), part(48));
+    let shade = |base: u8, a_range: f64, b_range: f64| (f64::from(base) + a * a_range + b * b_range) as u8;
+    match name.origin {
+        // What stacks are put together by.
+        None => Color { r: shade(150, 20.0, 0.0), g: shade(172, 20.0, 0.0), b: shade(200, 20.0, 0.0) },
+        Some(Origin::Kernel) => {
+            Color { r: shade(238, 12.0, 0.0), g: shade(140, 30.0, 10.0), b: shade(50, 0.0, 30.0) }
+        }
+        Some(Origin::Jit) => {
+            Color { r: shade(110, 30.0, 10.0), g: shade(196, 30.0, 0.0), b: shade(100, 20.0, 20.0) }
+        }
+        Some(Origin::Native) if name.text.ends_with("_[i]") => {
+            Color { r: shade(90, 20.0, 20.0), g: shade(195, 25.0, 0.0), b: shade(200, 0.0, 25.0) }
+        }
+        Some(Origin::Native) if name.text.contains("::") => {
+            Color { r: shade(224, 20.0, 0.0), g: shade(196, 30.0, 0.0), b: shade(70, 0.0, 40.0) }
+        }
+        Some(Origin::Native) => {
+            Color { r: shade(228, 20.0, 0.0), g: shade(96, 35.0, 15.0), b: shade(84, 0.0, 30.0) }
+        }
+        Some(Origin::Unknown) => {
+            Color { r: shade(176, 20.0, 0.0), g: shade(176, 20.0, 0.0), b: shade(176, 20.0, 0.0) }
+        }
+    }
+}
+
+/// What inferno's script does, and what it is to do instead, so that an address can be opened again: find the frame that
+/// it names within HTML, too, where the colon is a part of the attribute's name and no namespace, and go on if there is
+/// none any more; and take a plus for the space that forms write it for.
+const MENDED: [(&str, &str); 2] = [
+    (
+        "zoom(find_group(document.querySelector('[*|x=\"' + params.x + '\"][y=\"' + params.y + '\"]')));",
+        "{ var at = '=\"' + parseInt(params.x) + '\"][y=\"' + parseInt(params.y) + '\"]'; \
+         var found = document.querySelector('#frames rect[*|x' + at + ', #frames rect[fg\\\\:x' + at); \
+         if (found) zoom(find_group(found)); }",
+    ),
+    (
+        "window.location.search.substr(1).split('&')",
+        "window.location.search.substr(1).replace(/[+]/g, '%20').split('&')",
+    ),
+];
+
+fn mend(svg: &str) -> String {
+    MENDED.iter().fold(svg.to_owned(), |svg, (from, to)| svg.replacen(from, to, 1))
+}
+
+const SVG: &str = "<svg ";
+const ONLOAD: &str = " onload=\"init(evt)\"";
+const SCRIPT: &str = "<script type=\"text/ecmascript\">";
+
+/// The markup of `svg` for a page that allows scripts by `nonce` alone: without a prologue, and with a script in place
+/// of a handler. All that comes from outside is escaped, and stands behind the script.
+fn embed(svg: &str, nonce: &str) -> Option<String> {
+    let svg = svg.get(svg.find(SVG)?..)?;
+    let (head, rest) = svg.split_once(ONLOAD)?;
+    let (middle, rest) = rest.split_once(SCRIPT)?;
+    let script = format!("<script type=\"text/ecmascript\" nonce=\"{nonce}\">");
+    let start = format!("<script nonce=\"{nonce}\">init()</script>");
+    Some([head, middle, &script, rest, &start].concat())
+}
+
+/// A picture that consists of a sentence.
+fn sentence(title: &str, text: &str) -> String {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"90\" viewBox=\"0 0 1200 90\">\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\
+         <g font-family=\"monospace\" text-anchor=\"middle\"><text x=\"600\" y=\"32\" font-size=\"17\">{}</text>\
+         <text x=\"600\" y=\"62\" font-size=\"12\" fill=\"#555\">{}</text></g></svg>\n",
+        escape(title),
+        escape(text)
+    )
+}
+
+/// Why there is nothing to draw, for people. `unselected` is how many samples there are without the selection.
+pub(super) fn nothing(profile: &Profile, unselected: u64) -> String {
+    let time = match profile.duration {
+        Duration::ZERO => "so far".to_owned(),
+        span => format!("in {}", duration(span)),
+    };
+    if unselected > 0 {
+        return format!("no sample {time} matches the selection; without it there are {}", count(unselected));
+    }
+    if let Some(lost) = lost(profile) {
+        return format!("no samples {time}: all were lost, {lost}");
+    }
+    let why = match &*profile.kind.value.name {
+        "cpu" => "nothing that is sampled ran, or sampling began only now",
+        "off_cpu" => "nobody waited for longer than the threshold, or sampling began only now",
+        _ => "there was no such event, or sampling began only now",
+    };
+    format!("no samples {time}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profile::specimen::{Builder, any_profile, hostile, native, specimen, task};
+    use crate::profile::{Mode, Selection};
+
+    /// Start and width in values, and the text of each frame; panics where the markup is not what inferno writes.
+    fn frames(svg: &str) -> Vec<(u64, u64, String)> {
+        let frame = |text: &str| {
+            let (title, rest) = text.split_once("</title>").unwrap();
+            let rect = rest.strip_prefix("<rect ").unwrap().split_once("/>").unwrap().0;
+            let value = |key: &str| rect.split_once(key)?.1.split_once('"')?.0.parse().ok();
+            assert!(!title.contains(['<', '>']), "{title}");
+            (value("fg:x=\"").unwrap(), value("fg:w=\"").unwrap(), title.to_owned())
+        };
+        svg.split("<title>").skip(1).map(frame).collect()
+    }
+
+    fn draw(profile: &Profile) -> String {
+        standalone(profile, Options::default(), "nothing").unwrap()
+    }
+
+    #[test]
+    fn the_picture_shows_what_the_profile_says() {
+        let svg = draw(&specimen());
+        let frames = frames(&svg);
+        let all = frames.iter().find(|frame| frame.2.starts_with("all (")).unwrap();
+        assert_eq!((all.0, all.1), (0, specimen().total()));
+        assert!(
+            frames.iter().any(|frame| frame.2.starts_with("do_syscall_64 (2,842 ms, 15.47%)")),
+            "{frames:?}"
+        );
+        assert!(svg.contains("CPU time") && svg.contains("2025-11-21 08:52:06 UTC"));
+        assert!(svg.contains("lost: 12 (ring_full), 3 (throttled)"));
+    }
+
+    #[test]
+    fn the_same_profile_is_the_same_picture() {
+        assert_eq!(draw(&specimen()), draw(&specimen()));
+    }
+
+    #[test]
+    fn colours_tell_whose_code_it_is() {
+        let of = |text: &str, origin| colour(&Name { text: text.to_owned(), origin });
+        let (kernel, jit) = (of("a_[k]", Some(Origin::Kernel)), of("a_[j]", Some(Origin::Jit)));
+        assert!(kernel.r > kernel.g && kernel.g > kernel.b, "{kernel:?}");
+        assert!(jit.g > jit.r && jit.g > jit.b, "{jit:?}");
+        assert_ne!(of("one", Some(Origin::Native)), of("another", Some(Origin::Native)));
+    }
+
+    #[test]
+    fn a_function_beside_another_that_begins_like_it_stands_once() {
+        let mut builder = Builder::default();
+        let program = task(1, "a", "/");
+        let at = |name| native("/bin/a", name);
+        builder
+            .add(&program, Mode::User, 10, &[at("main")])
+            .add(&program, Mode::User, 10, &[at("main::f"), at("x")])
+            .add(&program, Mode::User, 10, &[at("main"), at("y")]);
+        let frames = frames(&draw(&builder.0));
+        assert_eq!(frames.iter().filter(|frame| frame.2.starts_with("main (")).count(), 1, "{frames:?}");
+    }
+
+    #[test]
+    fn an_empty_profile_is_a_sentence_and_no_error() {
+        let empty = specimen().select(&Selection { pid: Some(1), ..Selection::default() });
+        let text = nothing(&empty, 5);
+        let svg = standalone(&empty, Options::default(), &text).unwrap();
+        assert!(
+            svg.contains("no sample in 1\u{a0}min 0\u{a0}s matches the selection; without it there are 5"),
+            "{svg}"
+        );
+        assert!(embedded(&empty, Options::default(), "00").unwrap().is_none());
+        assert!(nothing(&empty, 0).contains("all were lost, 12 (ring_full), 3 (throttled)"));
+        assert_eq!(
+            nothing(&Profile::default(), 0),
+            "no samples so far: nothing that is sampled ran, or sampling began only now"
+        );
+    }
+
+    #[test]
+    fn hostile_names_are_text_in_the_picture() {
+        let svg = draw(&hostile());
+        assert_eq!((svg.matches("<script").count(), svg.matches("</script").count()), (1, 1));
+        assert!(svg.len() < 200_000, "{}", svg.len());
+        assert!(!frames(&svg).is_empty());
+    }
+
+    #[test]
+    fn what_is_embedded_has_no_handler_and_only_scripts_with_the_nonce() {
+        let markup = embedded(&hostile(), Options::default(), "c0ffee").unwrap().unwrap();
+        let markup = markup.as_str();
+        assert!(markup.starts_with("<svg "));
+        assert_eq!(markup.matches("<script").count(), 2);
+        assert_eq!(markup.matches(" nonce=\"c0ffee\">").count(), 2);
+        assert!(!markup.contains("onload="));
+    }
+
+    #[test]
+    fn the_script_is_mended() {
+        let svg = draw(&specimen());
+        for (from, to) in MENDED {
+            assert!(!svg.contains(from) && svg.contains(to), "inferno's script has changed: {from}");
+        }
+    }
+
+    #[test]
+    fn a_picture_of_many_stacks_stays_small() {
+        let mut builder = Builder::default();
+        let program = task(1, "a", "/");
+        let names: Vec<String> = (0..60).map(|n| format!("function_{n}")).collect();
+        for (n, name) in names.iter().enumerate() {
+            let inner = names.iter().skip(n).map(|name| native("/bin/a", name));
+            let stack: Vec<_> = [native("/bin/a", name)].into_iter().chain(inner).collect();
+            builder.add(&program, Mode::User, 1 + n as u64 * 1000, &stack);
+        }
+        let svg = draw(&builder.0);
+        assert!(svg.len() < SIZE && svg.contains("function_59") && !svg.contains("function_0 "));
+    }
+
+    #[test]
+    fn a_total_beyond_what_scripts_can_count_is_drawn() {
+        let mut profile = specimen();
+        profile.samples.iter_mut().for_each(|sample| sample.value = u64::MAX);
+        assert!(!frames(&draw(&profile)).is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn the_whole_width_is_the_total(profile in any_profile()) {
+            let svg = draw(&profile);
+            let all = frames(&svg).into_iter().find(|frame| frame.2.starts_with("all ("));
+            prop_assert_eq!(all.map_or(0, |all| all.1), profile.total());
+        }
+    }
+}

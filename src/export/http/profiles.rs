@@ -1,0 +1,335 @@
+//! Which profile is shown how: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`.
+//!
+//! A request waits for its profile on the server's thread, which costs nothing, and is encoded on another, for a picture
+//! of many stacks takes longer than a scrape may wait. Whoever waits or is encoded for holds one of
+//! [`Limits::profiles`](super::Limits::profiles).
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::answer::{Answer, Shared, TEXT, values};
+use super::body::Content;
+use super::{Source, Wanted};
+use crate::export::folded::{self, Folded};
+use crate::export::page::profile::{self as page, NO_KINDS, Page, View};
+use crate::export::query::{self, Format, Key, Query};
+use crate::export::status::Utc;
+use crate::export::top::Top;
+use crate::export::{flamegraph, negotiate, pprof};
+use crate::profile::Profile;
+
+/// How long pprof's profiles are where nobody says how long: scrapers wait for so long without being told to.
+const USUAL: u32 = 10;
+
+/// How many functions a table has where nobody says how many.
+const FUNCTIONS: usize = 200;
+
+/// Answers smaller than this are sent as they are, in bytes.
+const WORTH_COMPRESSING: usize = 1 << 10;
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Allows the script within a picture that stands alone, and nothing to be loaded.
+const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                              base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What is made of a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// The list of what there is.
+    Index,
+    Pprof,
+    /// What programs written in Go have at this place, and a machine has not.
+    Absent,
+    Folded,
+    FlameGraph,
+    Top,
+}
+
+impl Output {
+    pub(super) fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/debug/pprof" | "/debug/pprof/" => Self::Index,
+            "/debug/pprof/profile" => Self::Pprof,
+            "/folded" => Self::Folded,
+            "/flamegraph" => Self::FlameGraph,
+            "/top" => Self::Top,
+            _ if path.starts_with("/debug/pprof/") => Self::Absent,
+            _ => return None,
+        })
+    }
+
+    /// The path as a label.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Index | Self::Absent => "/debug/pprof/",
+            Self::Pprof => "/debug/pprof/profile",
+            Self::Folded => "/folded",
+            Self::FlameGraph => "/flamegraph",
+            Self::Top => "/top",
+        }
+    }
+
+    const fn keys(self) -> &'static [Key] {
+        match self {
+            Self::FlameGraph => query::FLAMEGRAPH,
+            Self::Folded => query::FOLDED,
+            Self::Top => query::TOP,
+            Self::Index | Self::Pprof | Self::Absent => query::PPROF,
+        }
+    }
+
+    /// The page that it is, if browsers are to read it.
+    fn page(self, query: &Query) -> Option<Page> {
+        match (self, query.format) {
+            (Self::FlameGraph, None | Some(Format::Html)) => Some(Page::FlameGraph),
+            (Self::Top, None | Some(Format::Html)) => Some(Page::Top),
+            _ => None,
+        }
+    }
+}
+
+/// Why there is no profile.
+struct Refused {
+    code: StatusCode,
+    sentence: String,
+    /// Whether it is worth asking again at once.
+    again: bool,
+}
+
+impl Refused {
+    fn new(code: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into(), again: false }
+    }
+}
+
+pub(super) async fn answer<S: Source>(
+    shared: &Shared<S>,
+    output: Output,
+    query: &str,
+    headers: &HeaderMap,
+) -> Answer {
+    let kinds = shared.source.profiles();
+    let nonce = nonce();
+    match output {
+        Output::Index => return html(StatusCode::OK, page::index(&kinds), &nonce),
+        Output::Absent => {
+            let text = "this profiler samples the machine from outside: it has no heap, goroutine, block or mutex \
+                        profiles of a program; /debug/pprof/ lists what it has";
+            return Answer::text(StatusCode::NOT_FOUND, text.to_owned());
+        }
+        Output::Pprof | Output::Folded | Output::FlameGraph | Output::Top => {}
+    }
+    let (query, outcome) = match Query::parse(query, output.keys()) {
+        Ok(query) => {
+            let outcome = wait(shared, output, &query, &kinds).await;
+            (query, outcome)
+        }
+        Err(sentence) => (Query::default(), Err(Refused::new(StatusCode::BAD_REQUEST, sentence))),
+    };
+    let (profile, permit) = match outcome {
+        Ok(outcome) => outcome,
+        Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
+    };
+    let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
+    let encoded = tokio::task::spawn_blocking(move || {
+        let view = View { query: &query, kinds: &kinds, nonce: &nonce };
+        let made =
+            make(output, view, &profile).and_then(|made| if gzip { made.compressed() } else { Ok(made) });
+        drop(permit);
+        (made, nonce)
+    });
+    match encoded.await {
+        Ok((Ok(made), nonce)) => made.answer(&nonce),
+        Ok((Err(error), _)) => failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+/// A profile, and the permission to encode it.
+async fn wait<S: Source>(
+    shared: &Shared<S>,
+    output: Output,
+    query: &Query,
+    kinds: &[Arc<str>],
+) -> Result<(Arc<Profile>, OwnedSemaphorePermit), Refused> {
+    let Some(first) = kinds.first() else {
+        // Before the first collection nobody knows what there will be.
+        let starting = shared.source.ready().err().map(|error| Refused {
+            again: true,
+            ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}"))
+        });
+        return Err(starting.unwrap_or_else(|| Refused::new(StatusCode::NOT_FOUND, NO_KINDS)));
+    };
+    let kind = match &query.kind {
+        None => first,
+        Some(name) => kinds.iter().find(|kind| ***kind == **name).ok_or_else(|| {
+            let sentence = format!("there is no profile of this type; there are {}", kinds.join(", "));
+            Refused::new(StatusCode::NOT_FOUND, sentence)
+        })?,
+    };
+    let permit = Arc::clone(&shared.profiles).try_acquire_owned().map_err(|_| {
+        let limit = shared.limits.profiles;
+        let sentence =
+            format!("{limit} profiles are being waited for already, and there may be no more at a time");
+        Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
+    })?;
+    let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
+    let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
+    let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
+    match timeout(limit, shared.source.profile(wanted)).await {
+        Ok(Ok(profile)) => Ok((profile, permit)),
+        Ok(Err(error)) => Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("no profile: {error}"))),
+        Err(_) => {
+            let sentence =
+                format!("no profile: it is not there after {limit:?}; /status tells how things are");
+            Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence))
+        }
+    }
+}
+
+fn refuse(refused: &Refused, output: Output, query: &Query, kinds: &[Arc<str>], nonce: &str) -> Answer {
+    let answer = match output.page(query) {
+        Some(page) => {
+            let text = page::refused(page, View { query, kinds, nonce }, &refused.sentence);
+            html(refused.code, text, nonce)
+        }
+        None => Answer::text(refused.code, refused.sentence.clone()),
+    };
+    if refused.again { answer.with(header::RETRY_AFTER, "5") } else { answer }
+}
+
+fn failed(error: &dyn std::error::Error) -> Answer {
+    tracing::error!(%error, "a profile could not be encoded");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the profile cannot be encoded: {error}"))
+}
+
+fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
+    Made::new(HTML, text).answer_with(code, nonce)
+}
+
+/// What was encoded.
+struct Made {
+    content_type: &'static str,
+    bytes: Vec<u8>,
+    compressed: bool,
+    /// What to call it as a file.
+    file: Option<String>,
+}
+
+impl Made {
+    fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { content_type, bytes: bytes.into(), compressed: false, file: None }
+    }
+
+    fn compressed(self) -> io::Result<Self> {
+        if self.bytes.len() < WORTH_COMPRESSING {
+            return Ok(self);
+        }
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&self.bytes)?;
+        Ok(Self { bytes: gzip.finish()?, compressed: true, ..self })
+    }
+
+    fn answer(self, nonce: &str) -> Answer {
+        self.answer_with(StatusCode::OK, nonce)
+    }
+
+    fn answer_with(self, code: StatusCode, nonce: &str) -> Answer {
+        let mut answer = Answer::new(code, self.content_type, Content::Whole(self.bytes.into()));
+        match self.content_type {
+            HTML => {
+                let policy = format!(
+                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; img-src data:; \
+                     base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+                );
+                answer = answer.with_made(header::CONTENT_SECURITY_POLICY, &policy);
+            }
+            flamegraph::CONTENT_TYPE => {
+                answer = answer.with(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY);
+            }
+            _ => {}
+        }
+        if let Some(file) = self.file {
+            let value = format!("attachment; filename=\"{file}\"");
+            answer = answer.with_made(header::CONTENT_DISPOSITION, &value);
+        }
+        if self.compressed {
+            answer = answer.with(header::CONTENT_ENCODING, "gzip");
+        }
+        answer.with(header::REFERRER_POLICY, "no-referrer").with(header::VARY, "Accept-Encoding")
+    }
+}
+
+/// Encodes what is selected of `whole`.
+fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
+    let Query { selection, root, plain, shape, format, limit, .. } = view.query;
+    let selected;
+    let profile = if selection.is_everything() {
+        whole
+    } else {
+        selected = whole.select(selection);
+        &selected
+    };
+    let empty = profile.total() == 0;
+    let nothing = || flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
+    match output {
+        Output::Index | Output::Absent | Output::Pprof => Ok(Made {
+            file: Some(file_name(profile)),
+            ..Made::new(pprof::CONTENT_TYPE, pprof::encode(profile)?)
+        }),
+        Output::Folded => {
+            let options = folded::Options { root: *root, annotated: !plain };
+            Ok(Made::new(TEXT, Folded::new(profile, options).text()))
+        }
+        Output::FlameGraph => {
+            let options = flamegraph::Options { shape: *shape, root: *root };
+            if *format == Some(Format::Svg) {
+                let svg = flamegraph::standalone(profile, options, &nothing())?;
+                return Ok(Made::new(flamegraph::CONTENT_TYPE, svg));
+            }
+            let picture = flamegraph::embedded(profile, options, view.nonce)?;
+            let sentence = nothing();
+            Ok(Made::new(HTML, page::flamegraph(view, profile, picture.as_ref().ok_or(&sentence))))
+        }
+        Output::Top => {
+            let top = Top::new(profile, limit.unwrap_or(FUNCTIONS));
+            match format {
+                Some(Format::Text) => Ok(Made::new(TEXT, top.text(profile, &nothing()))),
+                Some(Format::Json) => Ok(Made::new("application/json", serde_json::to_vec_pretty(&top)?)),
+                _ => {
+                    let sentence = nothing();
+                    let shown = if empty { Err(sentence.as_str()) } else { Ok(&top) };
+                    Ok(Made::new(HTML, page::top(view, profile, shown)))
+                }
+            }
+        }
+    }
+}
+
+/// What a profile is called among others: `perf-cpu-20251121T085206Z.pb.gz`.
+fn file_name(profile: &Profile) -> String {
+    let safe = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let kind: String = profile.kind.name.chars().filter(safe).take(40).collect();
+    let time: String = Utc(profile.start).to_string().chars().filter(safe).filter(|c| *c != '-').collect();
+    format!("perf-{kind}-{time}.pb.gz")
+}
+
+/// What nobody can guess who writes a name that is shown: the keys of the standard library's hash tables, which come
+/// from the kernel's random numbers, through its hash.
+fn nonce() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,259 @@
+//! Profiles as clients meet them, over sockets.
+
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+
+use super::super::tests::{Answer, Program, Running, program, snapshot};
+use super::super::{Limits, Unavailable};
+use super::*;
+use crate::profile::specimen::{hostile, specimen};
+
+/// What a program has of profiles.
+#[derive(Clone, Default)]
+pub(in super::super) struct Profiler {
+    pub(in super::super) kinds: Vec<Arc<str>>,
+    profile: Option<Result<Arc<Profile>, Unavailable>>,
+    /// How many are waiting, now and at all.
+    waiting: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
+}
+
+/// Counts who waits for as long as it waits.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Profiler {
+    fn of(profile: Profile) -> Self {
+        let kinds = ["cpu", "off_cpu"].map(Arc::from).to_vec();
+        Self { kinds, profile: Some(Ok(Arc::new(profile))), ..Self::default() }
+    }
+
+    /// One that never has what it is asked for.
+    fn stuck() -> Self {
+        Self { profile: None, ..Self::of(Profile::default()) }
+    }
+
+    pub(in super::super) async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(Arc::clone(&self.waiting));
+        let mut profile = match &self.profile {
+            Some(profile) => profile.clone()?,
+            None => std::future::pending().await,
+        };
+        // Real sources wait for as long; here the profile tells what was wanted.
+        if let Some(seconds) = wanted.seconds {
+            Arc::make_mut(&mut profile).duration = Duration::from_secs(seconds.into());
+        }
+        Arc::make_mut(&mut profile).kind.name = wanted.kind;
+        Ok(profile)
+    }
+
+    /// Waits until so many wait.
+    fn wait_for(&self, waiting: usize) {
+        while self.waiting.load(Ordering::SeqCst) != waiting {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn with(profiler: Profiler) -> Program {
+    Program { profiler, ..program(snapshot(1, 1)) }
+}
+
+fn running(profile: Profile) -> Running {
+    Running::new(with(Profiler::of(profile)))
+}
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut out).unwrap();
+    out
+}
+
+fn get(server: &Running, path: &str) -> Answer {
+    server.ask(&format!("GET {path} HTTP/1.1"))
+}
+
+#[test]
+fn a_scraper_gets_a_profile_of_the_seconds_that_it_wants() {
+    let server = running(specimen());
+    for (query, seconds) in [("", 10), ("?seconds=14", 14)] {
+        let answer = get(&server, &format!("/debug/pprof/profile{query}"));
+        assert_eq!((answer.code(), answer.header("content-type")), (200, Some("application/octet-stream")));
+        assert_eq!(answer.header("content-encoding"), None);
+        let file = "attachment; filename=\"perf-cpu-20251121t085206z.pb.gz\"";
+        assert_eq!(answer.header("content-disposition"), Some(file));
+        let mut expected = specimen();
+        expected.duration = Duration::from_secs(seconds);
+        assert_eq!(answer.body, pprof::encode(&expected).unwrap());
+    }
+}
+
+#[test]
+fn every_output_shows_the_selection_alone() {
+    let server = running(specimen());
+    for path in
+        ["/folded", "/flamegraph", "/flamegraph?format=svg", "/top", "/top?format=text", "/top?format=json"]
+    {
+        let all = get(&server, path);
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let part = get(&server, &format!("{path}{joint}comm=nginx*&mode=kernel"));
+        assert_eq!((all.code(), part.code()), (200, 200), "{path}");
+        assert!(all.text().contains("CollectGarbage") && all.text().contains("tcp_sendmsg"), "{path}");
+        assert!(!part.text().contains("CollectGarbage") && part.text().contains("tcp_sendmsg"), "{path}");
+    }
+    let profile = gunzip(&get(&server, "/debug/pprof/profile?comm=nginx").body);
+    let holds = |text: &str| profile.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("tcp_sendmsg") && !holds("CollectGarbage"));
+}
+
+#[test]
+fn pages_allow_their_own_script_and_nothing_else() {
+    let server = running(hostile());
+    let mut nonces = Vec::new();
+    for path in ["/flamegraph", "/top", "/debug/pprof/"] {
+        let answer = get(&server, path);
+        assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-"),
+            "{policy}"
+        );
+        let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+        let page = answer.text();
+        assert_eq!(
+            page.matches("<script").count(),
+            page.matches(&format!("nonce=\"{nonce}\">")).count(),
+            "{path}"
+        );
+        assert!(!page.contains("onload=") && !page.contains("javascript:"), "{path}");
+        for reference in ["src=", "@import", "url(http"] {
+            assert!(!page.contains(reference), "{path}: {reference}");
+        }
+        nonces.push(nonce);
+    }
+    nonces.dedup();
+    assert_eq!(nonces.len(), 3);
+}
+
+#[test]
+fn a_picture_alone_is_one() {
+    let server = running(specimen());
+    let answer = get(&server, "/flamegraph?format=svg");
+    assert_eq!(answer.header("content-type"), Some("image/svg+xml"));
+    assert!(answer.text().starts_with("<?xml") && answer.text().ends_with("</svg>"));
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_what_is() {
+    let server = running(specimen());
+    let refused = |path: &str| {
+        let answer = get(&server, path);
+        (answer.code(), answer.text().to_owned())
+    };
+    let (code, text) = refused("/debug/pprof/profile?pod=x");
+    assert_eq!(
+        (code, &*text),
+        (400, "\"pod\" is not known here; there are type, seconds, comm, pid, cgroup, mode\n")
+    );
+    let (code, text) = refused("/folded?type=heap");
+    assert_eq!((code, &*text), (404, "there is no profile of this type; there are cpu, off_cpu\n"));
+    let (code, text) = refused("/flamegraph?seconds=1000");
+    assert!(
+        code == 400 && text.contains("is not a number from 1 to 300") && text.contains("<form"),
+        "{text}"
+    );
+    for path in ["heap", "allocs", "goroutine", "block", "mutex"] {
+        let (code, text) = refused(&format!("/debug/pprof/{path}"));
+        assert!(code == 404 && text.contains("/debug/pprof/ lists what it has"), "{text}");
+    }
+}
+
+#[test]
+fn without_profiles_every_path_says_so() {
+    let server = Running::new(with(Profiler::default()));
+    for path in ["/debug/pprof/profile", "/folded", "/flamegraph", "/top"] {
+        let answer = get(&server, path);
+        assert!(answer.code() == 404 && answer.text().contains(NO_KINDS), "{path}: {}", answer.text());
+    }
+    assert!(get(&server, "/debug/pprof/").text().contains(NO_KINDS));
+}
+
+#[test]
+fn a_source_that_has_no_profile_now_says_why() {
+    let unavailable = Unavailable("the first samples are under way".to_owned());
+    let server = Running::new(with(Profiler { profile: Some(Err(unavailable)), ..Profiler::stuck() }));
+    let answer = get(&server, "/folded");
+    assert_eq!((answer.code(), answer.text()), (503, "no profile: the first samples are under way\n"));
+}
+
+#[test]
+fn an_empty_profile_is_a_page_that_says_why() {
+    let server = running(specimen());
+    for path in ["/flamegraph?comm=apache*", "/top?comm=apache*", "/top?comm=apache*&format=text"] {
+        let answer = get(&server, path);
+        assert_eq!(answer.code(), 200);
+        assert!(
+            answer.text().contains("matches the selection; without it there are 349"),
+            "{}",
+            answer.text()
+        );
+    }
+    let empty = get(&server, "/flamegraph?comm=apache*&format=svg");
+    assert!(
+        empty.code() == 200 && empty.text().starts_with("<svg ") && empty.text().contains("no sample in")
+    );
+    assert_eq!(get(&server, "/folded?comm=apache*").body, b"");
+}
+
+#[test]
+fn pages_are_compressed_where_that_is_wanted_and_profiles_are_not_twice() {
+    let server = running(specimen());
+    let ask = |path: &str| server.ask(&format!("GET {path} HTTP/1.1\r\nAccept-Encoding: gzip"));
+    let page = ask("/flamegraph?format=svg");
+    assert_eq!(page.header("content-encoding"), Some("gzip"));
+    assert_eq!(gunzip(&page.body), get(&server, "/flamegraph?format=svg").body);
+    let profile = ask("/debug/pprof/profile");
+    assert_eq!(profile.header("content-encoding"), None);
+    assert!(gunzip(&profile.body).len() > profile.body.len());
+}
+
+#[test]
+fn more_than_may_wait_are_turned_away_and_who_goes_away_waits_no_longer() {
+    let profiler = Profiler::stuck();
+    let limits = Limits { profiles: 2, ..Limits::default() };
+    let server = Running::with(with(profiler.clone()), limits);
+    let ask = || {
+        let mut stream = server.connect();
+        write!(stream, "GET /debug/pprof/profile?seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        stream
+    };
+    let (first, _second) = (ask(), ask());
+    profiler.wait_for(2);
+    let third = get(&server, "/folded");
+    assert_eq!((third.code(), third.header("retry-after")), (503, Some("5")));
+    assert!(third.text().starts_with("2 profiles are being waited for already"), "{}", third.text());
+    assert_eq!(get(&server, "/-/healthy").code(), 200);
+    drop(first);
+    profiler.wait_for(1);
+    let _fourth = ask();
+    profiler.wait_for(2);
+    assert_eq!(profiler.asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_profile_that_does_not_come_is_given_up() {
+    let limits = Limits { collection: Duration::from_millis(50), ..Limits::default() };
+    let server = Running::with(with(Profiler::stuck()), limits);
+    let answer = get(&server, "/folded");
+    assert!(answer.code() == 503 && answer.text().contains("not there after 50ms"), "{}", answer.text());
+}

@@ -1,0 +1,424 @@
+//! The format of pprof, compressed with gzip, as `go tool pprof`, Pyroscope, Parca and their kin take it.
+//!
+//! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. What it leaves open is chosen thus:
+//!
+//! - **Values** are `samples/count` and that of the kind, which is the default. Where each sample is one event
+//!   (a count of period 1) both would be the same, and there is only the second.
+//! - **The first mapping** is what pprof takes for the main binary and names as `File:`. Of many programs it is the one
+//!   with most of the values, no shared library, and neither the kernel nor another file in brackets: pprof itself
+//!   guesses in the same way. All others follow by their paths.
+//! - **A place without a function** keeps its address and mapping, so that pprof can find the function where it has the
+//!   file; until then it bears one called like the place, `libc.so.6+0x2a1c0`, for otherwise all such places of a file
+//!   would look like one, and some backends would leave them out. The flags of the mapping say what is known.
+//! - **Names** are shown as they are. pprof takes a name that is the linker's own for C++ and leaves out what stands
+//!   between angles, which ruins those of JavaScript; without `system_name`, which says no more than the name then, it
+//!   does not.
+//! - **Labels** are those of perf_data_converter: `comm` (the thread's), `cgroup`, `pid` and `tid` (numbers, as on the
+//!   host), and `mode`. So `-tagfocus=comm=nginx`, `-tagfocus=pid=812` and `-tagroot=cgroup` do what they say.
+//! - **Losses** are comments, which `-comments` and the web interface show.
+//!
+//! Equal profiles become equal bytes. Their number is bounded by the size of the profile: each stack, place and function
+//! is written once, and no text is longer than 16 KiB.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::clean::clean;
+use super::protobuf::wire::{Message, Sink};
+use crate::profile::{Function, Location, Profile, Unit};
+
+/// The value of `Content-Type`. Scrapers refuse any other.
+pub const CONTENT_TYPE: &str = "application/octet-stream";
+
+/// The longest text, in bytes. Names of templates reach some thousands.
+const TEXT: usize = 16 << 10;
+
+/// A profile as a gzip'd message.
+///
+/// # Errors
+/// None that memory does not have: the writer is a `Vec`.
+pub fn encode(profile: &Profile) -> io::Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&message(profile))?;
+    gzip.finish()
+}
+
+/// `Profile`.
+fn message(profile: &Profile) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut strings = Strings::default();
+    let (unit, value) = (profile.kind.value.unit, strings.place(&profile.kind.value.name));
+    let value = ValueType { kind: value, unit: strings.place(unit.as_str()) };
+    let both = !(unit == Unit::Count && profile.kind.period == Some(1));
+    if both {
+        let count = ValueType { kind: strings.place("samples"), unit: strings.place("count") };
+        out.message(field::SAMPLE_TYPE, &count);
+    }
+    out.message(field::SAMPLE_TYPE, &value);
+    samples(profile, both, &mut strings, &mut out);
+    let order = mappings(profile, &mut strings, &mut out);
+    let unknown = locations(profile, &order, &mut out);
+    functions(profile, &unknown, &mut strings, &mut out);
+
+    let nanoseconds = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
+    let duration = u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX);
+    optional(&mut out, field::TIME_NANOS, bounded(nanoseconds(profile.start.0)));
+    optional(&mut out, field::DURATION_NANOS, bounded(duration));
+    out.message(field::PERIOD_TYPE, &value);
+    optional(&mut out, field::PERIOD, bounded(profile.kind.period.unwrap_or(0)));
+    for (reason, count) in profile.lost.iter().filter(|lost| lost.1 > 0) {
+        out.unsigned(field::COMMENT, strings.place_owned(format!("lost samples: {count} ({reason})")));
+    }
+    optional(&mut out, field::DEFAULT_SAMPLE_TYPE, value.kind);
+    strings.texts.iter().for_each(|text| out.string(field::STRING_TABLE, text));
+    out
+}
+
+/// The numbers of the fields of `Profile`.
+mod field {
+    pub(super) const SAMPLE_TYPE: u32 = 1;
+    pub(super) const SAMPLE: u32 = 2;
+    pub(super) const MAPPING: u32 = 3;
+    pub(super) const LOCATION: u32 = 4;
+    pub(super) const FUNCTION: u32 = 5;
+    pub(super) const STRING_TABLE: u32 = 6;
+    pub(super) const TIME_NANOS: u32 = 9;
+    pub(super) const DURATION_NANOS: u32 = 10;
+    pub(super) const PERIOD_TYPE: u32 = 11;
+    pub(super) const PERIOD: u32 = 12;
+    pub(super) const COMMENT: u32 = 13;
+    pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
+}
+
+/// As large as an `int64` can be.
+fn bounded(value: u64) -> u64 {
+    value.min(i64::MAX.cast_unsigned())
+}
+
+fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out: &mut Vec<u8>) {
+    let keys = ["comm", "cgroup", "pid", "tid", "mode"].map(|key| strings.place(key));
+    let [comm, cgroup, pid, tid, mode] = keys;
+    for sample in &profile.samples {
+        let mut labels = Vec::with_capacity(5);
+        if let Some(task) = profile.tasks.get(sample.task as usize) {
+            labels.push(Label { key: comm, value: LabelValue::Text(strings.place(&task.comm)) });
+            if let Some(path) = &task.cgroup {
+                labels.push(Label { key: cgroup, value: LabelValue::Text(strings.place(path)) });
+            }
+            labels.push(Label { key: pid, value: LabelValue::Number(task.pid.into()) });
+            labels.push(Label { key: tid, value: LabelValue::Number(task.tid.into()) });
+        }
+        labels.push(Label { key: mode, value: LabelValue::Text(strings.place(sample.mode.as_str())) });
+        let stack = profile.stacks.get(sample.stack as usize).map_or(&[][..], |stack| stack);
+        let values = [bounded(sample.count), bounded(sample.value)];
+        // In bounds: there are two.
+        let values = if both { &values[..] } else { &values[1..] };
+        let known = profile.locations.len();
+        out.message(field::SAMPLE, &Sample { stack, known, values, labels: &labels });
+    }
+}
+
+/// Writes the mappings; the answer is the number of each.
+fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u8>) -> Vec<u64> {
+    let mut known = vec![Known::default(); profile.mappings.len()];
+    for location in &profile.locations {
+        let entry = location.mapping.and_then(|place| known.get_mut(place as usize));
+        let Some(entry) = entry else { continue };
+        let mut functions = location.lines.iter().filter_map(|line| function(profile, line.function));
+        entry.files |= functions.any(|function| function.file.is_some());
+        entry.lines |= location.lines.iter().any(|line| line.line > 0);
+        entry.inlined |= location.lines.len() > 1;
+    }
+    let mut order: Vec<usize> = (0..profile.mappings.len()).collect();
+    let main = main_binary(profile);
+    order.sort_by_key(|&place| {
+        // In bounds: places of this table.
+        let mapping = &profile.mappings[place];
+        (Some(place) != main, &mapping.path, mapping.start, &mapping.build_id, place)
+    });
+    let mut numbers = vec![0; profile.mappings.len()];
+    for (number, &place) in (1..).zip(&order) {
+        // In bounds: all three tables have one length.
+        let (mapping, known) = (&profile.mappings[place], known[place]);
+        numbers[place] = number;
+        let build_id = mapping.build_id.as_ref().map(|id| strings.place_owned(id.to_string()));
+        out.message(
+            field::MAPPING,
+            &Mapping {
+                number,
+                start: mapping.start,
+                limit: mapping.limit,
+                offset: mapping.offset,
+                file: strings.place(&mapping.path),
+                build_id: build_id.unwrap_or(0),
+                named: mapping.named,
+                known,
+            },
+        );
+    }
+    numbers
+}
+
+/// What is known of the code of a mapping, beside the names of functions.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    files: bool,
+    lines: bool,
+    inlined: bool,
+}
+
+/// The place of the program that most values are of, counting each stack once: what every stack of a process begins with
+/// is its program.
+fn main_binary(profile: &Profile) -> Option<usize> {
+    let mut values = vec![0_u64; profile.mappings.len()];
+    let mut seen = Vec::new();
+    for sample in &profile.samples {
+        seen.clear();
+        for place in profile.locations_of(sample.stack).filter_map(|location| location.mapping) {
+            if !seen.contains(&place) {
+                seen.push(place);
+                if let Some(value) = values.get_mut(place as usize) {
+                    *value = value.saturating_add(sample.value);
+                }
+            }
+        }
+    }
+    let programs = profile.mappings.iter().zip(values).enumerate().filter(|(_, (mapping, _))| {
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        !mapping.path.starts_with('[') && !name.ends_with(".so") && !name.contains(".so.")
+    });
+    let best = programs.max_by(|(_, (a, of_a)), (_, (b, of_b))| of_a.cmp(of_b).then(b.path.cmp(&a.path)));
+    best.map(|(place, _)| place)
+}
+
+/// Writes the locations; the answer is the names of functions that stand for unknown ones, in the order of their numbers
+/// behind the real ones.
+fn locations<'p>(profile: &'p Profile, mappings: &[u64], out: &mut Vec<u8>) -> Vec<&'p str> {
+    let mut unknown = Vec::new();
+    let mut numbers = HashMap::new();
+    for (number, location) in (1..).zip(&profile.locations) {
+        let mut lines: Vec<Line> = (location.lines.iter())
+            .filter(|line| function(profile, line.function).is_some())
+            .map(|line| Line { function: u64::from(line.function) + 1, line: line.line.into() })
+            .collect();
+        if lines.is_empty() {
+            let name = place_of(profile, location);
+            let number = *numbers.entry(name).or_insert_with(|| {
+                unknown.push(name);
+                (profile.functions.len() + unknown.len()) as u64
+            });
+            lines.push(Line { function: number, line: 0 });
+        }
+        let mapping = location.mapping.and_then(|place| mappings.get(place as usize)).copied().unwrap_or(0);
+        out.message(
+            field::LOCATION,
+            &LocationMessage { number, mapping, address: location.address, lines: &lines },
+        );
+    }
+    unknown
+}
+
+/// What to call a place whose function is not known.
+fn place_of<'p>(profile: &'p Profile, location: &'p Location) -> &'p str {
+    profile.names(location).first().copied().unwrap_or("[unknown]")
+}
+
+fn functions<'p>(profile: &'p Profile, unknown: &[&'p str], strings: &mut Strings<'p>, out: &mut Vec<u8>) {
+    for (number, function) in (1..).zip(&profile.functions) {
+        let name = strings.place(&function.name);
+        let plain = function.linkage == function.name && !function.name.starts_with("_Z");
+        let system_name = if plain { 0 } else { strings.place(&function.linkage) };
+        let file = function.file.as_ref().map_or(0, |file| strings.place(file));
+        out.message(field::FUNCTION, &FunctionMessage { number, name, system_name, file });
+    }
+    for (number, name) in (profile.functions.len() as u64 + 1..).zip(unknown) {
+        let name = strings.place(name);
+        out.message(field::FUNCTION, &FunctionMessage { number, name, system_name: 0, file: 0 });
+    }
+}
+
+fn function(profile: &Profile, place: u32) -> Option<&Function> {
+    profile.functions.get(place as usize)
+}
+
+/// The table of texts, each once; the first is empty.
+#[derive(Debug)]
+struct Strings<'p> {
+    texts: Vec<Cow<'p, str>>,
+    places: HashMap<Cow<'p, str>, u64>,
+}
+
+impl Default for Strings<'_> {
+    fn default() -> Self {
+        Self { texts: vec![Cow::Borrowed("")], places: HashMap::from([(Cow::Borrowed(""), 0)]) }
+    }
+}
+
+impl<'p> Strings<'p> {
+    fn place(&mut self, text: &'p str) -> u64 {
+        self.insert(clean(text, TEXT))
+    }
+
+    fn place_owned(&mut self, text: String) -> u64 {
+        self.insert(Cow::Owned(text))
+    }
+
+    fn insert(&mut self, text: Cow<'p, str>) -> u64 {
+        if let Some(&place) = self.places.get(&text) {
+            return place;
+        }
+        let place = self.texts.len() as u64;
+        self.texts.push(text.clone());
+        self.places.insert(text, place);
+        place
+    }
+}
+
+/// Zero is what a field is that is not written.
+fn optional(to: &mut impl Sink, field: u32, value: u64) {
+    if value != 0 {
+        to.unsigned(field, value);
+    }
+}
+
+/// `ValueType`: places of texts.
+#[derive(Debug, Clone, Copy)]
+struct ValueType {
+    kind: u64,
+    unit: u64,
+}
+
+impl Message for ValueType {
+    fn write(&self, to: &mut impl Sink) {
+        optional(to, 1, self.kind);
+        optional(to, 2, self.unit);
+    }
+}
+
+/// `Sample`.
+struct Sample<'a> {
+    stack: &'a [u32],
+    /// How many locations there are.
+    known: usize,
+    values: &'a [u64],
+    labels: &'a [Label],
+}
+
+impl Message for Sample<'_> {
+    const LONG: bool = true;
+
+    fn write(&self, to: &mut impl Sink) {
+        let mut places = self.stack.iter().filter(|&&place| (place as usize) < self.known).peekable();
+        if places.peek().is_some() {
+            to.message(1, &Packed(places.map(|&place| u64::from(place) + 1)));
+        }
+        to.message(2, &Packed(self.values.iter().copied()));
+        self.labels.iter().for_each(|label| to.message(3, label));
+    }
+}
+
+/// A packed field.
+struct Packed<I>(I);
+
+impl<I: Iterator<Item = u64> + Clone> Message for Packed<I> {
+    fn write(&self, to: &mut impl Sink) {
+        self.0.clone().for_each(|value| to.varint(value));
+    }
+}
+
+/// `Label`.
+struct Label {
+    key: u64,
+    value: LabelValue,
+}
+
+enum LabelValue {
+    Text(u64),
+    Number(u64),
+}
+
+impl Message for Label {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.key);
+        match self.value {
+            LabelValue::Text(place) => optional(to, 2, place),
+            LabelValue::Number(number) => optional(to, 3, number),
+        }
+    }
+}
+
+/// `Mapping`.
+struct Mapping {
+    number: u64,
+    start: u64,
+    limit: u64,
+    offset: u64,
+    file: u64,
+    build_id: u64,
+    named: bool,
+    known: Known,
+}
+
+impl Message for Mapping {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.number);
+        let numbers = [self.start, self.limit, self.offset, self.file, self.build_id];
+        (2..).zip(numbers).for_each(|(field, number)| optional(to, field, number));
+        let flags = [self.named, self.known.files, self.known.lines, self.known.inlined];
+        (7..).zip(flags).for_each(|(field, flag)| optional(to, field, u64::from(flag)));
+    }
+}
+
+/// `Location`.
+struct LocationMessage<'a> {
+    number: u64,
+    mapping: u64,
+    address: u64,
+    lines: &'a [Line],
+}
+
+impl Message for LocationMessage<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.number);
+        optional(to, 2, self.mapping);
+        optional(to, 3, self.address);
+        self.lines.iter().for_each(|line| to.message(4, line));
+    }
+}
+
+/// `Line`.
+struct Line {
+    function: u64,
+    line: u64,
+}
+
+impl Message for Line {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.function);
+        optional(to, 2, self.line);
+    }
+}
+
+/// `Function`.
+struct FunctionMessage {
+    number: u64,
+    name: u64,
+    system_name: u64,
+    file: u64,
+}
+
+impl Message for FunctionMessage {
+    fn write(&self, to: &mut impl Sink) {
+        to.unsigned(1, self.number);
+        optional(to, 2, self.name);
+        optional(to, 3, self.system_name);
+        optional(to, 4, self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests;

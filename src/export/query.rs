@@ -1,0 +1,425 @@
+//! What an address asks for: `?type=off_cpu&comm=nginx*&cgroup=/system.slice/**&seconds=30`.
+//!
+//! It is read strictly: a key that is not known, one that is given twice, or a value that is none of its kind is refused
+//! with a sentence that says what is possible. A selection that is misspelt would else show everything, and nobody would
+//! notice. A value that is empty counts as not given, for that is how browsers send fields that are left empty.
+
+use std::borrow::Cow;
+
+use super::flamegraph::Shape;
+use super::folded::Root;
+use crate::profile::{Cgroups, Mode, Selection};
+use crate::target::Glob;
+
+/// The longest query, in bytes, as it comes.
+const LENGTH: usize = 4 << 10;
+
+/// The longest pattern, in bytes.
+const PATTERN: usize = 512;
+
+/// The longest time that a profile can be taken for while somebody waits, in seconds.
+pub const LONGEST: u32 = 300;
+
+/// The most functions of a table.
+const MOST: usize = 10_000;
+
+/// What is asked for. Each output has keys of its own, and those of all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Query {
+    /// `type`: the kind of profile, by its name; `None` = the first.
+    pub kind: Option<String>,
+    /// `seconds`: how long to sample from now on, 1 to [`LONGEST`]; `None` = what is usual for the output.
+    pub seconds: Option<u32>,
+    /// `comm`, `pid`, `cgroup` and `mode`.
+    pub selection: Selection,
+    /// `format`; `None` = the output's own.
+    pub format: Option<Format>,
+    /// `by`: what stacks are put together by.
+    pub root: Root,
+    /// `annotate`: whether folded names tell whose code they are.
+    pub plain: bool,
+    /// `shape`: of a flame graph.
+    pub shape: Shape,
+    /// `limit`: how many functions.
+    pub limit: Option<usize>,
+}
+
+/// What an output can be written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A page for browsers.
+    Html,
+    /// For terminals.
+    Text,
+    /// For programs.
+    Json,
+    /// A picture alone.
+    Svg,
+}
+
+/// A key that an address can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// The kind of profile.
+    Type,
+    /// How long to sample.
+    Seconds,
+    /// A pattern of names of threads.
+    Comm,
+    /// A process.
+    Pid,
+    /// A cgroup or a pattern.
+    Cgroup,
+    /// What tasks were doing.
+    Mode,
+    /// `html`, `svg`.
+    PictureFormat,
+    /// `html`, `text`, `json`.
+    TableFormat,
+    /// What stacks are put together by.
+    By,
+    /// Whether names are annotated.
+    Annotate,
+    /// Flame or icicle.
+    Shape,
+    /// How many functions.
+    Limit,
+    /// Where the picture is enlarged and what is searched for: its script writes them, and it alone reads them.
+    Script(&'static str),
+}
+
+/// The keys of every output.
+const COMMON: [Key; 6] = [Key::Type, Key::Seconds, Key::Comm, Key::Pid, Key::Cgroup, Key::Mode];
+
+/// The further keys of `/debug/pprof/profile`.
+pub const PPROF: &[Key] = &[];
+/// The further keys of `/folded`.
+pub const FOLDED: &[Key] = &[Key::By, Key::Annotate];
+/// The further keys of `/flamegraph`.
+pub const FLAMEGRAPH: &[Key] =
+    &[Key::PictureFormat, Key::By, Key::Shape, Key::Script("x"), Key::Script("y"), Key::Script("s")];
+/// The further keys of `/top`.
+pub const TOP: &[Key] = &[Key::TableFormat, Key::Limit];
+
+impl Key {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Type => "type",
+            Self::Seconds => "seconds",
+            Self::Comm => "comm",
+            Self::Pid => "pid",
+            Self::Cgroup => "cgroup",
+            Self::Mode => "mode",
+            Self::PictureFormat | Self::TableFormat => "format",
+            Self::By => "by",
+            Self::Annotate => "annotate",
+            Self::Shape => "shape",
+            Self::Limit => "limit",
+            Self::Script(name) => name,
+        }
+    }
+}
+
+impl Query {
+    /// Reads the part of an address behind the question mark. `own` are the keys beside those of every output.
+    ///
+    /// # Errors
+    /// A sentence for the person who asked, without a full stop.
+    pub fn parse(text: &str, own: &[Key]) -> Result<Self, String> {
+        if text.len() > LENGTH {
+            return Err(format!("the query has {} bytes, more than the {LENGTH} that are read", text.len()));
+        }
+        let mut query = Self::default();
+        let mut seen: Vec<Key> = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
+            let keys = COMMON.iter().chain(own);
+            let Some(&key) = keys.clone().find(|key| key.as_str() == name) else {
+                let words = keys.filter(|key| !matches!(key, Key::Script(_))).map(|key| key.as_str());
+                let known: Vec<&str> = words.collect();
+                return Err(format!("{:?} is not known here; there are {}", shown(&name), known.join(", ")));
+            };
+            if seen.contains(&key) {
+                return Err(format!("{name} is given twice"));
+            }
+            seen.push(key);
+            if !value.is_empty() {
+                query.set(key, &value)?;
+            }
+        }
+        Ok(query)
+    }
+
+    fn set(&mut self, key: Key, value: &str) -> Result<(), String> {
+        let name = key.as_str();
+        match key {
+            Key::Type => self.kind = Some(value.to_owned()),
+            Key::Seconds => self.seconds = Some(number(name, value, 1, LONGEST)?),
+            Key::Pid => self.selection.pid = Some(number(name, value, 0, u32::MAX)?),
+            Key::Comm => {
+                let glob = Glob::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))?;
+                self.selection.comm = Some(glob);
+            }
+            Key::Cgroup => {
+                if !value.starts_with(['/', '*', '{']) {
+                    return Err(format!(
+                        "{name}: {:?} is no path of a cgroup: they begin with a slash",
+                        shown(value)
+                    ));
+                }
+                let cgroups =
+                    Cgroups::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))?;
+                self.selection.cgroup = Some(cgroups);
+            }
+            Key::Mode => {
+                self.selection.mode =
+                    Some(one_of(name, value, &Mode::ALL.map(|mode| (mode.as_str(), mode)))?);
+            }
+            Key::PictureFormat => {
+                self.format = Some(one_of(name, value, &[("html", Format::Html), ("svg", Format::Svg)])?);
+            }
+            Key::TableFormat => {
+                let formats = [("html", Format::Html), ("text", Format::Text), ("json", Format::Json)];
+                self.format = Some(one_of(name, value, &formats)?);
+            }
+            Key::By => {
+                let roots = [Root::Comm, Root::CommPid, Root::Cgroup];
+                self.root = one_of(name, value, &roots.map(|root| (root_word(root), root)))?;
+            }
+            Key::Annotate => self.plain = !one_of(name, value, &[("true", true), ("false", false)])?,
+            Key::Shape => {
+                let shapes = [Shape::Flame, Shape::Icicle];
+                self.shape = one_of(name, value, &shapes.map(|shape| (shape_word(shape), shape)))?;
+            }
+            Key::Limit => {
+                self.limit = Some(number(name, value, 1, MOST as u32)? as usize);
+            }
+            Key::Script(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The address of another output of the same selection, with `more` parameters: pairs of words.
+    pub fn link(&self, path: &str, more: &[(&str, &str)]) -> String {
+        let Selection { comm, pid, cgroup, mode } = &self.selection;
+        let number = |number: u32| Cow::Owned(number.to_string());
+        let pairs = [
+            ("type", self.kind.as_deref().map(Cow::Borrowed)),
+            ("seconds", self.seconds.map(number)),
+            ("comm", comm.as_ref().map(|comm| Cow::Borrowed(comm.as_str()))),
+            ("pid", pid.map(number)),
+            ("cgroup", cgroup.as_ref().map(|cgroup| Cow::Borrowed(cgroup.as_str()))),
+            ("mode", mode.map(|mode| Cow::Borrowed(mode.as_str()))),
+        ];
+        let given = pairs.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let more = more.iter().map(|&(key, value)| (key, Cow::Borrowed(value)));
+        let mut address = path.to_owned();
+        for (place, (key, value)) in given.chain(more).enumerate() {
+            address.push(if place == 0 { '?' } else { '&' });
+            address.push_str(key);
+            address.push('=');
+            encode(&value, &mut address);
+        }
+        address
+    }
+}
+
+/// What stacks are put together by, as it is written.
+pub(super) const fn root_word(root: Root) -> &'static str {
+    match root {
+        Root::Comm => "comm",
+        Root::CommPid => "comm-pid",
+        Root::Cgroup => "cgroup",
+    }
+}
+
+/// What a flame graph grows from, as it is written.
+pub(super) const fn shape_word(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Flame => "flame",
+        Shape::Icicle => "icicle",
+    }
+}
+
+fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, String> {
+    let digits = value.bytes().all(|b| b.is_ascii_digit());
+    let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
+    number.ok_or_else(|| format!("{name}: {:?} is not a number from {least} to {most}", shown(value)))
+}
+
+fn one_of<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, String> {
+    known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
+        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        format!("{name}: {:?} is none of {}", shown(value), words.join(", "))
+    })
+}
+
+fn pattern<'v>(name: &str, value: &'v str) -> Result<&'v str, String> {
+    match value.len() {
+        0..=PATTERN => Ok(value),
+        length => {
+            Err(format!("{name}: a pattern of {length} bytes is longer than the {PATTERN} that are read"))
+        }
+    }
+}
+
+/// What to repeat of what somebody wrote.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Undoes what browsers and `curl --data-urlencode` do: `%2F`, and a plus for a space.
+fn decode(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let (byte, behind) = match (first, behind) {
+            (b'%', [high, low, behind @ ..]) => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, behind),
+                _ => {
+                    return Err(format!(
+                        "{:?}: a percent sign stands before two hexadecimal digits",
+                        shown(text)
+                    ));
+                }
+            },
+            (b'%', _) => return Err(format!("{:?} ends within an escape", shown(text))),
+            (b'+', _) => (b' ', behind),
+            (other, _) => (other, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "the query is not UTF-8".to_owned())?;
+    match text.contains(char::is_control) {
+        true => Err("the query has control characters".to_owned()),
+        false => Ok(text),
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// Appends a value as addresses have it.
+fn encode(value: &str, out: &mut String) {
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'*' => {
+                out.push(byte.into());
+            }
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Query, String> {
+        Query::parse(text, FLAMEGRAPH)
+    }
+
+    #[test]
+    fn an_address_is_read() {
+        let text = "seconds=30&comm=nginx*&cgroup=%2Fsystem.slice/**&pid=12&mode=user&type=off_cpu&shape=icicle&by=comm-pid";
+        let query = parse(text).unwrap();
+        assert_eq!((query.seconds, query.kind.as_deref()), (Some(30), Some("off_cpu")));
+        let selection = &query.selection;
+        assert_eq!((selection.pid, selection.mode), (Some(12), Some(Mode::User)));
+        assert!(selection.comm.as_ref().unwrap().matches_name("nginx: worker"));
+        assert!(selection.cgroup.as_ref().unwrap().matches("/system.slice/a/b"));
+        assert_eq!((query.shape, query.root, query.format), (Shape::Icicle, Root::CommPid, None));
+        assert_eq!(
+            Query::parse("format=json&limit=5", TOP),
+            Ok(Query { format: Some(Format::Json), limit: Some(5), ..Query::default() })
+        );
+        assert!(Query::parse("annotate=false", FOLDED).unwrap().plain);
+        assert_eq!(parse("comm=a+b%2b").unwrap().selection.comm.unwrap().as_str(), "a b+");
+    }
+
+    #[test]
+    fn what_is_left_empty_is_not_given() {
+        for text in ["", "&&", "comm=&pid=&seconds=&mode&x=1&y=2&s=malloc"] {
+            assert_eq!(parse(text), Ok(Query::default()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_can() {
+        let table = [
+            (
+                "pod=x",
+                r#""pod" is not known here; there are type, seconds, comm, pid, cgroup, mode, format, by, shape"#,
+            ),
+            ("pid=1&pid=2", "pid is given twice"),
+            ("pid=&pid=2", "pid is given twice"),
+            ("seconds=0", r#"seconds: "0" is not a number from 1 to 300"#),
+            ("seconds=301", r#"seconds: "301" is not a number from 1 to 300"#),
+            ("seconds=+3", r#"seconds: " 3" is not a number from 1 to 300"#),
+            ("seconds=%2B3", r#"seconds: "+3" is not a number from 1 to 300"#),
+            ("seconds=5s", r#"seconds: "5s" is not a number from 1 to 300"#),
+            ("mode=usr", r#"mode: "usr" is none of user, kernel, sleeping, uninterruptible, preempted"#),
+            ("format=json", r#"format: "json" is none of html, svg"#),
+            (
+                "cgroup=system.slice",
+                r#"cgroup: "system.slice" is no path of a cgroup: they begin with a slash"#,
+            ),
+            ("comm=%zz", r#""%zz": a percent sign stands before two hexadecimal digits"#),
+            ("comm=%4", r#""%4" ends within an escape"#),
+            ("comm=%ff", "the query is not UTF-8"),
+            ("comm=a%0ab", "the query has control characters"),
+        ];
+        for (text, error) in table {
+            assert_eq!(parse(text), Err(error.to_owned()), "{text}");
+        }
+        assert!(parse("comm=[a").unwrap_err().starts_with("comm: \"[a\" is not a pattern: "));
+        assert!(
+            Query::parse("shape=flame", PPROF)
+                .unwrap_err()
+                .ends_with("there are type, seconds, comm, pid, cgroup, mode")
+        );
+    }
+
+    #[test]
+    fn a_query_of_any_length_is_bounded() {
+        assert!(parse(&"&".repeat(LENGTH + 1)).unwrap_err().starts_with("the query has 4097 bytes"));
+        assert!(
+            parse(&format!("comm={}", "*".repeat(PATTERN + 1))).unwrap_err().contains("longer than the 512")
+        );
+        assert!(parse(&format!("mode={}", "x".repeat(1000))).unwrap_err().len() < 200);
+    }
+
+    #[test]
+    fn a_link_leads_to_the_same_selection() {
+        let query = parse("comm=a%26b%3D%22&cgroup=/x%20y/**&pid=7&mode=kernel&type=cpu&seconds=3").unwrap();
+        let link = query.link("/top", &[("format", "json")]);
+        assert_eq!(
+            link,
+            "/top?type=cpu&seconds=3&comm=a%26b%3D%22&pid=7&cgroup=/x%20y/**&mode=kernel&format=json"
+        );
+        let read = Query::parse(link.split_once('?').unwrap().1, TOP).unwrap();
+        assert_eq!((read.selection, read.kind, read.seconds), (query.selection, query.kind, query.seconds));
+        assert_eq!(Query::default().link("/top", &[]), "/top");
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_is_too_strange(text in any::<String>()) {
+            drop(parse(&text));
+        }
+
+        #[test]
+        fn any_name_survives_a_link(name in "[^\\p{Cc}\\[\\]{}]{1,40}") {
+            let glob = Glob::new(&name).unwrap();
+            let query = Query { selection: Selection { comm: Some(glob), ..Selection::default() }, ..Query::default() };
+            let link = query.link("", &[]);
+            prop_assert_eq!(Query::parse(&link[1..], PPROF), Ok(query));
+        }
+    }
+}

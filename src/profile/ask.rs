@@ -1,0 +1,207 @@
+//! Asking for profiles, from whatever thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::build::{Unnamed, build};
+use super::functions::Functions;
+use super::intake::{Counted, Intake};
+use super::{Profile, lock};
+use crate::clock::{Clock, Timestamp};
+use crate::host::Roots;
+use crate::plan::Sampler;
+use crate::ring::Ksymbol;
+use crate::stack::{Code, Frame};
+use crate::symbol::{self, Symbolizer};
+use crate::sys::Ring;
+
+/// Who can be asked for profiles. Looking up names may take seconds the first time, and reads files: no call is for a
+/// thread that others wait for.
+pub trait Ask: Send + Sync + fmt::Debug {
+    /// The entries that are sampled, in the order of the configuration.
+    fn entries(&self) -> Vec<Arc<str>>;
+
+    /// Begins a profile of an entry. Gives its number, to be given to [`end`](Self::end) or [`abandon`](Self::abandon).
+    ///
+    /// # Errors
+    /// There is no such entry, or too many profiles are waited for.
+    fn begin(&self, entry: &str) -> Result<Asked, NoProfile>;
+
+    /// Ends it, and gives what was seen.
+    ///
+    /// # Errors
+    /// Its entry has gone meanwhile.
+    fn end(&self, asked: Asked) -> Result<Profile, NoProfile>;
+
+    /// Ends it for nobody.
+    fn abandon(&self, asked: Asked);
+
+    /// What was seen of an entry in the last while, as far as its window reaches back.
+    ///
+    /// # Errors
+    /// There is no such entry.
+    fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile>;
+}
+
+/// The number of a profile that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked(u64);
+
+/// Why there is no profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoProfile {
+    /// The configuration asks for none.
+    #[error("nothing is sampled: the configuration has no entry under `profiles`")]
+    NothingSampled,
+    /// There is no such entry.
+    #[error("no profile is called {asked:?}; there is {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// As many are under way as may be.
+    #[error("too many profiles are waited for at the same time: ask again later")]
+    Busy,
+    /// A reload has dropped its entry.
+    #[error("the configuration was reloaded meanwhile, and has no such entry any more")]
+    Gone,
+}
+
+/// What the reader, the collector and those who ask share.
+#[derive(Debug)]
+pub(super) struct Shared<R> {
+    pub(super) intake: Mutex<Intake<R>>,
+    pub(super) symbols: Mutex<Symbolizer>,
+    /// By entry, how often which function was seen innermost.
+    pub(super) functions: Mutex<BTreeMap<Arc<str>, Functions>>,
+    /// When they were counted last, on the clock of the records.
+    functions_counted: Mutex<u64>,
+    clock: Clock,
+}
+
+/// How often functions are counted, in nanoseconds.
+const FUNCTIONS_EVERY: u64 = 5_000_000_000;
+
+/// In a millisecond.
+const NANOSECONDS: u64 = 1_000_000;
+
+impl<R: Ring> Shared<R> {
+    pub(super) fn new(clock: Clock, roots: &Roots, intake: Intake<R>) -> Self {
+        Self {
+            intake: Mutex::new(intake),
+            symbols: Mutex::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
+            functions: Mutex::default(),
+            functions_counted: Mutex::new(0),
+            clock,
+        }
+    }
+
+    /// Reads what the rings hold, and looks up what cannot wait until somebody asks.
+    pub(super) fn drain(&self) {
+        // The time is taken before rings are emptied: what is older is in them.
+        let now = self.clock.kernel();
+        let mut intake = lock(&self.intake);
+        intake.drain(now);
+        let (makers, ended) = (intake.take_makers(), intake.take_ended());
+        let kernel_functions = intake.take_kernel_functions();
+        let innermost = if self.is_time_for_functions(now) { intake.take_innermost() } else { Vec::new() };
+        if makers.is_empty() && ended.is_empty() && kernel_functions.is_empty() && innermost.is_empty() {
+            return;
+        }
+        let code = intake.analyzer.code().clone();
+        drop(intake);
+        let mut symbols = lock(&self.symbols);
+        makers.into_iter().for_each(|process| symbols.notice(process, &code));
+        ended.into_iter().for_each(|process| symbols.end(process));
+        for (address, length, removed, name) in &kernel_functions {
+            symbols.hear(&Ksymbol { address: *address, length: *length, removed: *removed, name });
+        }
+        self.count_functions(innermost, &mut symbols, &code);
+    }
+
+    fn is_time_for_functions(&self, now: u64) -> bool {
+        let mut last = lock(&self.functions_counted);
+        let due = now.saturating_sub(*last) >= FUNCTIONS_EVERY;
+        if due {
+            *last = now;
+        }
+        due
+    }
+
+    /// Adds up by function what was seen innermost.
+    fn count_functions(
+        &self,
+        innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
+        symbols: &mut Symbolizer,
+        code: &Code,
+    ) {
+        let now = self.clock.now();
+        for (sampler, frames) in innermost {
+            let (frames, counts): (Vec<Frame>, Vec<u64>) = frames.into_iter().unzip();
+            let names = symbols.resolve(&frames, code);
+            let mut functions = lock(&self.functions);
+            let functions = functions.entry(Arc::clone(&sampler.entry)).or_default();
+            names.iter().zip(counts).for_each(|(named, count)| functions.add(named, count, now));
+        }
+    }
+
+    /// Gives names to what was counted.
+    fn named(&self, counted: &Counted) -> Profile {
+        let elapsed = counted.end.saturating_sub(counted.begin);
+        let ago = self.clock.kernel().saturating_sub(counted.begin);
+        let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
+        let unnamed = {
+            let intake = lock(&self.intake);
+            Unnamed::of(counted, &intake.analyzer, &intake.tasks)
+        };
+        let mut symbols = lock(&self.symbols);
+        build(counted, unnamed, &mut symbols, start, Duration::from_nanos(elapsed))
+    }
+
+    fn unknown(intake: &Intake<R>, asked: &str) -> NoProfile {
+        let known: Vec<String> = intake.entries().iter().map(|entry| (**entry).to_owned()).collect();
+        match known.is_empty() {
+            true => NoProfile::NothingSampled,
+            false if known.iter().any(|known| known == asked) => NoProfile::Busy,
+            false => NoProfile::Unknown { asked: asked.to_owned(), known },
+        }
+    }
+}
+
+impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
+    fn entries(&self) -> Vec<Arc<str>> {
+        lock(&self.intake).entries()
+    }
+
+    fn begin(&self, entry: &str) -> Result<Asked, NoProfile> {
+        let now = self.clock.kernel();
+        let mut intake = lock(&self.intake);
+        intake.begin(entry, now).map(Asked).ok_or_else(|| Self::unknown(&intake, entry))
+    }
+
+    fn end(&self, Asked(number): Asked) -> Result<Profile, NoProfile> {
+        let now = self.clock.kernel();
+        let counted = lock(&self.intake).end(number, now).ok_or(NoProfile::Gone)?;
+        Ok(self.named(&counted))
+    }
+
+    fn abandon(&self, Asked(number): Asked) {
+        lock(&self.intake).abandon(number);
+    }
+
+    fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile> {
+        let now = self.clock.kernel();
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let counted = {
+            let mut intake = lock(&self.intake);
+            intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?
+        };
+        Ok(self.named(&counted))
+    }
+}

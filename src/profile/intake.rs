@@ -1,0 +1,512 @@
+//! From the bytes of rings to sums of stacks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::model::Mode;
+use super::open::Tap;
+use super::tally::{Key, Sum, Tally, Window};
+use super::tasks::{Seen, TaskId, Tasks};
+use super::waits::{self, Begun, Waiting};
+use crate::config::profiled::{Unwind, Whose};
+use crate::host::Roots;
+use crate::plan::Sampler;
+use crate::ring::{Malformed, Merger, Record, Sample, time_of};
+use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
+use crate::sys::{Fields, Ring};
+use crate::target::{Cgroup, CgroupSelection};
+
+/// What was read, and what could not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Samples that were read.
+    pub samples: u64,
+    /// Records that found no room in their ring.
+    pub ring_full: u64,
+    /// Records that are not what their event should have written.
+    pub unreadable: u64,
+    /// Records that came after younger ones had been looked at.
+    pub late: u64,
+    /// How often the kernel stopped an event for a while, for firing too often.
+    pub throttled: u64,
+    /// Samples of stacks for which there was no room.
+    pub full: u64,
+}
+
+/// Stacks of one entry.
+#[derive(Debug)]
+struct Source {
+    sampler: Arc<Sampler>,
+    window: Window,
+    /// What was seen since the last collection.
+    fresh: FxHashMap<(TaskId, Mode), Sum>,
+    /// How often each stack was seen since functions were counted last.
+    unnamed: FxHashMap<StackId, u64>,
+    /// Whether the samples of a task are kept.
+    chosen: FxHashMap<TaskId, bool>,
+    /// Threads that are off the CPU.
+    waiting: Waiting,
+}
+
+impl Source {
+    fn new(sampler: &Arc<Sampler>) -> Self {
+        Self {
+            sampler: Arc::clone(sampler),
+            window: Window::new(sampler.window),
+            fresh: FxHashMap::default(),
+            unnamed: FxHashMap::default(),
+            chosen: FxHashMap::default(),
+            waiting: Waiting::default(),
+        }
+    }
+
+    #[inline]
+    fn chooses(&mut self, id: TaskId, tasks: &Tasks) -> bool {
+        *self
+            .chosen
+            .entry(id)
+            .or_insert_with(|| tasks.get(id).is_some_and(|seen| is_chosen(&self.sampler.whose, seen)))
+    }
+}
+
+fn is_chosen(whose: &Whose, seen: &Seen) -> bool {
+    let in_cgroup = |selection: &CgroupSelection| {
+        seen.process.cgroup.as_ref().is_some_and(|path| selection.matches(&Cgroup::at(path)))
+    };
+    whose.cgroups.as_ref().is_none_or(in_cgroup)
+        && whose.processes.as_ref().is_none_or(|selection| selection.matches(&seen.process))
+}
+
+/// A profile that somebody waits for.
+#[derive(Debug)]
+struct Recording {
+    source: usize,
+    /// From when on, on the clock of the records.
+    begin: u64,
+    tally: Tally,
+    /// What had been lost when it began.
+    before: Losses,
+}
+
+/// Stacks with how often they were seen, still without names.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) sampler: Arc<Sampler>,
+    pub(super) tally: Tally,
+    /// Nanoseconds of the records' clock.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// What was lost meanwhile; of a window, since the beginning.
+    pub(super) losses: Losses,
+}
+
+/// The most profiles that are waited for at a time.
+const MOST_RECORDINGS: usize = 16;
+/// The most stacks and tasks that are kept before those are dropped that nobody needs any more.
+const MANY: usize = 1 << 16;
+
+/// How many processes that make code at run time are looked after.
+const MOST_MAKERS: usize = 1 << 12;
+
+/// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
+pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
+
+/// The rings of all CPUs, and what comes of them.
+#[derive(Debug)]
+pub(super) struct Intake<R> {
+    rings: BTreeMap<u32, R>,
+    merger: Merger,
+    sources: Vec<Source>,
+    /// For each event what its records are.
+    taps: FxHashMap<u64, Tap>,
+    /// What all samples begin with, and what stands at the end of all other records.
+    side: Fields,
+    pub(super) analyzer: Analyzer,
+    pub(super) tasks: Tasks,
+    /// Processes that make code at run time.
+    makers: FxHashSet<ProcessId>,
+    /// Those that nobody has been told of.
+    news: Vec<ProcessId>,
+    /// Those that have ended since.
+    ended: Vec<ProcessId>,
+    /// Functions that the kernel got or lost.
+    kernel_news: Vec<KernelFunction>,
+    /// Of each CPU.
+    switches: FxHashMap<u32, u64>,
+    /// How many stacks there were when the last one was looked at.
+    looked_at: usize,
+    recordings: BTreeMap<u64, Recording>,
+    next_recording: u64,
+    pub(super) losses: Losses,
+}
+
+impl<R: Ring> Intake<R> {
+    /// Nothing is read yet. `side` is what all samples begin with.
+    pub(super) fn new(roots: &Roots, side: Fields) -> Self {
+        Self {
+            rings: BTreeMap::new(),
+            merger: Merger::default(),
+            sources: Vec::new(),
+            taps: FxHashMap::default(),
+            side,
+            analyzer: Analyzer::new(roots, stack::Limits::default()),
+            makers: FxHashSet::default(),
+            news: Vec::new(),
+            ended: Vec::new(),
+            kernel_news: Vec::new(),
+            switches: FxHashMap::default(),
+            looked_at: 0,
+            tasks: Tasks::new(roots),
+            recordings: BTreeMap::new(),
+            next_recording: 0,
+            losses: Losses::default(),
+        }
+    }
+
+    /// Counts for these entries from now on. Those that stay keep their windows.
+    pub(super) fn set_samplers(&mut self, samplers: &[Arc<Sampler>]) {
+        let mut old = std::mem::take(&mut self.sources);
+        for sampler in samplers {
+            let kept = old.iter().position(|source| source.sampler == *sampler);
+            self.sources.push(kept.map_or_else(|| Source::new(sampler), |at| old.swap_remove(at)));
+        }
+        // Whoever waits for one that is gone gets what there was.
+        let place = |recording: &Recording| {
+            let sampler = &self.sources.get(recording.source)?.sampler;
+            samplers.iter().position(|there| there == sampler)
+        };
+        let places: Vec<Option<usize>> = self.recordings.values().map(place).collect();
+        for (recording, place) in self.recordings.values_mut().zip(places) {
+            recording.source = place.unwrap_or(usize::MAX);
+        }
+        self.taps.clear();
+    }
+
+    /// From now on each record of an event stands for so many hits.
+    pub(super) fn weigh(&mut self, id: u64, weight: u64) {
+        if let Some(tap) = self.taps.get_mut(&id) {
+            tap.weight = Some(weight);
+        }
+    }
+
+    /// How many switches each CPU had since this was asked last.
+    pub(super) fn take_switches(&mut self) -> FxHashMap<u32, u64> {
+        std::mem::take(&mut self.switches)
+    }
+
+    /// An event was opened whose records bear `id`.
+    pub(super) fn tap(&mut self, id: u64, tap: Tap) {
+        self.taps.insert(id, tap);
+    }
+
+    /// A ring to read from now on.
+    pub(super) fn add(&mut self, cpu: u32, ring: R) {
+        self.rings.insert(cpu, ring);
+    }
+
+    /// Reads what is left of a ring, and forgets it. `now` is on the clock of the records.
+    pub(super) fn remove(&mut self, cpu: u32, now: u64) {
+        self.drain(now.saturating_add(1));
+        self.rings.remove(&cpu);
+    }
+
+    /// Reads what was written on all CPUs before `now`, in order.
+    pub(super) fn drain(&mut self, now: u64) {
+        let (merger, side, losses) = (&mut self.merger, &self.side, &mut self.losses);
+        let late = merger.late();
+        let mut torn = false;
+        for (&cpu, ring) in &mut self.rings {
+            let drained = ring.drain(|record| match time_of(record, side) {
+                Some(time) => merger.push(cpu, time, record),
+                None => losses.unreadable += 1,
+            });
+            torn |= drained.torn;
+        }
+        losses.unreadable += u64::from(torn);
+        losses.late += merger.late() - late;
+        if torn {
+            self.distrust();
+        }
+        let mut merger = std::mem::take(&mut self.merger);
+        merger.flush(now, |cpu, record| self.read(cpu, record));
+        self.merger = merger;
+        if self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
+            self.tidy();
+        }
+    }
+
+    fn read(&mut self, cpu: u32, bytes: &[u8]) {
+        // The identifier stands behind the header of every sample, whatever else its event writes.
+        let id = bytes.get(8..16).and_then(|id| id.first_chunk()).map(|&id| u64::from_ne_bytes(id));
+        let tap = id.and_then(|id| self.taps.get(&id)).copied();
+        let fields = tap.map_or(self.side, |tap| tap.fields);
+        match (Record::parse(bytes, &fields), tap) {
+            (Ok(Record::Sample(sample)), Some(Tap { sampler, weight, .. })) => {
+                self.sample(sampler, &sample, weight.unwrap_or(sample.period));
+            }
+            (Ok(Record::Switch { out: true, .. }), _) => *self.switches.entry(cpu).or_default() += 1,
+            (Ok(Record::Switch { tid, out: false }), _) => {
+                self.resume(tid, time_of(bytes, &self.side).unwrap_or_default());
+            }
+            (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.losses.unreadable += 1,
+            (Ok(Record::Lost { count, .. } | Record::LostSamples { count }), _) => {
+                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
+                self.distrust();
+            }
+            (Ok(Record::Throttle { .. }), _) => self.losses.throttled += 1,
+            (Ok(record), _) => {
+                if let Record::Exit(task) = record {
+                    self.sources.iter_mut().for_each(|source| source.waiting.forget(task.tid));
+                    self.leave(task.pid, task.tid);
+                }
+                if let Record::Ksymbol(symbol) = record {
+                    self.kernel_news.push((
+                        symbol.address,
+                        symbol.length,
+                        symbol.removed,
+                        symbol.name.into(),
+                    ));
+                }
+                self.analyzer.hear(&record);
+                self.tasks.hear(&record);
+            }
+        }
+    }
+
+    fn sample(&mut self, place: usize, sample: &Sample<'_>, weight: u64) {
+        let Some(source) = self.sources.get_mut(place) else { return };
+        self.losses.samples += 1;
+        let task = self.tasks.id(sample);
+        if !source.chooses(task, &self.tasks) {
+            return;
+        }
+        let mode = match &source.sampler.waits {
+            None => None,
+            Some(waits) => match waits::mode(waits, sample.raw) {
+                Some(mode) => Some(mode),
+                None => return,
+            },
+        };
+        let unwind = match source.sampler.unwind {
+            Unwind::Auto { .. } => stack::Unwind::Auto,
+            Unwind::FramePointers => stack::Unwind::FramePointers,
+            Unwind::Dwarf { .. } => stack::Unwind::Dwarf,
+        };
+        let taken = self.analyzer.stack(sample, unwind);
+        self.notice(taken);
+        match mode {
+            Some(mode) => {
+                let key = Key { stack: taken.stack, task, mode };
+                let begun = Begun { key, time: sample.time, weight };
+                if let Some(source) = self.sources.get_mut(place) {
+                    source.waiting.begin(sample.tid, begun);
+                }
+            }
+            None => {
+                let mode = if taken.kernel { Mode::Kernel } else { Mode::User };
+                let key = Key { stack: taken.stack, task, mode };
+                self.count(place, sample.time, key, Sum { count: 1, value: weight });
+            }
+        }
+    }
+
+    /// A thread goes on: its wait has ended.
+    fn resume(&mut self, tid: u32, now: u64) {
+        for place in 0..self.sources.len() {
+            let Some(source) = self.sources.get_mut(place) else { continue };
+            let Some(waits) = &source.sampler.waits else { continue };
+            let Some(Begun { key, time, weight }) = source.waiting.end(tid) else { continue };
+            let elapsed = now.saturating_sub(time);
+            if u128::from(elapsed) >= waits.threshold.as_nanos() {
+                let sum = Sum { count: weight, value: elapsed.saturating_mul(weight) };
+                self.count(place, now, key, sum);
+            }
+        }
+    }
+
+    fn count(&mut self, place: usize, time: u64, key: Key, sum: Sum) {
+        let Some(source) = self.sources.get_mut(place) else { return };
+        source.window.add(time, key, sum);
+        source.fresh.entry((key.task, key.mode)).or_default().add(sum);
+        if source.sampler.functions > 0 {
+            *source.unnamed.entry(key.stack).or_default() += sum.count;
+        }
+        let waiting = self.recordings.values_mut();
+        for recording in waiting.filter(|waiting| waiting.source == place && waiting.begin <= time) {
+            recording.tally.add(key, sum);
+        }
+    }
+
+    /// Takes note of processes that make code at run time, whose names are to be found while they run.
+    fn notice(&mut self, taken: Taken) {
+        if self.looked_at >= self.analyzer.stacks().len() {
+            return;
+        }
+        // It is a stack that nobody has seen before.
+        self.looked_at = self.analyzer.stacks().len();
+        let made = |frame: Frame| match frame {
+            Frame::Memory { process, .. } => Some(process),
+            _ => None,
+        };
+        if let Some(process) = self.analyzer.stacks().frames(taken.stack).find_map(made)
+            && self.makers.len() < MOST_MAKERS
+            && self.makers.insert(process)
+        {
+            self.news.push(process);
+        }
+    }
+
+    /// A thread has ended. If its process has, what it told of its code is read now or never.
+    fn leave(&mut self, pid: u32, tid: u32) {
+        if pid != tid || self.makers.is_empty() {
+            return;
+        }
+        let processes = &self.analyzer.code().processes;
+        let is = |id: &ProcessId| processes.get(id.0 as usize).is_some_and(|process| process.pid == pid);
+        let ended: Vec<ProcessId> = self.makers.iter().copied().filter(is).collect();
+        self.ended.extend(ended);
+    }
+
+    /// Processes that make code at run time, and have ended since this was asked last.
+    pub(super) fn take_ended(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Functions that the kernel got or lost since this was asked last.
+    pub(super) fn take_kernel_functions(&mut self) -> Vec<KernelFunction> {
+        std::mem::take(&mut self.kernel_news)
+    }
+
+    /// Processes that were found to make code at run time since this was asked last.
+    pub(super) fn take_makers(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Records are missing: what was known of processes may not be true any more.
+    fn distrust(&mut self) {
+        self.analyzer.distrust();
+        self.tasks.distrust();
+        self.sources.iter_mut().for_each(|source| source.waiting.clear());
+    }
+
+    /// Drops stacks and tasks that nobody needs any more, if there are many.
+    fn tidy(&mut self) {
+        if self.analyzer.stacks().len() < MANY && self.tasks.len() < MANY {
+            return;
+        }
+        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
+        let all = windows.chain(self.recordings.values().map(|recording| &recording.tally));
+        let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());
+        let unnamed: Vec<StackId> =
+            self.sources.iter().flat_map(|source| source.unnamed.keys().copied()).collect();
+        let keys: Vec<Key> = all.flat_map(|tally| tally.iter().map(|(key, _)| key)).chain(waiting).collect();
+        let fresh = self.sources.iter().flat_map(|source| source.fresh.keys().map(|&(task, _)| task));
+        let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).chain(fresh).collect();
+        let retained = self
+            .analyzer
+            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.iter().copied());
+        self.makers.retain(|process| !retained.processes.contains(process));
+        let stacks = retained.stacks;
+        self.looked_at = self.analyzer.stacks().len();
+        let tasks = self.tasks.retain(tasks.into_iter());
+        let renumber = |key: Key| {
+            Some(Key { stack: stacks.get(key.stack)?, task: *tasks.get(&key.task)?, mode: key.mode })
+        };
+        for source in &mut self.sources {
+            source.window.tallies_mut().for_each(|tally| tally.renumber(renumber));
+            source.chosen.clear();
+            let unnamed = std::mem::take(&mut source.unnamed);
+            source.unnamed =
+                unnamed.into_iter().filter_map(|(stack, count)| Some((stacks.get(stack)?, count))).collect();
+            source.waiting.renumber(renumber);
+            let fresh = std::mem::take(&mut source.fresh);
+            let known =
+                fresh.into_iter().filter_map(|((task, mode), sum)| Some(((*tasks.get(&task)?, mode), sum)));
+            source.fresh = known.collect();
+        }
+        self.recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
+    }
+
+    pub(super) fn entries(&self) -> Vec<Arc<str>> {
+        self.sources.iter().map(|source| Arc::clone(&source.sampler.entry)).collect()
+    }
+
+    fn place(&self, entry: &str) -> Option<usize> {
+        self.sources.iter().position(|source| &*source.sampler.entry == entry)
+    }
+
+    /// Begins a profile of an entry. `None` if there is no such entry, or too many are under way.
+    pub(super) fn begin(&mut self, entry: &str, now: u64) -> Option<u64> {
+        let source = self.place(entry).filter(|_| self.recordings.len() < MOST_RECORDINGS)?;
+        self.next_recording += 1;
+        let recording = Recording { source, begin: now, tally: Tally::default(), before: self.losses };
+        self.recordings.insert(self.next_recording, recording);
+        Some(self.next_recording)
+    }
+
+    /// Ends it. `None` if its entry has gone meanwhile.
+    pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
+        self.drain(now);
+        let Recording { source, begin, tally, before } = self.recordings.remove(&number)?;
+        let sampler = Arc::clone(&self.sources.get(source)?.sampler);
+        Some(Counted { sampler, tally, begin, end: now, losses: self.losses.since(before) })
+    }
+
+    /// Ends it for nobody.
+    pub(super) fn abandon(&mut self, number: u64) {
+        self.recordings.remove(&number);
+    }
+
+    /// What there is of an entry of the last `length` nanoseconds.
+    pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
+        self.drain(now);
+        let source = self.sources.get(self.place(entry)?)?;
+        let (tally, begin) = source.window.last(now, length);
+        Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses })
+    }
+
+    /// The innermost frame of everything that was seen since this was asked last, by entry.
+    pub(super) fn take_innermost(&mut self) -> Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)> {
+        let Self { sources, analyzer, .. } = self;
+        let of = |source: &mut Source| {
+            let mut frames = FxHashMap::default();
+            for (stack, count) in std::mem::take(&mut source.unnamed) {
+                if let Some(frame) = analyzer.stacks().frames(stack).next() {
+                    *frames.entry(frame).or_default() += count;
+                }
+            }
+            (Arc::clone(&source.sampler), frames)
+        };
+        sources.iter_mut().map(of).collect()
+    }
+
+    /// Takes out what each entry saw since the last time.
+    pub(super) fn take(&mut self) -> Vec<FxHashMap<(TaskId, Mode), Sum>> {
+        self.sources.iter_mut().map(|source| std::mem::take(&mut source.fresh)).collect()
+    }
+
+    /// Bytes of all rings.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rings.values().map(|ring| ring.size() as u64).sum()
+    }
+}
+
+impl Losses {
+    fn since(self, before: Self) -> Self {
+        Self {
+            samples: self.samples - before.samples,
+            ring_full: self.ring_full - before.ring_full,
+            unreadable: self.unreadable - before.unreadable,
+            late: self.late - before.late,
+            throttled: self.throttled - before.throttled,
+            full: self.full - before.full,
+        }
+    }
+
+    /// Those that are losses, by reason.
+    pub fn reasons(self) -> [(&'static str, u64); 3] {
+        [("ring_full", self.ring_full), ("unreadable", self.unreadable), ("late", self.late)]
+    }
+}

@@ -1,0 +1,223 @@
+//! The families about samples: how many there were of whom, and what became of them.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::ask::Shared;
+use super::functions::{Function, Total};
+use super::intake::Intake;
+use super::lock;
+use super::model::Mode;
+use super::tally::Sum;
+use super::tasks::TaskId;
+use super::totals::Totals;
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+use crate::plan::Sampler;
+use crate::stack::{Cut, Loss};
+use crate::symbol::Reason;
+use crate::sys::Ring;
+
+/// Those that are there only where something is sampled.
+pub const METRICS: [&str; 6] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED];
+
+const SAMPLES: &str = "perf_samples";
+const FUNCTIONS: &str = "perf_function_samples";
+const THROTTLED: &str = "perf_throttled";
+const CUT: &str = "perf_stacks_cut";
+const GAPS: &str = "perf_profile_gaps";
+const UNRESOLVED: &str = "perf_frames_unresolved";
+
+/// The samples of an entry, by name, cgroup and mode.
+#[derive(Debug)]
+struct Book {
+    sampler: Arc<Sampler>,
+    totals: Totals<3>,
+}
+
+/// The totals of all entries, and the metrics that they are published as.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    books: Vec<Book>,
+    samples: Arc<Metadata>,
+    folded: Arc<Metadata>,
+    records: Arc<Metadata>,
+    lost: Arc<Metadata>,
+    bytes: Arc<Metadata>,
+    throttled: Arc<Metadata>,
+    functions: Arc<Metadata>,
+    cut: Arc<Metadata>,
+    gaps: Arc<Metadata>,
+    unresolved: Arc<Metadata>,
+}
+
+impl Publisher {
+    pub(super) fn new() -> Result<Self, NameError> {
+        let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
+        Ok(Self {
+            books: Vec::new(),
+            samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
+            // These are others', too.
+            folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
+            records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
+            lost: counter("perf_lost_records", "Records that were not read.")?,
+            bytes: Metadata::new(
+                "perf_ring_bytes",
+                "Memory of the rings of all CPUs, which is locked.",
+                "bytes",
+                Kind::Gauge,
+            )?,
+            throttled: counter(
+                THROTTLED,
+                "How often the kernel stopped a sampling event until the next tick, for firing too often.",
+            )?,
+            functions: counter(
+                FUNCTIONS,
+                "Samples whose innermost function it was: the functions that were seen most.",
+            )?,
+            gaps: counter(
+                GAPS,
+                "What stacks lack, and why: lists of mappings and files that could not be read, tables to unwind by that \
+                 are missing, damaged or too large.",
+            )?,
+            cut: counter(
+                CUT,
+                "Stacks whose outer end is not known: deep, deeper than is kept; copy, deeper than what was copied; \
+                 unwound, for want of frame pointers and of tables to unwind by; full, no room for another stack.",
+            )?,
+            unresolved: counter(
+                UNRESOLVED,
+                "Frames of stacks that were asked for and have no name, by reason.",
+            )?,
+        })
+    }
+
+    /// Counts for these entries from now on. Those that stay keep their totals.
+    pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) {
+        let mut old = std::mem::take(&mut self.books);
+        for sampler in samplers {
+            let kept = old.iter().position(|book| book.sampler == *sampler).map(|at| old.swap_remove(at));
+            let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
+            let mut book = kept.unwrap_or_else(new);
+            book.totals.limit = limit;
+            self.books.push(book);
+        }
+    }
+
+    /// Adds what an entry saw.
+    pub(super) fn enter<R: Ring>(
+        &mut self,
+        place: usize,
+        fresh: FxHashMap<(TaskId, Mode), Sum>,
+        intake: &Intake<R>,
+        now: Timestamp,
+    ) {
+        let Some(book) = self.books.get_mut(place) else { return };
+        for ((task, mode), sum) in fresh {
+            let Some(task) = intake.tasks.get(task) else { continue };
+            let cgroup = task.process.cgroup.clone().unwrap_or_else(|| "unknown".into());
+            book.totals.add([Arc::clone(&task.comm), cgroup, mode.as_str().into()], sum.count, now);
+        }
+        book.totals.expire(now);
+    }
+
+    /// Samples of an entry so far.
+    pub(super) fn samples(&self, place: usize) -> u64 {
+        self.books.get(place).map_or(0, |book| book.totals.sum())
+    }
+
+    pub(super) fn publish<R: Ring>(&self, intake: &Intake<R>, shared: &Shared<R>) -> Vec<Family> {
+        let points = |book: &Book| {
+            let profile = Arc::clone(&book.sampler.entry);
+            let point = move |([comm, cgroup, mode], total): ([Arc<str>; 3], super::totals::Total)| Point {
+                labels: Labels::new(vec![
+                    ("cgroup", cgroup),
+                    ("comm", comm),
+                    ("mode", mode),
+                    ("profile", Arc::clone(&profile)),
+                ]),
+                value: Value::Integer(total.count),
+                start: total.start,
+            };
+            book.totals.iter().map(point).collect::<Vec<_>>()
+        };
+        let samples = self.books.iter().flat_map(points).collect();
+        let folded = self.books.iter().map(|book| {
+            let leader = book.sampler.events.first().map(|event| Arc::clone(&event.name)).unwrap_or_default();
+            let labels = vec![
+                ("counters", Arc::clone(&book.sampler.entry)),
+                ("leader", leader),
+                ("scope", "samples".into()),
+            ];
+            counted(labels, book.totals.folded)
+        });
+        let mut families = vec![
+            Family::new(Arc::clone(&self.samples), samples),
+            Family::new(Arc::clone(&self.folded), folded.collect()),
+        ];
+        families.extend(self.rings(intake));
+        let by_reason = |metadata: &Arc<Metadata>, reasons: Vec<(&'static str, u64)>| {
+            let points =
+                reasons.into_iter().map(|(reason, count)| counted(vec![("reason", reason.into())], count));
+            Family::new(Arc::clone(metadata), points.collect())
+        };
+        families.push(self.functions(shared));
+        families.push(by_reason(&self.gaps, gaps(intake)));
+        families.push(by_reason(&self.cut, cuts(intake)));
+        families.push(by_reason(&self.unresolved, unresolved(shared)));
+        families
+    }
+
+    /// The busiest functions of each entry.
+    fn functions<R>(&self, shared: &Shared<R>) -> Family {
+        let functions = lock(&shared.functions);
+        let of = |book: &Book| {
+            let entry = &book.sampler.entry;
+            let top = functions.get(entry).map(|found| found.top(book.sampler.functions)).unwrap_or_default();
+            let point = |((function, module), total): (&Function, Total)| Point {
+                labels: Labels::new(vec![
+                    ("function", Arc::clone(function)),
+                    ("module", Arc::clone(module)),
+                    ("profile", Arc::clone(entry)),
+                ]),
+                value: Value::Integer(total.count),
+                start: total.start,
+            };
+            top.into_iter().map(point).collect::<Vec<_>>()
+        };
+        Family::new(Arc::clone(&self.functions), self.books.iter().flat_map(of).collect())
+    }
+
+    fn rings<R: Ring>(&self, intake: &Intake<R>) -> Vec<Family> {
+        let ring = || ("ring", Arc::from("samples"));
+        let lost = intake.losses.reasons().into_iter();
+        let lost = lost.map(|(reason, count)| counted(vec![ring(), ("reason", reason.into())], count));
+        vec![
+            Family::new(Arc::clone(&self.records), vec![counted(vec![ring()], intake.losses.samples)]),
+            Family::new(Arc::clone(&self.lost), lost.collect()),
+            Family::new(Arc::clone(&self.bytes), vec![counted(vec![ring()], intake.bytes())]),
+            Family::new(Arc::clone(&self.throttled), vec![counted(Vec::new(), intake.losses.throttled)]),
+        ]
+    }
+}
+
+fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
+    Point { labels: Labels::new(labels), value: Value::Integer(count), start: Timestamp::default() }
+}
+
+/// Why stacks were cut, and how often.
+fn cuts<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
+    Cut::ALL.iter().map(|&cut| (cut.as_str(), intake.analyzer.accounts().cut(cut))).collect()
+}
+
+/// What stacks lack.
+fn gaps<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
+    Loss::ALL.iter().map(|&loss| (loss.as_str(), intake.analyzer.accounts().lost(loss))).collect()
+}
+
+/// Why frames have no names, and how many.
+fn unresolved<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let symbols = lock(&shared.symbols);
+    Reason::ALL.iter().map(|&reason| (reason.as_str(), symbols.accounts().of(reason))).collect()
+}

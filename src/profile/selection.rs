@@ -1,0 +1,272 @@
+//! The part of a profile that somebody asked for.
+
+use super::{Line, Location, Mode, Profile, Sample, Task};
+use crate::target::{Glob, GlobError};
+
+/// Whose samples, and of which kind. What is `None` selects everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// The name of the thread.
+    pub comm: Option<Glob>,
+    /// The process, on the host.
+    pub pid: Option<u32>,
+    /// The cgroup. Tasks whose cgroup is not known are in none.
+    pub cgroup: Option<Cgroups>,
+    /// What the task was doing.
+    pub mode: Option<Mode>,
+}
+
+/// A cgroup with all below it, or a pattern of paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups(Shape);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Shape {
+    Below(Box<str>),
+    Pattern(Glob),
+}
+
+impl Cgroups {
+    /// `/system.slice` is that cgroup and all below it; with `*`, `?`, `[` or `{` in it, it is a [`Glob`] of whole paths,
+    /// where `**` takes in slashes: `/kubepods/**`.
+    ///
+    /// # Errors
+    /// When the pattern is none.
+    pub fn new(text: &str) -> Result<Self, GlobError> {
+        Ok(Self(match text.contains(['*', '?', '[', '{']) {
+            true => Shape::Pattern(Glob::new(text)?),
+            false => Shape::Below(text.trim_end_matches('/').into()),
+        }))
+    }
+
+    /// Whether the cgroup at `path` is among them.
+    pub fn matches(&self, path: &str) -> bool {
+        match &self.0 {
+            Shape::Pattern(glob) => glob.matches(path),
+            Shape::Below(root) => {
+                path.strip_prefix(&**root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        }
+    }
+
+    /// As it was written, a slash at the end left out.
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Shape::Pattern(glob) => glob.as_str(),
+            Shape::Below(root) if root.is_empty() => "/",
+            Shape::Below(root) => root,
+        }
+    }
+}
+
+impl Selection {
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether samples of `task` are selected, if their mode is.
+    pub fn takes(&self, task: &Task) -> bool {
+        let Self { comm, pid, cgroup, mode: _ } = self;
+        pid.is_none_or(|pid| pid == task.pid)
+            && comm.as_ref().is_none_or(|comm| comm.matches_name(&task.comm))
+            && cgroup
+                .as_ref()
+                .is_none_or(|cgroup| task.cgroup.as_ref().is_some_and(|path| cgroup.matches(path)))
+    }
+}
+
+impl Profile {
+    /// The same with the selected samples alone, and without the entries of tables that they do not need. What was lost
+    /// stays: nobody knows whose it was.
+    #[must_use]
+    pub fn select(&self, selection: &Selection) -> Self {
+        let tasks: Vec<bool> = self.tasks.iter().map(|task| selection.takes(task)).collect();
+        let selected = |sample: &&Sample| {
+            tasks.get(sample.task as usize) == Some(&true)
+                && selection.mode.is_none_or(|mode| mode == sample.mode)
+        };
+        let samples: Vec<Sample> = self.samples.iter().filter(selected).copied().collect();
+        self.with(&samples)
+    }
+
+    /// The same with other samples of its own stacks and tasks. Whatever refers to what is not there is left out.
+    fn with(&self, samples: &[Sample]) -> Self {
+        let stacks = Kept::new(self.stacks.len(), samples.iter().map(|sample| sample.stack));
+        let tasks = Kept::new(self.tasks.len(), samples.iter().map(|sample| sample.task));
+        let places = stacks.of(&self.stacks).flat_map(|stack| stack.iter().copied());
+        let locations = Kept::new(self.locations.len(), places);
+        let kept = || locations.of(&self.locations);
+        let mappings = Kept::new(self.mappings.len(), kept().filter_map(|location| location.mapping));
+        let lines = kept().flat_map(|location| location.lines.iter().map(|line| line.function));
+        let functions = Kept::new(self.functions.len(), lines);
+
+        let moved = |location: &Location| Location {
+            mapping: location.mapping.and_then(|place| mappings.place(place)),
+            lines: (location.lines.iter())
+                .filter_map(|line| Some(Line { function: functions.place(line.function)?, ..*line }))
+                .collect(),
+            ..location.clone()
+        };
+        Self {
+            kind: self.kind.clone(),
+            start: self.start,
+            duration: self.duration,
+            samples: (samples.iter())
+                .filter_map(|sample| {
+                    let (stack, task) = (stacks.place(sample.stack)?, tasks.place(sample.task)?);
+                    Some(Sample { stack, task, ..*sample })
+                })
+                .collect(),
+            stacks: (stacks.of(&self.stacks))
+                .map(|stack| stack.iter().filter_map(|&place| locations.place(place)).collect())
+                .collect(),
+            locations: kept().map(moved).collect(),
+            functions: functions.of(&self.functions).cloned().collect(),
+            mappings: mappings.of(&self.mappings).cloned().collect(),
+            tasks: tasks.of(&self.tasks).cloned().collect(),
+            lost: self.lost.clone(),
+        }
+    }
+}
+
+/// Which entries of a table are kept, and where they are then.
+struct Kept(Vec<Option<u32>>);
+
+impl Kept {
+    /// Of a table of `length` entries, those at `places`; they stay in order.
+    fn new(length: usize, places: impl Iterator<Item = u32>) -> Self {
+        let mut kept = vec![None; length];
+        for place in places {
+            if let Some(entry) = kept.get_mut(place as usize) {
+                *entry = Some(0);
+            }
+        }
+        for (new, entry) in (0..).zip(kept.iter_mut().filter_map(Option::as_mut)) {
+            *entry = new;
+        }
+        Self(kept)
+    }
+
+    /// Where an entry is now.
+    fn place(&self, old: u32) -> Option<u32> {
+        self.0.get(old as usize).copied().flatten()
+    }
+
+    /// The entries of `table` that are kept.
+    fn of<'t, T>(&self, table: &'t [T]) -> impl Iterator<Item = &'t T> {
+        table.iter().zip(&self.0).filter(|(_, kept)| kept.is_some()).map(|(entry, _)| entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::specimen::{any_profile, specimen};
+    use super::*;
+
+    fn comm(pattern: &str) -> Selection {
+        Selection { comm: Some(Glob::new(pattern).unwrap()), ..Selection::default() }
+    }
+
+    fn cgroup(pattern: &str) -> Selection {
+        Selection { cgroup: Some(Cgroups::new(pattern).unwrap()), ..Selection::default() }
+    }
+
+    /// What a profile says, whatever the order of its tables: values by task, mode and names.
+    fn said(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
+        let mut said = BTreeMap::<_, (u64, u64)>::new();
+        for sample in &profile.samples {
+            let task = &profile.tasks[sample.task as usize];
+            let names: Vec<_> = (profile.locations_of(sample.stack))
+                .map(|location| (profile.names(location), profile.module(location), location.address))
+                .collect();
+            let entry = said.entry(format!("{task:?} {:?} {names:?}", sample.mode)).or_default();
+            *entry = (entry.0 + sample.count, entry.1 + sample.value);
+        }
+        said
+    }
+
+    #[test]
+    fn everything_is_selected_where_nothing_is_asked() {
+        let profile = specimen();
+        assert!(Selection::default().is_everything());
+        assert_eq!(profile.select(&Selection::default()), profile);
+    }
+
+    #[test]
+    fn a_selection_takes_with_it_only_what_it_needs() {
+        let profile = specimen();
+        let selected = profile.select(&comm("node"));
+        assert!(!selected.samples.is_empty());
+        assert!(selected.tasks.iter().all(|task| &*task.comm == "node"));
+        assert!(selected.functions.len() < profile.functions.len());
+        assert!(selected.mappings.iter().all(|mapping| !mapping.path.contains("nginx")));
+        assert_eq!(selected.lost, profile.lost);
+    }
+
+    #[test]
+    fn a_path_is_a_cgroup_and_all_below_it() {
+        let matches = |pattern: &str, path| Cgroups::new(pattern).unwrap().matches(path);
+        assert!(matches("/system.slice", "/system.slice") && matches("/system.slice/", "/system.slice/a/b"));
+        assert!(!matches("/system.slice", "/system.slice2") && !matches("/system.slice/a", "/system.slice"));
+        assert!(matches("/", "/") && matches("/", "/x"));
+        assert!(matches("/kubepods/**", "/kubepods/a/b") && !matches("/system.slice/*", "/system.slice/a/b"));
+        assert!(matches(r"/system.slice/a\x2db.service", r"/system.slice/a\x2db.service"));
+        assert!(Cgroups::new("/a[").is_err());
+    }
+
+    #[test]
+    fn who_is_in_no_known_cgroup_is_not_below_the_root() {
+        let mut profile = specimen();
+        profile.tasks[0].cgroup = None;
+        let selected = profile.select(&cgroup("/"));
+        assert!(selected.tasks.iter().all(|task| task.cgroup.is_some()));
+        assert_eq!(selected.tasks.len(), profile.tasks.len() - 1);
+    }
+
+    #[test]
+    fn all_that_is_asked_must_hold() {
+        let profile = specimen();
+        let pid = profile.tasks[0].pid;
+        let both = Selection { pid: Some(pid), mode: Some(Mode::Kernel), ..comm("nginx*") };
+        let selected = profile.select(&both);
+        assert!(!selected.samples.is_empty());
+        assert!(selected.samples.iter().all(|sample| sample.mode == Mode::Kernel));
+        assert!(selected.tasks.iter().all(|task| task.pid == pid));
+        let nobody = Selection { pid: Some(pid), ..comm("node") };
+        let none = profile.select(&nobody);
+        assert_eq!((none.samples.len(), none.stacks.len(), none.functions.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_refers_to_nothing_is_left_out() {
+        let mut profile = specimen();
+        profile.samples[0].stack = u32::MAX;
+        profile.samples[1].task = u32::MAX;
+        profile.locations[0].lines = vec![Line { function: u32::MAX, line: 1 }];
+        let selected = profile.select(&Selection::default());
+        assert_eq!(selected.samples.len(), profile.samples.len() - 2);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_whole(profile in any_profile()) {
+            let parts = Mode::ALL.map(|mode| profile.select(&Selection { mode: Some(mode), ..Selection::default() }));
+            prop_assert_eq!(parts.iter().map(Profile::total).sum::<u64>(), profile.total());
+            let mut all = BTreeMap::new();
+            parts.iter().for_each(|part| all.extend(said(part)));
+            prop_assert_eq!(all, said(&profile));
+        }
+
+        #[test]
+        fn selecting_twice_changes_nothing(profile in any_profile(), pid in 1u32..5) {
+            let selection = Selection { pid: Some(pid), ..Selection::default() };
+            let once = profile.select(&selection);
+            prop_assert_eq!(once.select(&selection), once);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How often which stack was seen: sums, and windows of them that roll on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::model::Mode;
+use super::tasks::TaskId;
+use crate::stack::StackId;
+
+/// How many different stacks, tasks and modes one tally keeps apart.
+const MOST_KEYS: usize = 1 << 17;
+
+/// What is kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) stack: StackId,
+    pub(super) task: TaskId,
+    pub(super) mode: Mode,
+}
+
+/// How much of it there was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sum {
+    pub(super) count: u64,
+    pub(super) value: u64,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, more: Self) {
+        self.count = self.count.saturating_add(more.count);
+        self.value = self.value.saturating_add(more.value);
+    }
+}
+
+/// Sums by stack, task and mode.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    sums: FxHashMap<Key, Sum>,
+    /// What found no room.
+    pub(super) full: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(super) fn add(&mut self, key: Key, more: Sum) {
+        let room = self.sums.len() < MOST_KEYS;
+        match self.sums.get_mut(&key) {
+            Some(sum) => sum.add(more),
+            None if room => drop(self.sums.insert(key, more)),
+            None => self.full = self.full.saturating_add(more.count),
+        }
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        other.iter().for_each(|(key, sum)| self.add(key, sum));
+        self.full = self.full.saturating_add(other.full);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, Sum)> {
+        self.sums.iter().map(|(&key, &sum)| (key, sum))
+    }
+
+    /// Calls stacks and tasks by other numbers.
+    pub(super) fn renumber(&mut self, to: impl Fn(Key) -> Option<Key>) {
+        let old = std::mem::take(&mut self.sums);
+        for (key, sum) in old {
+            match to(key) {
+                Some(key) => self.add(key, sum),
+                None => self.full = self.full.saturating_add(sum.count),
+            }
+        }
+    }
+}
+
+/// A part of a window.
+#[derive(Debug)]
+struct Slot {
+    /// When it begins, in nanoseconds of the records' clock.
+    start: u64,
+    tally: Tally,
+}
+
+/// The last while, in slots: those that are too old are dropped whole.
+#[derive(Debug)]
+pub(super) struct Window {
+    slots: VecDeque<Slot>,
+    /// Nanoseconds of a slot.
+    slot: u64,
+    /// Nanoseconds of all.
+    length: u64,
+}
+
+/// In how many slots a window rolls on.
+const SLOTS: u64 = 12;
+
+impl Window {
+    pub(super) fn new(length: Duration) -> Self {
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX).max(SLOTS);
+        Self { slots: VecDeque::new(), slot: length / SLOTS, length }
+    }
+
+    /// Counts what happened at `time`.
+    #[inline]
+    pub(super) fn add(&mut self, time: u64, key: Key, more: Sum) {
+        let start = time - time % self.slot;
+        // Records come in the order of their times, so that a slot that has begun is the last one.
+        if self.slots.back().is_none_or(|last| last.start < start) {
+            self.slots.push_back(Slot { start, tally: Tally::default() });
+            self.forget(time);
+        }
+        if let Some(last) = self.slots.back_mut() {
+            last.tally.add(key, more);
+        }
+    }
+
+    /// Drops what is older than the window. Gives whether there was any.
+    pub(super) fn forget(&mut self, now: u64) -> bool {
+        let oldest = now.saturating_sub(self.length);
+        let before = self.slots.len();
+        while self.slots.front().is_some_and(|slot| slot.start + self.slot <= oldest) {
+            self.slots.pop_front();
+        }
+        self.slots.len() < before
+    }
+
+    /// What there is of the last `length` nanoseconds before `now`, in whole slots, and since when.
+    pub(super) fn last(&self, now: u64, length: u64) -> (Tally, u64) {
+        let since = now.saturating_sub(length.min(self.length));
+        let mut sum = Tally::default();
+        let mut start = now;
+        for slot in self.slots.iter().filter(|slot| slot.start + self.slot > since) {
+            sum.add_all(&slot.tally);
+            start = start.min(slot.start);
+        }
+        (sum, start)
+    }
+
+    pub(super) fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.slots.iter().map(|slot| &slot.tally)
+    }
+
+    pub(super) fn tallies_mut(&mut self) -> impl Iterator<Item = &mut Tally> {
+        self.slots.iter_mut().map(|slot| &mut slot.tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(stack: u32) -> Key {
+        Key { stack: StackId(stack), task: TaskId(0), mode: Mode::User }
+    }
+
+    fn found(tally: &Tally) -> Vec<(u32, u64)> {
+        let mut found: Vec<(u32, u64)> = tally.iter().map(|(key, sum)| (key.stack.0, sum.count)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    const ONE: Sum = Sum { count: 1, value: 10 };
+
+    #[test]
+    fn a_window_has_what_happened_within_its_length_and_forgets_the_rest() {
+        let mut window = Window::new(Duration::from_nanos(120));
+        window.add(5, key(1), ONE);
+        window.add(15, key(2), ONE);
+        window.add(16, key(2), ONE);
+        let (all, start) = window.last(20, u64::MAX);
+        assert_eq!((found(&all), start), (vec![(1, 1), (2, 2)], 0));
+        window.add(139, key(3), ONE);
+        assert_eq!(found(&window.last(139, u64::MAX).0), [(2, 2), (3, 1)], "the first slot ended 129 before");
+        assert_eq!(found(&window.last(139, 20).0), [(3, 1)]);
+        assert!(window.forget(1000));
+        assert_eq!(found(&window.last(1000, u64::MAX).0), []);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut tally = Tally::default();
+        for stack in 0..MOST_KEYS as u32 + 3 {
+            tally.add(key(stack), ONE);
+        }
+        tally.add(key(0), ONE);
+        assert_eq!((tally.iter().count(), tally.full), (MOST_KEYS, 3));
+        assert_eq!(tally.iter().map(|(_, sum)| sum.count).sum::<u64>() + tally.full, MOST_KEYS as u64 + 4);
+    }
+
+    #[test]
+    fn stacks_that_get_one_number_are_one() {
+        let mut tally = Tally::default();
+        (0..4).for_each(|stack| tally.add(key(stack), ONE));
+        tally.renumber(|old| (old.stack.0 != 3).then(|| key(old.stack.0 / 2)));
+        assert_eq!((found(&tally), tally.full), (vec![(0, 2), (1, 1)], 1));
+    }
+}

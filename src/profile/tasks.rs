@@ -1,0 +1,304 @@
+//! Whose stacks they are: threads with their names and cgroups, as small numbers.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::attribute::Born;
+use crate::host::{Roots, read_text};
+use crate::ring::{Record, Sample};
+use crate::target::{CgroupId, CgroupMount, Need, Process, ProcessKey};
+
+/// The number of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct TaskId(pub(super) u32);
+
+impl TaskId {
+    /// One task too many.
+    pub(super) const OTHER: Self = Self(0);
+}
+
+/// How many threads have a name, and how many tasks a number.
+const MOST: usize = 1 << 17;
+
+/// A thread under one name in one cgroup.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) tid: u32,
+    /// The name of the thread.
+    pub(super) comm: Arc<str>,
+    /// Its process, as it was when this was seen first; under its pid alone if it had ended by then.
+    pub(super) process: Arc<Process>,
+}
+
+/// What tells tasks apart.
+type Key = (u32, u32, u64, Arc<str>);
+
+/// Every thread that was seen.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    roots: Roots,
+    mount: Option<CgroupMount>,
+    /// By thread.
+    names: FxHashMap<u32, Arc<str>>,
+    /// By pid and cgroup.
+    processes: FxHashMap<(u32, u64), Arc<Process>>,
+    /// The paths of cgroups that were seen or created since.
+    paths: FxHashMap<u64, Arc<str>>,
+    born: Born,
+    /// The last number of a thread, and what it was for.
+    recent: FxHashMap<u32, (u32, u64, TaskId)>,
+    numbers: FxHashMap<Key, TaskId>,
+    tasks: Vec<(Key, Seen)>,
+}
+
+impl Tasks {
+    pub(super) fn new(roots: &Roots) -> Self {
+        let other = Seen { tid: 0, comm: "other".into(), process: Arc::new(ended(0, &"other".into(), None)) };
+        Self {
+            roots: roots.clone(),
+            mount: CgroupMount::find(roots).ok(),
+            names: FxHashMap::default(),
+            processes: FxHashMap::default(),
+            paths: FxHashMap::default(),
+            born: Born::default(),
+            recent: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            tasks: vec![((0, 0, 0, "other".into()), other)],
+        }
+    }
+
+    /// The number of the thread of a sample, under the name that it has now.
+    #[inline]
+    pub(super) fn id(&mut self, sample: &Sample<'_>) -> TaskId {
+        match self.recent.get(&sample.tid) {
+            Some(&(pid, cgroup, id)) if (pid, cgroup) == (sample.pid, sample.cgroup) => id,
+            _ => self.find(sample.pid, sample.tid, sample.cgroup),
+        }
+    }
+
+    #[cold]
+    fn find(&mut self, pid: u32, tid: u32, cgroup: u64) -> TaskId {
+        let comm = self.name(pid, tid);
+        let key = (pid, tid, cgroup, Arc::clone(&comm));
+        let id = match self.numbers.get(&key) {
+            Some(&id) => id,
+            None if self.tasks.len() < MOST => {
+                let id = TaskId(self.tasks.len() as u32);
+                let process = self.process(pid, cgroup, &comm);
+                self.tasks.push((key.clone(), Seen { tid, comm, process }));
+                self.numbers.insert(key, id);
+                id
+            }
+            None => TaskId::OTHER,
+        };
+        if self.recent.len() < MOST {
+            self.recent.insert(tid, (pid, cgroup, id));
+        }
+        id
+    }
+
+    fn name(&mut self, pid: u32, tid: u32) -> Arc<str> {
+        if let Some(name) = self.names.get(&tid) {
+            return Arc::clone(name);
+        }
+        let path = self.roots.proc.join(format!("{pid}/task/{tid}/comm"));
+        // Gone already, and not told of: it ran before us, or the record about it was lost.
+        let name: Arc<str> = match read_text(&path) {
+            Ok(text) => text.trim_end_matches('\n').into(),
+            Err(_) => return "[gone]".into(),
+        };
+        self.call(tid, &name);
+        name
+    }
+
+    /// A process while it is in a cgroup.
+    fn process(&mut self, pid: u32, cgroup: u64, comm: &Arc<str>) -> Arc<Process> {
+        if let Some(known) = self.processes.get(&(pid, cgroup)) {
+            return Arc::clone(known);
+        }
+        let all = Need { exe: true, cgroup: true };
+        let found = Process::read(&self.roots.proc.join(pid.to_string()), self.mount.as_ref(), all);
+        let path = found.as_ref().and_then(|found| found.cgroup.clone());
+        match path {
+            Some(path) if self.paths.len() < MOST => drop(self.paths.insert(cgroup, path)),
+            _ => {}
+        }
+        let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, self.path_of(cgroup))));
+        if self.processes.len() < MOST {
+            self.processes.insert((pid, cgroup), Arc::clone(&process));
+        }
+        process
+    }
+
+    fn path_of(&self, cgroup: u64) -> Option<Arc<str>> {
+        self.paths.get(&cgroup).or_else(|| self.born.path(CgroupId(cgroup))).cloned()
+    }
+
+    fn call(&mut self, tid: u32, name: &Arc<str>) {
+        if self.names.len() < MOST || self.names.contains_key(&tid) {
+            self.names.insert(tid, Arc::clone(name));
+        }
+        self.recent.remove(&tid);
+    }
+
+    /// What is told besides samples.
+    pub(super) fn hear(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Comm(comm) => {
+                self.call(comm.tid, &String::from_utf8_lossy(comm.name).into());
+                if comm.exec {
+                    self.processes.retain(|&(pid, _), _| pid != comm.pid);
+                }
+            }
+            Record::Fork(task) => match self.names.get(&task.parent_tid).cloned() {
+                Some(name) => self.call(task.tid, &name),
+                None => self.forget(task.tid),
+            },
+            Record::Exit(task) => {
+                self.forget(task.tid);
+                if task.tid == task.pid {
+                    self.processes.retain(|&(pid, _), _| pid != task.pid);
+                }
+            }
+            Record::Cgroup(cgroup) => {
+                self.paths.remove(&cgroup.id);
+                self.born.insert(CgroupId(cgroup.id), cgroup.path);
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, tid: u32) {
+        self.names.remove(&tid);
+        self.recent.remove(&tid);
+    }
+
+    /// Records were lost: what was known may not be true any more.
+    pub(super) fn distrust(&mut self) {
+        self.names.clear();
+        self.processes.clear();
+        self.recent.clear();
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&Seen> {
+        self.tasks.get(id.0 as usize).map(|(_, seen)| seen)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Forgets all numbers but those in `used`. Gives what they are from now on.
+    pub(super) fn retain(&mut self, used: impl Iterator<Item = TaskId>) -> FxHashMap<TaskId, TaskId> {
+        let old = std::mem::take(&mut self.tasks);
+        self.numbers.clear();
+        self.recent.clear();
+        let mut renumbered = FxHashMap::default();
+        for id in std::iter::once(TaskId::OTHER).chain(used) {
+            let Some((key, seen)) = old.get(id.0 as usize).filter(|_| !renumbered.contains_key(&id)) else {
+                continue;
+            };
+            let new = TaskId(self.tasks.len() as u32);
+            self.tasks.push((key.clone(), seen.clone()));
+            if id != TaskId::OTHER {
+                self.numbers.insert(key.clone(), new);
+            }
+            renumbered.insert(id, new);
+        }
+        renumbered
+    }
+}
+
+/// A process of which nothing is left to be read.
+fn ended(pid: u32, comm: &Arc<str>, cgroup: Option<Arc<str>>) -> Process {
+    let key = ProcessKey { pid, start_time: 0 };
+    Process { key, comm: Arc::clone(comm), exe: None, cgroup, kernel_thread: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::ring;
+    use crate::ring::testing::{cgroup, comm, exit, fork};
+    use crate::sys::Fields;
+
+    fn hear(tasks: &mut Tasks, record: &[u8]) {
+        tasks.hear(&Record::parse(record, &Fields::default()).unwrap());
+    }
+
+    fn id(tasks: &mut Tasks, pid: u32, tid: u32, cgroup: u64) -> TaskId {
+        tasks.id(&Sample { pid, tid, cgroup, ..Sample::default() })
+    }
+
+    fn name(tasks: &mut Tasks, pid: u32, tid: u32) -> String {
+        let id = id(tasks, pid, tid, 7);
+        tasks.get(id).unwrap().comm.to_string()
+    }
+
+    #[test]
+    fn a_thread_has_the_name_that_it_had_when_it_was_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tasks = Tasks::new(&Roots::under(dir.path()));
+        hear(&mut tasks, &comm(10, 10, b"shell", true));
+        let shell = id(&mut tasks, 10, 10, 7);
+        let born = ring::Task { pid: 11, parent_pid: 10, tid: 11, parent_tid: 10, time: 5 };
+        hear(&mut tasks, &fork(born));
+        assert_eq!(name(&mut tasks, 11, 11), "shell");
+        hear(&mut tasks, &comm(11, 11, b"ls", true));
+        assert_eq!(name(&mut tasks, 11, 11), "ls");
+        assert_eq!(id(&mut tasks, 10, 10, 7), shell);
+        assert_ne!(id(&mut tasks, 10, 10, 8), shell, "in another cgroup it is another task");
+        hear(&mut tasks, &exit(born));
+        assert_eq!(name(&mut tasks, 11, 11), "[gone]");
+    }
+
+    #[test]
+    fn a_thread_that_ran_before_is_what_proc_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let thread = roots.proc.join("10/task/12");
+        fs::create_dir_all(&thread).unwrap();
+        fs::create_dir_all(roots.proc.join("self")).unwrap();
+        fs::create_dir_all(dir.path().join("cg")).unwrap();
+        fs::write(thread.join("comm"), "worker/1\n").unwrap();
+        fs::write(
+            roots.proc.join("10/stat"),
+            "10 (server) S 1 2 3 4 -1 0 6 7 8 9 10 11 12 13 20 0 1 0 5 99\n",
+        )
+        .unwrap();
+        fs::write(roots.proc.join("10/cgroup"), "0::/web.service\n").unwrap();
+        fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
+        fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
+        let mut tasks = Tasks::new(&roots);
+        let id = id(&mut tasks, 10, 12, 7);
+        let seen = tasks.get(id).unwrap();
+        assert_eq!((&*seen.comm, &*seen.process.comm), ("worker/1", "server"));
+        assert_eq!(seen.process.cgroup.as_deref(), Some("/web.service"));
+    }
+
+    #[test]
+    fn who_has_ended_was_in_the_cgroup_whose_creation_was_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tasks = Tasks::new(&Roots::under(dir.path()));
+        hear(&mut tasks, &cgroup(7, b"/job"));
+        let id = id(&mut tasks, 5, 5, 7);
+        assert_eq!(tasks.get(id).unwrap().process.cgroup.as_deref(), Some("/job"));
+    }
+
+    #[test]
+    fn tasks_that_are_used_stay_under_other_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tasks = Tasks::new(&Roots::under(dir.path()));
+        hear(&mut tasks, &comm(2, 2, b"two", false));
+        hear(&mut tasks, &comm(3, 3, b"three", false));
+        let (_, three) = (id(&mut tasks, 2, 2, 0), id(&mut tasks, 3, 3, 0));
+        let renumbered = tasks.retain([three, three].into_iter());
+        assert_eq!(tasks.len(), 2);
+        assert_eq!(&*tasks.get(renumbered[&three]).unwrap().comm, "three");
+        assert_eq!(id(&mut tasks, 3, 3, 0), renumbered[&three]);
+        assert_eq!(name(&mut tasks, 2, 2), "two", "names are kept");
+    }
+}
