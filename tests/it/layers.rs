@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 22] = [
     "error",
     "host",
     "clock",
@@ -22,6 +22,9 @@ const ORDER: [&str; 19] = [
     "attribute",
     "tracepoint",
     "counter",
+    "stack",
+    "symbol",
+    "profile",
     "export",
     "app",
     "cli",

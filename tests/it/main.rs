@@ -34,6 +34,7 @@ mod hosts;
 mod layers;
 mod manual;
 mod probe;
+mod profiles;
 mod program;
 mod replay;
 mod traces;

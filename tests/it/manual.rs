@@ -9,14 +9,21 @@ use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
-use perf_exporter::tracepoint::METRICS;
+use perf_exporter::{profile, tracepoint};
 
 use crate::fake::scrape;
 use crate::program::{Service, host, repository, run};
 
 /// Words that begin like metrics and are the kernel's, or the group of probes that a person adds.
-const OF_THE_KERNEL: [&str; 5] =
-    ["perf_event_mlock_kb", "perf_event_open", "perf_event_paranoid", "perf_events", "perf_exporter"];
+const OF_THE_KERNEL: [&str; 7] = [
+    "perf_event_max_sample_rate",
+    "perf_event_max_stack",
+    "perf_event_mlock_kb",
+    "perf_event_open",
+    "perf_event_paranoid",
+    "perf_events",
+    "perf_exporter",
+];
 
 /// Events that comments name by way of example, and that no configuration here counts so.
 const EXAMPLES: &str = r#"
@@ -89,7 +96,8 @@ fn metrics() -> BTreeSet<String> {
             known.extend(config.traced.iter().flat_map(traced));
         }
     }
-    known.extend(METRICS.iter().flat_map(|metric| [(*metric).to_owned(), format!("{metric}_total")]));
+    let sometimes = tracepoint::METRICS.iter().chain(&profile::METRICS);
+    known.extend(sometimes.flat_map(|metric| [(*metric).to_owned(), format!("{metric}_total")]));
     let served = Service::start(["--host-root", "tests/data/hosts/vm"]).get("/metrics").1;
     let counted = scrape(&host("amd"), &Config::default(), Format::Text);
     for line in served.lines().chain(counted.lines()) {

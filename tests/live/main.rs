@@ -22,6 +22,7 @@ mod perf;
 mod probes;
 mod probing;
 mod processes;
+mod profiles;
 mod service;
 mod stat;
 mod stream_records;

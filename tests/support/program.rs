@@ -10,6 +10,9 @@ use super::lines::Lines;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/probed.c");
 
+/// A program whose time goes where it is told to.
+const HOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/hot.c");
+
 /// The program as a file, which is there as long as the value.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -28,11 +31,21 @@ impl Program {
         Self::compile_with(&["-static"])
     }
 
+    /// Compiles the one whose functions take known shares of its time, optimised as programs are, under a name of its own.
+    #[allow(dead_code, reason = "not every target samples stacks")]
+    pub(crate) fn compile_hot(name: &str, options: &[&str]) -> Self {
+        Self::compile_source(HOT, name, &[&["-O2"], options].concat())
+    }
+
     fn compile_with(options: &[&str]) -> Self {
+        Self::compile_source(SOURCE, "probed", &[&["-O1"], options].concat())
+    }
+
+    fn compile_source(source: &str, name: &str, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("probed");
+        let path = dir.path().join(name);
         let mut compiler = Command::new("gcc");
-        compiler.args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&path).arg(SOURCE);
+        compiler.args(["-Wall", "-Werror"]).args(options).arg("-o").arg(&path).arg(source);
         let output = compiler.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Self { path, _dir: dir }
@@ -106,10 +119,20 @@ impl Running {
 
     /// Has it do something, waits until that is done, and gives what it reports.
     pub(crate) fn does(&mut self, order: &str) -> u64 {
+        self.told(order);
+        self.answers()
+    }
+
+    /// Has it do something.
+    pub(crate) fn told(&mut self, order: &str) {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    /// Waits until that is done, and gives what it reports.
+    pub(crate) fn answers(&mut self) -> u64 {
         let said = self.replies.next();
         let figure = said.as_deref().and_then(|said| said.strip_prefix("done "));
-        let figure = figure.unwrap_or_else(|| panic!("the program was told {order:?} and said {said:?}"));
+        let figure = figure.unwrap_or_else(|| panic!("the program was told something and said {said:?}"));
         figure.parse().unwrap()
     }
 

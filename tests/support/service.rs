@@ -125,10 +125,23 @@ pub(crate) const TEXT: &str = "text/plain;version=0.0.4";
 /// # Panics
 /// If the answer is not 200.
 pub(crate) fn get(address: &str, accept: &str) -> (String, String) {
+    ask(address, "/metrics", accept)
+}
+
+/// What the service at `address` has at a path; gives the content type and the body.
+///
+/// # Panics
+/// If the answer is not 200.
+#[allow(dead_code, reason = "not every target asks for more than metrics")]
+pub(crate) fn get_path(address: &str, path: &str) -> (String, String) {
+    ask(address, path, "*/*")
+}
+
+fn ask(address: &str, path: &str, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // HTTP 1.0: the body ends with the connection.
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

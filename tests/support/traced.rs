@@ -148,6 +148,7 @@ impl World {
         let entries = Entries {
             counters: if yaml.contains("counters:") { &config.counters } else { &[] },
             traced: &config.traced,
+            profiles: &[],
             placed: &Placements::new(),
             complain: &|_, _, _| self.complaint.map(str::to_owned),
         };

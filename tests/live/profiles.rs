@@ -1,0 +1,236 @@
+//! Sampled stacks of programs whose functions take known shares of their time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::program::{Program, Running};
+use crate::support::service::{Service, get_path};
+use crate::support::{Feature, lacks};
+
+/// Often enough that a second has many samples, and not a multiple of what timers of the kernel are set to.
+const FREQUENCY: u64 = 499;
+
+fn lacks_profiles() -> bool {
+    lacks(Feature::Compiler) || lacks(Feature::Software)
+}
+
+fn profiling(entry: &str) -> Service {
+    Service::start_fresh(&format!(
+        "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{{entry}}}\n"
+    ))
+}
+
+/// On the CPU, unwound like this.
+fn on_cpu(unwind: &str) -> Service {
+    // The program's stack is small, and what is not copied is not lost for want of time.
+    let stack = if unwind == "fp" { "" } else { ", stack: 2KiB" };
+    profiling(&format!(
+        "cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: {unwind}{stack}, window: 60s}}"
+    ))
+}
+
+/// A frame pointer in every function. With optimisation the innermost has none if it calls nobody, and its caller is
+/// passed over.
+const FRAME_POINTERS: [&str; 2] = ["-O0", "-fno-omit-frame-pointer"];
+
+/// Stacks, outermost first, with how often they were seen.
+#[derive(Debug)]
+struct Folded(BTreeMap<Vec<String>, u64>);
+
+impl Folded {
+    fn of(service: &Service, query: &str) -> Self {
+        let (_, body) = get_path(&service.address, &format!("/folded?{query}"));
+        let mut stacks: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+        for line in body.lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+            let stack = stack.split(';').map(str::to_owned).collect();
+            *stacks.entry(stack).or_default() += count.parse::<u64>().unwrap_or_else(|_| panic!("{line:?}"));
+        }
+        Self(stacks)
+    }
+
+    fn total(&self) -> f64 {
+        self.0.values().sum::<u64>() as f64
+    }
+
+    /// The share of stacks in which these functions stand one directly above the other, outermost first.
+    fn share(&self, functions: &[&str]) -> f64 {
+        let has = |stack: &&Vec<String>| stack.windows(functions.len()).any(|part| part == functions);
+        let found: u64 = self.0.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count).sum();
+        found as f64 / self.total()
+    }
+}
+
+#[track_caller]
+fn assert_share(folded: &Folded, functions: &[&str], expected: f64, within: f64) {
+    let share = folded.share(functions);
+    assert!((share - expected).abs() < within, "{share:.3} of {expected} in {functions:?}: {folded:#?}");
+}
+
+/// Every function of the program, from `main` to the innermost, has its share: of a thousand samples it is off by less
+/// than seven hundredths in all but one of a million cases.
+fn functions_have_their_shares(name: &str, options: &[&str], unwind: &str) {
+    if lacks_profiles() {
+        return;
+    }
+    let program = Program::compile_hot(name, options);
+    let service = on_cpu(unwind);
+    let mut running = program.start();
+    running.does("spins 2000");
+    let folded = Folded::of(&service, &format!("type=cpu&pid={}", running.pid()));
+    assert_share(&folded, &["spins", "three_quarters", "burns"], 0.75, 0.07);
+    assert_share(&folded, &["spins", "one_quarter", "burns"], 0.25, 0.07);
+    assert!(folded.share(&["main"]) > 0.97, "{folded:#?}");
+    let samples = folded.total() / 1e9 * FREQUENCY as f64;
+    let metrics = service.metrics();
+    let lost = metrics.sum("perf_lost_records_total", &[("ring", "samples")]);
+    let expected = 2.0 * FREQUENCY as f64;
+    assert!(
+        samples < 1.15 * expected && samples + lost > 0.85 * expected,
+        "{samples} of {expected} samples, and {lost} lost"
+    );
+    let published = metrics.sum("perf_samples_total", &[("comm", name), ("profile", "cpu")]);
+    assert!(published >= samples.floor(), "{published} of {samples} samples are in the metric");
+}
+
+#[test]
+fn functions_with_frame_pointers_have_their_shares_without_a_copy_of_the_stack() {
+    functions_have_their_shares("pointers", &FRAME_POINTERS, "fp");
+}
+
+#[test]
+fn functions_with_frame_pointers_have_their_shares_by_dwarf() {
+    functions_have_their_shares("both", &FRAME_POINTERS, "dwarf");
+}
+
+#[test]
+fn functions_without_frame_pointers_have_their_shares_by_dwarf() {
+    functions_have_their_shares("tables", &["-fomit-frame-pointer"], "auto");
+}
+
+#[test]
+fn functions_without_tables_to_unwind_by_have_their_shares_by_frame_pointers() {
+    let no_tables = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    functions_have_their_shares("neither", &[&FRAME_POINTERS[..], &no_tables].concat(), "auto");
+}
+
+#[test]
+fn processes_that_have_ended_have_names_for_their_functions() {
+    if lacks_profiles() {
+        return;
+    }
+    let program = Program::compile_hot("ended", &[]);
+    let service = on_cpu("auto");
+    let mut running = program.start();
+    running.does("forks 30");
+    running.ends();
+    // Nobody is left who executes the file, and the file is gone as well.
+    drop(program);
+    let folded = Folded::of(&service, "type=cpu&comm=ended");
+    assert_share(&folded, &["forks", "spins", "three_quarters", "burns"], 0.72, 0.08);
+}
+
+#[test]
+fn a_program_in_a_container_has_names_for_its_functions() {
+    if lacks_profiles() || lacks(Feature::Mounts) {
+        return;
+    }
+    let program = Program::compile_hot("contained", &[]);
+    let mount = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/contained\" && exec \"$0/contained\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--pid", "--fork", "sh", "-c", script]).arg(mount.path()).arg(program.path());
+    let service = on_cpu("auto");
+    let mut contained = Running::by(&mut unshare);
+    assert!(!mount.path().join("contained").exists(), "nobody outside sees its file");
+    contained.does("spins 600");
+    let folded = Folded::of(&service, "type=cpu&comm=contained");
+    assert_share(&folded, &["spins", "three_quarters", "burns"], 0.75, 0.08);
+}
+
+#[test]
+fn a_profile_of_some_seconds_has_what_happened_in_them_alone() {
+    if lacks_profiles() {
+        return;
+    }
+    let program = Program::compile_hot("seconds", &[]);
+    let service = on_cpu("auto");
+    let mut running = program.start();
+    running.does("spins 1000");
+    let folded = Folded::of(&service, &format!("type=cpu&seconds=1&pid={}", running.pid()));
+    assert!(folded.total() < 2e7, "it slept meanwhile: {folded:#?}");
+    running.told("spins 3000");
+    let folded = Folded::of(&service, &format!("type=cpu&seconds=1&pid={}", running.pid()));
+    let seen = folded.total() / 1e9;
+    assert!((0.02..2.5).contains(&seen), "{seen} s of the four that it used: {folded:#?}");
+    running.answers();
+}
+
+#[test]
+fn threads_that_sleep_have_the_stack_that_they_sleep_in_and_how_long() {
+    if lacks_profiles() || lacks(Feature::Tracepoint) {
+        return;
+    }
+    let program = Program::compile_hot("sleeps", &[]);
+    let service = profiling("off_cpu: {threshold: 1ms, limit: 5000, unwind: auto, stack: 1KiB}");
+    let mut running = program.start();
+    running.does("naps 200 5");
+    let folded = Folded::of(&service, &format!("type=off_cpu&pid={}&mode=sleeping", running.pid()));
+    let slept = folded.share(&["naps", "waits_a_while"]) * folded.total() / 1e9;
+    // Two hundred times five milliseconds, and what it takes to be woken up. Some waits stand for others.
+    assert!((0.4..10.0).contains(&slept), "{slept} s asleep: {folded:#?}");
+}
+
+#[test]
+fn page_faults_have_the_stacks_that_they_happen_in() {
+    if lacks_profiles() {
+        return;
+    }
+    let program = Program::compile_hot("faults", &FRAME_POINTERS);
+    // Thousands of faults come within a few milliseconds: without copies of the stack the ring has room for them.
+    let service = profiling("faults: {event: page-faults, period: 1, unwind: fp}");
+    let mut running = program.start();
+    running.does("faults 3000");
+    let folded = Folded::of(&service, &format!("type=faults&pid={}", running.pid()));
+    let touched = folded.share(&["obeys", "touches"]) * folded.total();
+    let lost = service.metrics().sum("perf_lost_records_total", &[("ring", "samples")]);
+    assert!(
+        touched < 3010.0 && touched + lost >= 3000.0 && touched > 1000.0,
+        "{touched} faults, {lost} lost: {folded:#?}"
+    );
+}
+
+/// Whether a program is installed here.
+fn is_installed(program: &str) -> bool {
+    let dirs = std::env::var("PATH").unwrap_or_default();
+    dirs.split(':').any(|dir| Path::new(dir).join(program).exists())
+}
+
+#[test]
+fn functions_that_are_made_at_run_time_have_the_names_of_their_perf_map() {
+    if lacks_profiles() {
+        return;
+    }
+    if !is_installed("node") {
+        eprintln!("skipped: needs node");
+        return;
+    }
+    let script = "function hotInJavaScript(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }\n\
+                  console.log('ready');\n\
+                  const end = Date.now() + 2500; while (Date.now() < end) hotInJavaScript(1e5);\n\
+                  process.exit(0);";
+    // Code that node makes keeps frame pointers.
+    let service = on_cpu("fp");
+    // It leaves a log where it runs.
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Command::new("node");
+    node.args(["--perf-basic-prof", "-e", script]).current_dir(dir.path());
+    let status = node.output().unwrap().status;
+    assert!(status.success(), "{status}");
+    let folded = Folded::of(&service, "type=cpu&comm=node*");
+    let named =
+        folded.0.iter().filter(|(stack, _)| stack.iter().any(|name| name.contains("hotInJavaScript")));
+    let named: u64 = named.map(|(_, count)| count).sum();
+    assert!(named as f64 > 0.2 * folded.total(), "{named} of {}: {folded:#?}", folded.total());
+}
