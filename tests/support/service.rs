@@ -31,7 +31,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the program with a file that holds `configuration`, and waits until it counts and serves.
+    /// Starts the program with a file that holds `configuration`, and waits until it counts and serves. Nothing is sampled
+    /// unless the file says so: what a test measures should not be disturbed by the built-in profile.
     pub(crate) fn start(configuration: &str) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_perf-exporter")), configuration)
     }
@@ -48,7 +49,9 @@ impl Service {
         let open = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().permissions(open).tempdir().unwrap();
         let file = dir.path().join("perf-exporter.yaml");
-        fs::write(&file, configuration).unwrap();
+        let sampled = configuration.contains("profiles:");
+        let more = if sampled { "" } else { "\nprofiles: {}\n" };
+        fs::write(&file, format!("{configuration}{more}")).unwrap();
         command.args(["--listen", "127.0.0.1:0", "--config"]).arg(&file);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Lines::of(child.stderr.take().unwrap());
