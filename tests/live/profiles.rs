@@ -125,7 +125,8 @@ fn processes_that_have_ended_have_names_for_their_functions() {
     let mut running = program.start();
     running.does("forks 30");
     running.ends();
-    // Nobody is left who executes the file, and the file is gone as well.
+    // What was sampled is read by then. Nobody is left who executes the file, and then the file is gone as well.
+    service.metrics();
     drop(program);
     let folded = Folded::of(&service, "type=cpu&comm=ended");
     assert_share(&folded, &["forks", "spins", "three_quarters", "burns"], 0.72, 0.08);
