@@ -219,7 +219,8 @@ fn functions_that_are_made_at_run_time_have_the_names_of_their_perf_map() {
     }
     let script = "function hotInJavaScript(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }\n\
                   console.log('ready');\n\
-                  const end = Date.now() + 2500; while (Date.now() < end) hotInJavaScript(1e5);\n\
+                  const used = () => process.cpuUsage().user; const start = used();\n\
+                  while (used() - start < 1.5e6) hotInJavaScript(1e5);\n\
                   process.exit(0);";
     // Code that node makes keeps frame pointers.
     let service = on_cpu("fp");
