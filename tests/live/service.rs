@@ -86,7 +86,7 @@ fn a_reload_adds_counters_and_leaves_those_that_stay_undisturbed() {
     assert!(about(faults, 1024), "before: {faults:?}");
     assert_eq!(value("perf_process_task_clock_seconds_total"), None);
 
-    fs::write(&service.configuration, &after).unwrap();
+    service.rewrite(&after);
     signal(&service, Signal::HUP);
     worker.does(Work::Faults(1024));
     eventually("the new counter has a series", || value("perf_process_task_clock_seconds_total"));

@@ -49,9 +49,7 @@ impl Service {
         let open = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().permissions(open).tempdir().unwrap();
         let file = dir.path().join("perf-exporter.yaml");
-        let sampled = configuration.contains("profiles:");
-        let more = if sampled { "" } else { "\nprofiles: {}\n" };
-        fs::write(&file, format!("{configuration}{more}")).unwrap();
+        fs::write(&file, unsampled(configuration)).unwrap();
         command.args(["--listen", "127.0.0.1:0", "--config"]).arg(&file);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Lines::of(child.stderr.take().unwrap());
@@ -81,6 +79,12 @@ impl Service {
         }
     }
 
+    /// Gives the file another content, which holds from the next reload on. Nothing is sampled unless it says so.
+    #[allow(dead_code, reason = "not every target reloads")]
+    pub(crate) fn rewrite(&self, configuration: &str) {
+        fs::write(&self.configuration, unsampled(configuration)).unwrap();
+    }
+
     /// What it logged so far.
     pub(crate) fn log(&mut self) -> String {
         self.logged.extend(self.log.ready());
@@ -106,6 +110,12 @@ impl Service {
     pub(crate) fn metrics(&self) -> Exposition {
         Exposition::parse(&get(&self.address, TEXT).1).unwrap()
     }
+}
+
+/// A configuration without the built-in profile, unless it says something about profiles.
+fn unsampled(configuration: &str) -> String {
+    let more = if configuration.contains("profiles:") { "" } else { "\nprofiles: {}\n" };
+    format!("{configuration}{more}")
 }
 
 impl Drop for Service {

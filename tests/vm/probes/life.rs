@@ -1,6 +1,6 @@
 //! Whose definitions of probes in tracefs are, and when they go.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 
 use perf_exporter::host::{Roots, read_text};
@@ -95,7 +95,7 @@ fn a_reload_removes_the_probes_that_are_not_wanted_any_more_and_the_others_go_on
     assert_eq!(defined_by(&service).len(), 2);
     let kept = defined_by(&service).into_iter().find(|line| line.contains("/reads ")).unwrap();
 
-    fs::write(&service.configuration, configuration(READS, "")).unwrap();
+    service.rewrite(&configuration(READS, ""));
     signal(&service, Signal::HUP);
     eventually("the other probe is gone", || (defined_by(&service).len() == 1).then_some(()));
     assert_eq!(defined_by(&service), [kept]);
