@@ -77,7 +77,9 @@ pub enum NoProfile {
 #[derive(Debug)]
 pub(super) struct Shared<R> {
     pub(super) intake: Mutex<Intake<R>>,
-    pub(super) symbols: Mutex<Symbolizer>,
+    symbols: Mutex<Symbolizer>,
+    /// The symboliser's, as of the last time that it was asked.
+    pub(super) accounts: Mutex<symbol::Accounts>,
     /// By entry, how often which function was seen innermost.
     pub(super) functions: Mutex<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
@@ -96,6 +98,7 @@ impl<R: Ring> Shared<R> {
         Self {
             intake: Mutex::new(intake),
             symbols: Mutex::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
+            accounts: Mutex::default(),
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
             clock,
@@ -123,6 +126,7 @@ impl<R: Ring> Shared<R> {
             symbols.hear(&Ksymbol { address: *address, length: *length, removed: *removed, name });
         }
         self.count_functions(innermost, &mut symbols, &code);
+        self.note(&symbols);
     }
 
     fn is_time_for_functions(&self, now: u64) -> bool {
@@ -152,16 +156,19 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Gives names to what was counted.
-    fn named(&self, counted: &Counted) -> Profile {
+    fn named(&self, counted: &Counted, unnamed: Unnamed) -> Profile {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
-        let unnamed = {
-            let intake = lock(&self.intake);
-            Unnamed::of(counted, &intake.analyzer, &intake.tasks)
-        };
         let mut symbols = lock(&self.symbols);
-        build(counted, unnamed, &mut symbols, start, Duration::from_nanos(elapsed))
+        let profile = build(counted, unnamed, &mut symbols, start, Duration::from_nanos(elapsed));
+        self.note(&symbols);
+        profile
+    }
+
+    /// Leaves the account where it can be read while names are looked up.
+    fn note(&self, symbols: &Symbolizer) {
+        symbols.accounts().clone_into(&mut lock(&self.accounts));
     }
 
     fn unknown(intake: &Intake<R>, asked: &str) -> NoProfile {
@@ -187,8 +194,13 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
 
     fn end(&self, Asked(number): Asked) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
-        let counted = lock(&self.intake).end(number, now).ok_or(NoProfile::Gone)?;
-        Ok(self.named(&counted))
+        let (counted, unnamed) = {
+            let mut intake = lock(&self.intake);
+            let counted = intake.end(number, now).ok_or(NoProfile::Gone)?;
+            let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
+            (counted, unnamed)
+        };
+        Ok(self.named(&counted, unnamed))
     }
 
     fn abandon(&self, Asked(number): Asked) {
@@ -198,10 +210,12 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
     fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        let counted = {
+        let (counted, unnamed) = {
             let mut intake = lock(&self.intake);
-            intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?
+            let counted = intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?;
+            let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
+            (counted, unnamed)
         };
-        Ok(self.named(&counted))
+        Ok(self.named(&counted, unnamed))
     }
 }

@@ -29,11 +29,8 @@ impl Functions {
     pub(super) fn add(&mut self, named: &Named, count: u64, now: Timestamp) {
         let module = named.segment.as_ref().map_or("", |segment| &segment.path);
         let module: Arc<str> = module.rsplit('/').next().unwrap_or(module).into();
-        let function = match (named.lines.first(), &named.unknown) {
-            (Some(line), _) => Arc::clone(&line.name),
-            // Addresses are too many to be labels.
-            (None, _) => "[unknown]".into(),
-        };
+        // Addresses are too many to be labels.
+        let function = named.lines.first().map_or_else(|| "[unknown]".into(), |line| Arc::clone(&line.name));
         let total = self.0.entry((function, module)).or_insert(Total { count: 0, start: now });
         total.count = total.count.saturating_add(count);
         if self.0.len() > MOST {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::model::Mode;
-use super::open::Tap;
+use super::open::{SIDE, Tap};
 use super::tally::{Key, Sum, Tally, Window};
 use super::tasks::{Seen, TaskId, Tasks};
 use super::waits::{self, Begun, Waiting};
@@ -15,7 +15,7 @@ use crate::host::Roots;
 use crate::plan::Sampler;
 use crate::ring::{Malformed, Merger, Record, Sample, time_of};
 use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
-use crate::sys::{Fields, Ring};
+use crate::sys::Ring;
 use crate::target::{Cgroup, CgroupSelection};
 
 /// What was read, and what could not be.
@@ -31,8 +31,6 @@ pub struct Losses {
     pub late: u64,
     /// How often the kernel stopped an event for a while, for firing too often.
     pub throttled: u64,
-    /// Samples of stacks for which there was no room.
-    pub full: u64,
 }
 
 /// Stacks of one entry.
@@ -82,7 +80,7 @@ fn is_chosen(whose: &Whose, seen: &Seen) -> bool {
 /// A profile that somebody waits for.
 #[derive(Debug)]
 struct Recording {
-    source: usize,
+    sampler: Arc<Sampler>,
     /// From when on, on the clock of the records.
     begin: u64,
     tally: Tally,
@@ -121,12 +119,10 @@ pub(super) struct Intake<R> {
     sources: Vec<Source>,
     /// For each event what its records are.
     taps: FxHashMap<u64, Tap>,
-    /// What all samples begin with, and what stands at the end of all other records.
-    side: Fields,
     pub(super) analyzer: Analyzer,
     pub(super) tasks: Tasks,
-    /// Processes that make code at run time.
-    makers: FxHashSet<ProcessId>,
+    /// Processes that make code at run time, by pid.
+    makers: FxHashMap<u32, ProcessId>,
     /// Those that nobody has been told of.
     news: Vec<ProcessId>,
     /// Those that have ended since.
@@ -143,16 +139,15 @@ pub(super) struct Intake<R> {
 }
 
 impl<R: Ring> Intake<R> {
-    /// Nothing is read yet. `side` is what all samples begin with.
-    pub(super) fn new(roots: &Roots, side: Fields) -> Self {
+    /// Nothing is read yet.
+    pub(super) fn new(roots: &Roots) -> Self {
         Self {
             rings: BTreeMap::new(),
             merger: Merger::default(),
             sources: Vec::new(),
             taps: FxHashMap::default(),
-            side,
             analyzer: Analyzer::new(roots, stack::Limits::default()),
-            makers: FxHashSet::default(),
+            makers: FxHashMap::default(),
             news: Vec::new(),
             ended: Vec::new(),
             kernel_news: Vec::new(),
@@ -171,15 +166,6 @@ impl<R: Ring> Intake<R> {
         for sampler in samplers {
             let kept = old.iter().position(|source| source.sampler == *sampler);
             self.sources.push(kept.map_or_else(|| Source::new(sampler), |at| old.swap_remove(at)));
-        }
-        // Whoever waits for one that is gone gets what there was.
-        let place = |recording: &Recording| {
-            let sampler = &self.sources.get(recording.source)?.sampler;
-            samplers.iter().position(|there| there == sampler)
-        };
-        let places: Vec<Option<usize>> = self.recordings.values().map(place).collect();
-        for (recording, place) in self.recordings.values_mut().zip(places) {
-            recording.source = place.unwrap_or(usize::MAX);
         }
         self.taps.clear();
     }
@@ -214,11 +200,11 @@ impl<R: Ring> Intake<R> {
 
     /// Reads what was written on all CPUs before `now`, in order.
     pub(super) fn drain(&mut self, now: u64) {
-        let (merger, side, losses) = (&mut self.merger, &self.side, &mut self.losses);
+        let (merger, losses) = (&mut self.merger, &mut self.losses);
         let late = merger.late();
         let mut torn = false;
         for (&cpu, ring) in &mut self.rings {
-            let drained = ring.drain(|record| match time_of(record, side) {
+            let drained = ring.drain(|record| match time_of(record, &SIDE) {
                 Some(time) => merger.push(cpu, time, record),
                 None => losses.unreadable += 1,
             });
@@ -241,14 +227,14 @@ impl<R: Ring> Intake<R> {
         // The identifier stands behind the header of every sample, whatever else its event writes.
         let id = bytes.get(8..16).and_then(|id| id.first_chunk()).map(|&id| u64::from_ne_bytes(id));
         let tap = id.and_then(|id| self.taps.get(&id)).copied();
-        let fields = tap.map_or(self.side, |tap| tap.fields);
+        let fields = tap.map_or(SIDE, |tap| tap.fields);
         match (Record::parse(bytes, &fields), tap) {
             (Ok(Record::Sample(sample)), Some(Tap { sampler, weight, .. })) => {
                 self.sample(sampler, &sample, weight.unwrap_or(sample.period));
             }
             (Ok(Record::Switch { out: true, .. }), _) => *self.switches.entry(cpu).or_default() += 1,
             (Ok(Record::Switch { tid, out: false }), _) => {
-                self.resume(tid, time_of(bytes, &self.side).unwrap_or_default());
+                self.resume(tid, time_of(bytes, &SIDE).unwrap_or_default());
             }
             (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.losses.unreadable += 1,
             (Ok(Record::Lost { count, .. } | Record::LostSamples { count }), _) => {
@@ -333,9 +319,10 @@ impl<R: Ring> Intake<R> {
         if source.sampler.functions > 0 {
             *source.unnamed.entry(key.stack).or_default() += sum.count;
         }
-        let waiting = self.recordings.values_mut();
-        for recording in waiting.filter(|waiting| waiting.source == place && waiting.begin <= time) {
-            recording.tally.add(key, sum);
+        for recording in self.recordings.values_mut() {
+            if Arc::ptr_eq(&recording.sampler, &source.sampler) && recording.begin <= time {
+                recording.tally.add(key, sum);
+            }
         }
     }
 
@@ -350,9 +337,11 @@ impl<R: Ring> Intake<R> {
             Frame::Memory { process, .. } => Some(process),
             _ => None,
         };
-        if let Some(process) = self.analyzer.stacks().frames(taken.stack).find_map(made)
-            && self.makers.len() < MOST_MAKERS
-            && self.makers.insert(process)
+        let process = self.analyzer.stacks().frames(taken.stack).find_map(made);
+        let Some(process) = process.filter(|_| self.makers.len() < MOST_MAKERS) else { return };
+        let pid = self.analyzer.code().processes.get(process.0 as usize).map(|process| process.pid);
+        if let Some(pid) = pid
+            && self.makers.insert(pid, process) != Some(process)
         {
             self.news.push(process);
         }
@@ -360,13 +349,9 @@ impl<R: Ring> Intake<R> {
 
     /// A thread has ended. If its process has, what it told of its code is read now or never.
     fn leave(&mut self, pid: u32, tid: u32) {
-        if pid != tid || self.makers.is_empty() {
-            return;
+        if pid == tid {
+            self.ended.extend(self.makers.remove(&pid));
         }
-        let processes = &self.analyzer.code().processes;
-        let is = |id: &ProcessId| processes.get(id.0 as usize).is_some_and(|process| process.pid == pid);
-        let ended: Vec<ProcessId> = self.makers.iter().copied().filter(is).collect();
-        self.ended.extend(ended);
     }
 
     /// Processes that make code at run time, and have ended since this was asked last.
@@ -406,8 +391,8 @@ impl<R: Ring> Intake<R> {
         let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).chain(fresh).collect();
         let retained = self
             .analyzer
-            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.iter().copied());
-        self.makers.retain(|process| !retained.processes.contains(process));
+            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.values().copied());
+        self.makers.retain(|_, process| !retained.processes.contains(process));
         let stacks = retained.stacks;
         self.looked_at = self.analyzer.stacks().len();
         let tasks = self.tasks.retain(tasks.into_iter());
@@ -441,7 +426,8 @@ impl<R: Ring> Intake<R> {
     pub(super) fn begin(&mut self, entry: &str, now: u64) -> Option<u64> {
         let source = self.place(entry).filter(|_| self.recordings.len() < MOST_RECORDINGS)?;
         self.next_recording += 1;
-        let recording = Recording { source, begin: now, tally: Tally::default(), before: self.losses };
+        let sampler = Arc::clone(&self.sources.get(source)?.sampler);
+        let recording = Recording { sampler, begin: now, tally: Tally::default(), before: self.losses };
         self.recordings.insert(self.next_recording, recording);
         Some(self.next_recording)
     }
@@ -449,8 +435,8 @@ impl<R: Ring> Intake<R> {
     /// Ends it. `None` if its entry has gone meanwhile.
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
         self.drain(now);
-        let Recording { source, begin, tally, before } = self.recordings.remove(&number)?;
-        let sampler = Arc::clone(&self.sources.get(source)?.sampler);
+        let Recording { sampler, begin, tally, before } = self.recordings.remove(&number)?;
+        self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
         Some(Counted { sampler, tally, begin, end: now, losses: self.losses.since(before) })
     }
 
@@ -501,12 +487,65 @@ impl Losses {
             unreadable: self.unreadable - before.unreadable,
             late: self.late - before.late,
             throttled: self.throttled - before.throttled,
-            full: self.full - before.full,
         }
     }
 
     /// Those that are losses, by reason.
     pub fn reasons(self) -> [(&'static str, u64); 3] {
         [("ring_full", self.ring_full), ("unreadable", self.unreadable), ("late", self.late)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::profiled::Rate;
+    use crate::plan::Value;
+    use crate::sys::Drained;
+
+    struct NoRing;
+
+    impl Ring for NoRing {
+        fn drain(&mut self, _each: impl FnMut(&[u8])) -> Drained {
+            Drained::default()
+        }
+
+        fn size(&self) -> usize {
+            0
+        }
+    }
+
+    fn sampler(entry: &str) -> Arc<Sampler> {
+        Arc::new(Sampler {
+            entry: entry.into(),
+            events: Vec::new(),
+            rate: Rate::Frequency(19),
+            value: Value { name: "cpu".into(), nanoseconds: true },
+            period: Some(1),
+            waits: None,
+            unwind: Unwind::FramePointers,
+            whose: Whose::default(),
+            tells_cgroup: false,
+            functions: 0,
+            window: Duration::from_secs(60),
+        })
+    }
+
+    #[test]
+    fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut intake: Intake<NoRing> = Intake::new(&Roots::under(dir.path()));
+        let (one, other) = (sampler("one"), sampler("other"));
+        intake.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
+        let [first, second] = ["one", "other"].map(|entry| intake.begin(entry, 5).unwrap());
+        intake.set_samplers(&[other]);
+        let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User };
+        intake.count(0, 6, key, Sum { count: 1, value: 7 });
+        let counted = intake.end(second, 9).unwrap();
+        let found: Vec<u64> = counted.tally.iter().map(|(_, sum)| sum.value).collect();
+        assert_eq!((&*counted.sampler.entry, found), ("other", vec![7]));
+        assert!(intake.end(first, 9).is_none(), "its entry has gone");
     }
 }

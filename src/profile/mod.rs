@@ -49,7 +49,7 @@ pub use intake::Losses;
 pub use model::{
     Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task, Unit, ValueType, place_in,
 };
-use open::{Opened, SIDE};
+use open::Opened;
 pub use publish::METRICS;
 use publish::Publisher;
 pub use selection::{Cgroups, Selection};
@@ -97,7 +97,7 @@ impl<K: Kernel> Profiler<K> {
         Ok(Self {
             samplers: Vec::new(),
             cpus: BTreeMap::new(),
-            shared: Arc::new(Shared::new(clock.clone(), roots, Intake::new(roots, SIDE))),
+            shared: Arc::new(Shared::new(clock.clone(), roots, Intake::new(roots))),
             clock,
             reader: None,
             memory: 0,
@@ -134,7 +134,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Opens on the CPUs that came, and closes on those that went.
-    pub(crate) fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
+    fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
         let gone: Vec<u32> = self.cpus.keys().copied().filter(|&cpu| !online.contains(cpu)).collect();
         gone.into_iter().for_each(|cpu| self.close_cpu(cpu, context));
         for (_, ticket) in self.refused.extract_if(.., |(cpu, _)| !online.contains(*cpu)) {

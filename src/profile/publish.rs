@@ -218,6 +218,6 @@ fn gaps<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
 
 /// Why frames have no names, and how many.
 fn unresolved<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
-    let symbols = lock(&shared.symbols);
-    Reason::ALL.iter().map(|&reason| (reason.as_str(), symbols.accounts().of(reason))).collect()
+    let accounts = lock(&shared.accounts);
+    Reason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
 }

@@ -41,8 +41,8 @@ pub(super) struct Tasks {
     mount: Option<CgroupMount>,
     /// By thread.
     names: FxHashMap<u32, Arc<str>>,
-    /// By pid and cgroup.
-    processes: FxHashMap<(u32, u64), Arc<Process>>,
+    /// By pid, with the cgroup that each was in.
+    processes: FxHashMap<u32, (u64, Arc<Process>)>,
     /// The paths of cgroups that were seen or created since.
     paths: FxHashMap<u64, Arc<str>>,
     born: Born,
@@ -114,19 +114,20 @@ impl Tasks {
 
     /// A process while it is in a cgroup.
     fn process(&mut self, pid: u32, cgroup: u64, comm: &Arc<str>) -> Arc<Process> {
-        if let Some(known) = self.processes.get(&(pid, cgroup)) {
+        if let Some((there, known)) = self.processes.get(&pid)
+            && *there == cgroup
+        {
             return Arc::clone(known);
         }
         let all = Need { exe: true, cgroup: true };
         let found = Process::read(&self.roots.proc.join(pid.to_string()), self.mount.as_ref(), all);
         let path = found.as_ref().and_then(|found| found.cgroup.clone());
-        match path {
-            Some(path) if self.paths.len() < MOST => drop(self.paths.insert(cgroup, path)),
-            _ => {}
+        if let Some(path) = path.filter(|_| self.paths.len() < MOST) {
+            self.paths.insert(cgroup, path);
         }
         let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, self.path_of(cgroup))));
-        if self.processes.len() < MOST {
-            self.processes.insert((pid, cgroup), Arc::clone(&process));
+        if self.processes.len() < MOST || self.processes.contains_key(&pid) {
+            self.processes.insert(pid, (cgroup, Arc::clone(&process)));
         }
         process
     }
@@ -148,7 +149,7 @@ impl Tasks {
             Record::Comm(comm) => {
                 self.call(comm.tid, &String::from_utf8_lossy(comm.name).into());
                 if comm.exec {
-                    self.processes.retain(|&(pid, _), _| pid != comm.pid);
+                    self.processes.remove(&comm.pid);
                 }
             }
             Record::Fork(task) => match self.names.get(&task.parent_tid).cloned() {
@@ -158,7 +159,7 @@ impl Tasks {
             Record::Exit(task) => {
                 self.forget(task.tid);
                 if task.tid == task.pid {
-                    self.processes.retain(|&(pid, _), _| pid != task.pid);
+                    self.processes.remove(&task.pid);
                 }
             }
             Record::Cgroup(cgroup) => {
