@@ -6,11 +6,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::intake::Counted;
-use super::model::{Function, Kind, Line, Location, Mapping, Origin, Profile, Sample, Task, Unit, ValueType};
+use super::model::{Function, Kind, Line, Location, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::stack::{Analyzer, Code, Frame, StackId};
-use crate::symbol::{self, Named, Symbolizer};
+use crate::symbol::{Named, Segment as Mapping, Symbolizer};
 
 /// What a profile needs of the rooms that go on counting, taken out so that nobody waits for names.
 pub(super) struct Unnamed {
@@ -140,29 +140,15 @@ impl Tables {
                 }
             })
             .collect();
-        let mapping = named.segment.as_ref().map(|segment| {
-            let mapping = Mapping {
-                start: segment.start,
-                limit: segment.limit,
-                offset: segment.offset,
-                path: Arc::clone(&segment.path),
-                build_id: segment.build_id.clone(),
-                named: segment.named,
-            };
-            place(&mut self.mappings, &mut self.mapping_places, mapping)
-        });
+        let segment = named.segment.as_deref().cloned();
+        let mapping = segment.map(|mapping| place(&mut self.mappings, &mut self.mapping_places, mapping));
         let key = (mapping, named.address, lines.clone(), named.unknown.clone());
         *self.location_places.entry(key).or_insert_with(|| {
             self.locations.push(Location {
                 mapping,
                 address: named.address,
                 lines,
-                origin: match named.origin {
-                    symbol::Origin::Kernel => Origin::Kernel,
-                    symbol::Origin::Native => Origin::Native,
-                    symbol::Origin::Jit => Origin::Jit,
-                    symbol::Origin::Unknown => Origin::Unknown,
-                },
+                origin: named.origin,
                 unknown: named.unknown.clone(),
             });
             self.locations.len() as u32 - 1

@@ -46,13 +46,14 @@ use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
 use intake::Intake;
 pub use intake::Losses;
-pub use model::{
-    Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task, Unit, ValueType, place_in,
-};
+pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use open::Opened;
 pub use publish::METRICS;
 use publish::Publisher;
 pub use selection::{Cgroups, Selection};
+
+/// What frames have names by, too.
+pub use crate::symbol::{Origin, Segment as Mapping};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 

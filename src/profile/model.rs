@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::stack::BuildId;
+use crate::symbol::{Origin, Segment as Mapping};
 
 /// What was seen from one moment to another.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -164,19 +164,6 @@ pub struct Line {
     pub line: u32,
 }
 
-/// Whose code something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Origin {
-    /// The kernel and its modules.
-    Kernel,
-    /// A file that was compiled.
-    Native,
-    /// Made at run time, by node, Java and their kin.
-    Jit,
-    /// Nobody knows, or it is no code: where a stack was cut off.
-    Unknown,
-}
-
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Function {
@@ -186,23 +173,6 @@ pub struct Function {
     pub linkage: Arc<str>,
     /// Its source file, where that is known.
     pub file: Option<Arc<str>>,
-}
-
-/// A part of a file that is executed.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Mapping {
-    /// The first address, as the file's own headers count.
-    pub start: u64,
-    /// The end, which is not in it.
-    pub limit: u64,
-    /// Where it begins in the file, in bytes.
-    pub offset: u64,
-    /// The path: `/usr/lib/libc.so.6`, `[kernel.kallsyms]`, `[vdso]`.
-    pub path: Arc<str>,
-    /// What the linker called the file.
-    pub build_id: Option<BuildId>,
-    /// Whether its functions have names.
-    pub named: bool,
 }
 
 impl Profile {
@@ -247,10 +217,4 @@ impl Profile {
     pub fn taken(&self) -> u64 {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }
-}
-
-/// `module+0x12`: what a place is called whose function has no name.
-pub fn place_in(module: &str, offset: u64) -> String {
-    let name = module.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(module);
-    format!("{name}+{offset:#x}")
 }

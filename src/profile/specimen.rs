@@ -87,7 +87,7 @@ impl Builder {
         }
         let address = 0x2000 + 0x40 * profile.locations.len() as u64;
         let unknown = lines.is_empty().then(|| match at.module {
-            Some(module) => super::place_in(module, address).into(),
+            Some(module) => crate::symbol::place_in(module, address).into(),
             None => format!("[unmapped] {address:#x}").into(),
         });
         profile.locations.push(Location { mapping, address, lines, origin: at.origin, unknown });

@@ -64,7 +64,7 @@ pub struct Named {
 }
 
 /// Whose code something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
     /// The kernel and its modules.
     Kernel,
@@ -312,7 +312,7 @@ impl Named {
 }
 
 /// `libfoo.so+0x1234`: a place in a file, by the address that its headers give it, which `addr2line` takes.
-fn place_in(path: &str, address: u64) -> String {
+pub(crate) fn place_in(path: &str, address: u64) -> String {
     let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
     format!("{}+{address:#x}", printable(name))
 }
