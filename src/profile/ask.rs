@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use super::build::{Unnamed, build};
 use super::functions::Functions;
 use super::intake::{Counted, Intake};
+use super::namer::{Namer, News};
 use super::{Profile, lock};
 use crate::clock::{Clock, Timestamp};
 use crate::host::Roots;
@@ -76,7 +77,10 @@ pub enum NoProfile {
 /// What the reader, the collector and those who ask share.
 #[derive(Debug)]
 pub(super) struct Shared<R> {
-    pub(super) intake: Mutex<Intake<R>>,
+    intake: Mutex<Intake<R>>,
+    /// Who holds it is the next to get the intake. The reader comes back for it all the time, and a mutex alone may let
+    /// it pass those who wait.
+    turn: Mutex<()>,
     symbols: Mutex<Symbolizer>,
     /// The symboliser's, as of the last time that it was asked.
     pub(super) accounts: Mutex<symbol::Accounts>,
@@ -97,6 +101,7 @@ impl<R: Ring> Shared<R> {
     pub(super) fn new(clock: Clock, roots: &Roots, intake: Intake<R>) -> Self {
         Self {
             intake: Mutex::new(intake),
+            turn: Mutex::new(()),
             symbols: Mutex::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
             accounts: Mutex::default(),
             functions: Mutex::default(),
@@ -105,31 +110,53 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// Reads what the rings hold, and looks up what cannot wait until somebody asks.
-    pub(super) fn drain(&self) {
+    /// What was read, for whoever waited longest.
+    pub(super) fn intake(&self) -> MutexGuard<'_, Intake<R>> {
+        let _turn = lock(&self.turn);
+        lock(&self.intake)
+    }
+
+    /// The same, once what the rings hold by now was looked at; with as much as was possible in `patience`, if there is
+    /// more to look at than that. In between others have their turns.
+    pub(super) fn caught_up(&self, patience: Option<Duration>) -> MutexGuard<'_, Intake<R>> {
+        let begin = self.clock.monotonic();
         // The time is taken before rings are emptied: what is older is in them.
         let now = self.clock.kernel();
-        let mut intake = lock(&self.intake);
-        intake.drain(now);
-        let (makers, ended) = (intake.take_makers(), intake.take_ended());
-        let kernel_functions = intake.take_kernel_functions();
-        let innermost = if self.is_time_for_functions(now) { intake.take_innermost() } else { Vec::new() };
-        if makers.is_empty() && ended.is_empty() && kernel_functions.is_empty() && innermost.is_empty() {
-            return;
+        let mut intake = self.intake();
+        intake.pull();
+        while !intake.look(now) {
+            if patience.is_some_and(|patience| self.clock.monotonic().since(begin) > patience) {
+                break;
+            }
+            drop(intake);
+            intake = self.intake();
         }
-        let code = intake.analyzer.code().clone();
+        intake
+    }
+
+    /// Reads what the rings hold, and has looked up what cannot wait until somebody asks.
+    pub(super) fn drain(&self, namer: Option<&Namer>) {
+        let mut intake = self.caught_up(None);
+        let Some(namer) = namer.filter(|namer| !namer.is_busy()) else { return };
+        let news = intake.take_news(self.is_time_for_functions());
         drop(intake);
+        news.into_iter().for_each(|news| namer.tell(news));
+    }
+
+    /// Looks up what cannot wait until somebody asks.
+    pub(super) fn look_up(&self, news: News) {
         let mut symbols = lock(&self.symbols);
-        makers.into_iter().for_each(|process| symbols.notice(process, &code));
-        ended.into_iter().for_each(|process| symbols.end(process));
-        for (address, length, removed, name) in &kernel_functions {
+        news.makers.into_iter().for_each(|process| symbols.notice(process, &news.code));
+        news.ended.into_iter().for_each(|process| symbols.end(process));
+        for (address, length, removed, name) in &news.kernel_functions {
             symbols.hear(&Ksymbol { address: *address, length: *length, removed: *removed, name });
         }
-        self.count_functions(innermost, &mut symbols, &code);
+        self.count_functions(news.innermost, &mut symbols, &news.code);
         self.note(&symbols);
     }
 
-    fn is_time_for_functions(&self, now: u64) -> bool {
+    fn is_time_for_functions(&self) -> bool {
+        let now = self.clock.kernel();
         let mut last = lock(&self.functions_counted);
         let due = now.saturating_sub(*last) >= FUNCTIONS_EVERY;
         if due {
@@ -183,19 +210,19 @@ impl<R: Ring> Shared<R> {
 
 impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
     fn entries(&self) -> Vec<Arc<str>> {
-        lock(&self.intake).entries()
+        self.intake().entries()
     }
 
     fn begin(&self, entry: &str) -> Result<Asked, NoProfile> {
         let now = self.clock.kernel();
-        let mut intake = lock(&self.intake);
+        let mut intake = self.intake();
         intake.begin(entry, now).map(Asked).ok_or_else(|| Self::unknown(&intake, entry))
     }
 
     fn end(&self, Asked(number): Asked) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let (counted, unnamed) = {
-            let mut intake = lock(&self.intake);
+            let mut intake = self.caught_up(None);
             let counted = intake.end(number, now).ok_or(NoProfile::Gone)?;
             let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
             (counted, unnamed)
@@ -204,14 +231,14 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
     }
 
     fn abandon(&self, Asked(number): Asked) {
-        lock(&self.intake).abandon(number);
+        self.intake().abandon(number);
     }
 
     fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let (counted, unnamed) = {
-            let mut intake = lock(&self.intake);
+            let mut intake = self.caught_up(None);
             let counted = intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?;
             let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
             (counted, unnamed)

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::model::Mode;
+use super::namer::News;
 use super::open::{SIDE, Tap};
 use super::tally::{Key, Sum, Tally, Window};
 use super::tasks::{Seen, TaskId, Tasks};
+use super::thin::Thinner;
 use super::waits::{self, Begun, Waiting};
-use crate::config::profiled::{Unwind, Whose};
+use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::host::Roots;
 use crate::plan::Sampler;
 use crate::ring::{Malformed, Merger, Record, Sample, time_of};
@@ -46,6 +48,8 @@ struct Source {
     chosen: FxHashMap<TaskId, bool>,
     /// Threads that are off the CPU.
     waiting: Waiting,
+    /// Of each CPU, where each record is a wait.
+    thinners: FxHashMap<u32, Thinner>,
 }
 
 impl Source {
@@ -57,7 +61,14 @@ impl Source {
             unnamed: FxHashMap::default(),
             chosen: FxHashMap::default(),
             waiting: Waiting::default(),
+            thinners: FxHashMap::default(),
         }
+    }
+
+    /// For how many waits one stands, if its stack is looked at.
+    fn thin(&mut self, cpu: u32, time: u64, weight: u64) -> Option<u64> {
+        let Rate::Frequency(limit) = self.sampler.rate else { return Some(weight) };
+        self.thinners.entry(cpu).or_insert_with(|| Thinner::new(limit)).take(time, weight)
     }
 
     #[inline]
@@ -105,8 +116,16 @@ const MOST_RECORDINGS: usize = 16;
 /// The most stacks and tasks that are kept before those are dropped that nobody needs any more.
 const MANY: usize = 1 << 16;
 
+/// How many records are looked at before others get their turn: about a millisecond.
+const AT_A_TIME: usize = 256;
+/// Bytes of records that wait to be looked at, beside one more turn of all rings.
+const MOST_WAITING: usize = 32 << 20;
+
 /// How many processes that make code at run time are looked after.
 const MOST_MAKERS: usize = 1 << 12;
+
+/// How many functions that the kernel got or lost wait for somebody to ask: of programs of BPF, dozens at a time.
+const MOST_NEWS: usize = 1 << 14;
 
 /// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
 pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
@@ -192,14 +211,36 @@ impl<R: Ring> Intake<R> {
         self.rings.insert(cpu, ring);
     }
 
-    /// Reads what is left of a ring, and forgets it. `now` is on the clock of the records.
-    pub(super) fn remove(&mut self, cpu: u32, now: u64) {
-        self.drain(now.saturating_add(1));
+    /// Forgets a ring. What it holds is looked at with the rest.
+    pub(super) fn take_out(&mut self, cpu: u32) {
+        self.empty_rings();
         self.rings.remove(&cpu);
     }
 
+    /// Forgets a ring whose events are closed; `ids` are those of its records. `now` is on the clock of the records.
+    pub(super) fn remove(&mut self, cpu: u32, ids: impl Iterator<Item = u64>, now: u64) {
+        self.take_out(cpu);
+        self.drain(now.saturating_add(1));
+        for id in ids {
+            self.taps.remove(&id);
+        }
+    }
+
     /// Reads what was written on all CPUs before `now`, in order.
-    pub(super) fn drain(&mut self, now: u64) {
+    fn drain(&mut self, now: u64) {
+        self.empty_rings();
+        while !self.look(now) {}
+    }
+
+    /// Empties the rings, unless too much waits already to be looked at: rings have an end, and what finds no room in
+    /// them is counted.
+    pub(super) fn pull(&mut self) {
+        if self.merger.bytes() <= MOST_WAITING {
+            self.empty_rings();
+        }
+    }
+
+    fn empty_rings(&mut self) {
         let (merger, losses) = (&mut self.merger, &mut self.losses);
         let late = merger.late();
         let mut torn = false;
@@ -215,12 +256,18 @@ impl<R: Ring> Intake<R> {
         if torn {
             self.distrust();
         }
+    }
+
+    /// Looks at some of what was written before `now`, in order. Whether that was all: others may want to know
+    /// something in between.
+    pub(super) fn look(&mut self, now: u64) -> bool {
         let mut merger = std::mem::take(&mut self.merger);
-        merger.flush(now, |cpu, record| self.read(cpu, record));
+        let all = merger.flush_some(now, AT_A_TIME, |cpu, record| self.read(cpu, record));
         self.merger = merger;
-        if self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
+        if all && self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
             self.tidy();
         }
+        all
     }
 
     fn read(&mut self, cpu: u32, bytes: &[u8]) {
@@ -230,7 +277,7 @@ impl<R: Ring> Intake<R> {
         let fields = tap.map_or(SIDE, |tap| tap.fields);
         match (Record::parse(bytes, &fields), tap) {
             (Ok(Record::Sample(sample)), Some(Tap { sampler, weight, .. })) => {
-                self.sample(sampler, &sample, weight.unwrap_or(sample.period));
+                self.sample(cpu, sampler, &sample, weight.unwrap_or(sample.period));
             }
             (Ok(Record::Switch { out: true, .. }), _) => *self.switches.entry(cpu).or_default() += 1,
             (Ok(Record::Switch { tid, out: false }), _) => {
@@ -247,7 +294,9 @@ impl<R: Ring> Intake<R> {
                     self.sources.iter_mut().for_each(|source| source.waiting.forget(task.tid));
                     self.leave(task.pid, task.tid);
                 }
-                if let Record::Ksymbol(symbol) = record {
+                if let Record::Ksymbol(symbol) = record
+                    && self.kernel_news.len() < MOST_NEWS
+                {
                     self.kernel_news.push((
                         symbol.address,
                         symbol.length,
@@ -261,19 +310,20 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    fn sample(&mut self, place: usize, sample: &Sample<'_>, weight: u64) {
+    fn sample(&mut self, cpu: u32, place: usize, sample: &Sample<'_>, weight: u64) {
         let Some(source) = self.sources.get_mut(place) else { return };
         self.losses.samples += 1;
         let task = self.tasks.id(sample);
         if !source.chooses(task, &self.tasks) {
             return;
         }
-        let mode = match &source.sampler.waits {
-            None => None,
-            Some(waits) => match waits::mode(waits, sample.raw) {
-                Some(mode) => Some(mode),
-                None => return,
-            },
+        let (mode, weight) = match &source.sampler.waits {
+            None => (None, weight),
+            Some(waits) => {
+                let Some(mode) = waits::mode(waits, sample.raw) else { return };
+                let Some(weight) = source.thin(cpu, sample.time, weight) else { return };
+                (Some(mode), weight)
+            }
         };
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
@@ -349,24 +399,26 @@ impl<R: Ring> Intake<R> {
 
     /// A thread has ended. If its process has, what it told of its code is read now or never.
     fn leave(&mut self, pid: u32, tid: u32) {
-        if pid == tid {
+        if pid == tid && self.ended.len() < MOST_MAKERS {
             self.ended.extend(self.makers.remove(&pid));
         }
     }
 
-    /// Processes that make code at run time, and have ended since this was asked last.
-    pub(super) fn take_ended(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.ended)
-    }
-
-    /// Functions that the kernel got or lost since this was asked last.
-    pub(super) fn take_kernel_functions(&mut self) -> Vec<KernelFunction> {
-        std::mem::take(&mut self.kernel_news)
-    }
-
-    /// Processes that were found to make code at run time since this was asked last.
-    pub(super) fn take_makers(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.news)
+    /// What is to be looked up since this was asked last, if there is anything: with `functions`, the innermost frames of
+    /// all that was seen as well.
+    pub(super) fn take_news(&mut self, functions: bool) -> Option<News> {
+        let innermost = if functions { self.take_innermost() } else { Vec::new() };
+        let nothing = self.news.is_empty()
+            && self.ended.is_empty()
+            && self.kernel_news.is_empty()
+            && innermost.iter().all(|(_, frames)| frames.is_empty());
+        (!nothing).then(|| News {
+            code: self.analyzer.code().clone(),
+            makers: std::mem::take(&mut self.news),
+            ended: std::mem::take(&mut self.ended),
+            kernel_functions: std::mem::take(&mut self.kernel_news),
+            innermost,
+        })
     }
 
     /// Records are missing: what was known of processes may not be true any more.
@@ -434,7 +486,6 @@ impl<R: Ring> Intake<R> {
 
     /// Ends it. `None` if its entry has gone meanwhile.
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
-        self.drain(now);
         let Recording { sampler, begin, tally, before } = self.recordings.remove(&number)?;
         self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
         Some(Counted { sampler, tally, begin, end: now, losses: self.losses.since(before) })
@@ -447,14 +498,13 @@ impl<R: Ring> Intake<R> {
 
     /// What there is of an entry of the last `length` nanoseconds.
     pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
-        self.drain(now);
         let source = self.sources.get(self.place(entry)?)?;
         let (tally, begin) = source.window.last(now, length);
         Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses })
     }
 
     /// The innermost frame of everything that was seen since this was asked last, by entry.
-    pub(super) fn take_innermost(&mut self) -> Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)> {
+    fn take_innermost(&mut self) -> Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)> {
         let Self { sources, analyzer, .. } = self;
         let of = |source: &mut Source| {
             let mut frames = FxHashMap::default();
@@ -501,7 +551,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::profiled::Rate;
     use crate::plan::Value;
     use crate::sys::Drained;
 

@@ -17,6 +17,7 @@ mod build;
 mod functions;
 mod intake;
 mod model;
+mod namer;
 mod open;
 mod publish;
 mod selection;
@@ -24,6 +25,7 @@ mod selection;
 pub(crate) mod specimen;
 mod tally;
 mod tasks;
+mod thin;
 mod totals;
 mod waits;
 
@@ -47,6 +49,7 @@ pub use ask::{Ask, Asked, NoProfile};
 use intake::Intake;
 pub use intake::Losses;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
+use namer::Namer;
 use open::Opened;
 pub use publish::METRICS;
 use publish::Publisher;
@@ -59,6 +62,9 @@ type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
 /// How often rings are read in any case: what a process has mapped must be looked at while it runs.
 const EVERY: Duration = Duration::from_millis(200);
+
+/// How long a collection waits until what was sampled before it has been looked at. What is left is in the next one.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The samplers of all CPUs, and what they saw.
 #[derive(Debug)]
@@ -191,7 +197,8 @@ impl<K: Kernel> Profiler<K> {
     fn listen(&mut self, cpu: u32, holder: &K::Event) {
         if self.reader.is_none() {
             let shared = Arc::clone(&self.shared);
-            match Reader::start("profile-reader", Some(EVERY), move |_| shared.drain()) {
+            let namer = self.namer();
+            match Reader::start("profile-reader", Some(EVERY), move |_| shared.drain(namer.as_ref())) {
                 Ok(reader) => self.reader = Some(reader),
                 Err(error) => tracing::warn!(
                     %error,
@@ -206,6 +213,16 @@ impl<K: Kernel> Profiler<K> {
         {
             tracing::warn!(cpu, %errno, "a ring of samples is read five times a second alone, and may run over");
         }
+    }
+
+    fn namer(&self) -> Option<Namer> {
+        let shared = Arc::clone(&self.shared);
+        let started = Namer::start(move |news| shared.look_up(news));
+        started
+            .inspect_err(
+                |error| tracing::warn!(%error, "there is no thread to look up functions for metrics"),
+            )
+            .ok()
     }
 
     fn refuse(&mut self, cpu: u32, sampler: Option<usize>, refusal: &Refusal, context: &mut Context<'_, K>) {
@@ -228,7 +245,8 @@ impl<K: Kernel> Profiler<K> {
                 tracing::debug!(cpu, %errno, "cannot stop an event");
             }
         }
-        self.intake().remove(cpu, self.clock.kernel());
+        let ids = opened.events.iter().map(|open| open.id);
+        self.intake().remove(cpu, ids, self.clock.kernel());
         context.budget.give_back(opened.descriptors());
     }
 
@@ -247,8 +265,7 @@ impl<K: Kernel> Profiler<K> {
         if self.samplers.is_empty() {
             return;
         }
-        let mut intake = lock(&self.shared.intake);
-        intake.drain(self.clock.kernel());
+        let mut intake = self.shared.caught_up(Some(PATIENCE));
         let (taken, switches, now) = (intake.take(), intake.take_switches(), self.clock.now());
         for (place, fresh) in taken.into_iter().enumerate() {
             self.publisher.enter(place, fresh, &intake, now);
@@ -275,14 +292,14 @@ impl<K: Kernel> Profiler<K> {
                     continue;
                 }
                 open.tap.weight = Some(period);
-                lock(&self.shared.intake).weigh(open.id, period);
+                self.shared.intake().weigh(open.id, period);
             }
         }
     }
 
     /// Makes the rings larger if records were lost, as far as memory goes.
     fn grow(&mut self) {
-        let mut intake = lock(&self.shared.intake);
+        let mut intake = self.shared.intake();
         let lost = intake.losses.ring_full;
         for (&cpu, opened) in &mut self.cpus {
             if lost == std::mem::replace(&mut opened.lost, lost) || opened.largest {
@@ -294,7 +311,8 @@ impl<K: Kernel> Profiler<K> {
                 room::warn_of_the_largest("samples", cpu, opened.pages, self.rings);
                 continue;
             }
-            intake.remove(cpu, self.clock.kernel());
+            // An event has one ring at a time.
+            intake.take_out(cpu);
             match opened.make_ring(wanted) {
                 Ok(ring) => {
                     intake.add(cpu, ring);
@@ -342,7 +360,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
-        lock(&self.shared.intake)
+        self.shared.intake()
     }
 }
 

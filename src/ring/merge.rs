@@ -12,6 +12,8 @@ const KEPT: usize = 1 << 20;
 pub struct Merger {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
+    /// How many of those, from the first on, were given away already.
+    gone: usize,
     /// Up to when records were given away.
     given: u64,
     late: u64,
@@ -36,20 +38,37 @@ impl Merger {
 
     /// Gives away all records from before `until`, the oldest first. All rings have been emptied after that moment, so
     /// that no older one can follow.
-    pub fn flush(&mut self, until: u64, mut each: impl FnMut(u32, &[u8])) {
+    pub fn flush(&mut self, until: u64, each: impl FnMut(u32, &[u8])) {
+        self.flush_some(until, usize::MAX, each);
+    }
+
+    /// The same for no more than `most` records. Whether those were all.
+    pub fn flush_some(&mut self, until: u64, most: usize, mut each: impl FnMut(u32, &[u8])) -> bool {
+        let Some(waiting) = self.waiting.get_mut(self.gone..) else { return true };
         // Runs that are sorted already, one for each ring, are merged.
-        self.waiting.sort_by_key(|record| record.time);
-        let ready = self.waiting.partition_point(|record| record.time < until);
-        for record in &self.waiting[..ready] {
+        waiting.sort_by_key(|record| record.time);
+        let ready = waiting.partition_point(|record| record.time < until);
+        let now = ready.min(most);
+        for record in &waiting[..now] {
             if let Some(bytes) = self.bytes.get(record.at..record.at + record.length) {
                 each(record.cpu, bytes);
             }
         }
-        self.given = self.given.max(until);
+        let up_to = if now == ready { until } else { waiting[now].time };
+        self.given = self.given.max(up_to);
+        self.gone += now;
+        if now == ready {
+            self.compact();
+        }
+        now == ready
+    }
+
+    /// Forgets what was given away.
+    fn compact(&mut self) {
         // What a burst took stays for as long as it goes on: given back each time, it would be made each time.
         let kept = self.bytes.len().max(KEPT);
         let mut left = Vec::new();
-        self.waiting.drain(..ready);
+        self.waiting.drain(..std::mem::take(&mut self.gone));
         for record in &mut self.waiting {
             let bytes = self.bytes.get(record.at..record.at + record.length).unwrap_or_default();
             record.at = left.len();
@@ -63,7 +82,12 @@ impl Merger {
 
     /// How many records wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() - self.gone
+    }
+
+    /// Bytes of the records that are kept, given away or not.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// How many records came after younger ones had been given away: they were written for longer than it took to
@@ -135,9 +159,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_comes_once_and_none_before_an_older_one(
+        fn every_record_comes_once_and_none_before_an_older_one_however_many_are_taken_at_a_time(
             rings in proptest::collection::vec(proptest::collection::vec(0u64..100, 0..20), 1..4),
             until in 0u64..120,
+            most in 1usize..50,
         ) {
             let mut merger = Merger::default();
             for (cpu, times) in rings.iter().enumerate() {
@@ -145,13 +170,19 @@ mod tests {
                 times.sort_unstable();
                 times.iter().for_each(|&time| merger.push(cpu as u32, time, &time.to_ne_bytes()));
             }
-            let mut found = flushed(&mut merger, until);
+            let mut found = Vec::new();
+            while !merger.flush_some(until, most, |cpu, record| found.push((cpu, record.to_vec()))) {
+                // Another ring goes on meanwhile.
+                merger.push(9, until, &until.to_ne_bytes());
+            }
+            let more = merger.waiting() - rings.iter().flatten().filter(|&&time| time >= until).count();
+            prop_assert_eq!(merger.late(), 0);
             prop_assert!(found.iter().all(|(_, bytes)| u64::from_ne_bytes(*bytes.first_chunk().unwrap()) < until));
             found.extend(flushed(&mut merger, u64::MAX));
             let times: Vec<u64> =
                 found.iter().map(|(_, bytes)| u64::from_ne_bytes(*bytes.first_chunk().unwrap())).collect();
             prop_assert!(times.is_sorted());
-            prop_assert_eq!(times.len(), rings.iter().map(Vec::len).sum::<usize>());
+            prop_assert_eq!(times.len() - more, rings.iter().map(Vec::len).sum::<usize>());
         }
     }
 }

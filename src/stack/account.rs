@@ -34,11 +34,13 @@ pub enum Loss {
     UnwindBroken,
     /// It is larger than is read of one file, or all that is in use is.
     UnwindLarge,
+    /// It takes a while to read it. Until that is done, frame pointers are followed.
+    UnwindLater,
 }
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NoStack,
         Self::MapsCut,
         Self::MapsForbidden,
@@ -53,6 +55,7 @@ impl Loss {
         Self::UnwindAbsent,
         Self::UnwindBroken,
         Self::UnwindLarge,
+        Self::UnwindLater,
     ];
 
     /// The word for it in labels.
@@ -72,6 +75,7 @@ impl Loss {
             Self::UnwindAbsent => "unwind_absent",
             Self::UnwindBroken => "unwind_broken",
             Self::UnwindLarge => "unwind_large",
+            Self::UnwindLater => "unwind_later",
         }
     }
 }

@@ -8,7 +8,8 @@ use super::library::{Library, NOBODY};
 use super::map::{Map, What};
 use super::space::{SpaceLimits, Spaces, is_nobody};
 use super::stacks::FrameId;
-use super::unwind::{Subject, UnwindLimits, Unwinder};
+use super::tables::TableLimits;
+use super::unwind::{Subject, Unwinder};
 use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
 use crate::host::{self, Roots};
 use crate::ring::{Record, Sample};
@@ -39,6 +40,8 @@ pub struct Limits {
     pub unwind_bytes: u64,
     /// The same for one file, in bytes. A browser has 20 MB.
     pub unwind_file_bytes: u64,
+    /// Up to how many bytes of it a file is read by whoever needs it first; what is larger is read aside.
+    pub unwind_at_once: u64,
     /// Frames that are unwound of one stack.
     pub depth: usize,
     /// Stacks.
@@ -53,8 +56,9 @@ impl Default for Limits {
             maps_bytes: 16 << 20,
             modules: 1 << 15,
             files: 512,
-            unwind_bytes: 256 << 20,
-            unwind_file_bytes: 64 << 20,
+            unwind_bytes: 96 << 20,
+            unwind_file_bytes: 48 << 20,
+            unwind_at_once: 1 << 20,
             depth: 512,
             stacks: StackLimits::default(),
         }
@@ -114,17 +118,17 @@ impl Analyzer {
             maps_bytes: limits.maps_bytes,
         };
         let max_stack = host::read_number(&roots.proc.join("sys/kernel/perf_event_max_stack"));
-        let unwinding = UnwindLimits {
+        let tables = TableLimits {
             bytes: limits.unwind_bytes,
             file_bytes: limits.unwind_file_bytes,
-            depth: limits.depth,
+            at_once: limits.unwind_at_once,
         };
         Self {
             max_stack: usize::try_from(max_stack.unwrap_or(MAX_STACK)).unwrap_or(usize::MAX),
             depth: limits.depth,
             spaces: Spaces::new(roots, spaces),
             library: Library::new(roots, limits.modules, limits.files),
-            unwinder: Unwinder::new(unwinding),
+            unwinder: Unwinder::new(tables, limits.depth),
             stacks: Stacks::new(limits.stacks),
             places: Places::new(),
             accounts: Accounts::default(),

@@ -20,6 +20,7 @@ mod map;
 mod maps;
 mod space;
 mod stacks;
+mod tables;
 mod unwind;
 mod vdso;
 

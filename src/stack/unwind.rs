@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use framehop::{FrameAddress, Unwinder as _};
 
-use super::account::{Accounts, Loss};
-use super::elf::{Code, Elf, FrameSection};
+use super::account::Accounts;
 use super::library::Library;
 use super::map::{Map, What};
-use super::{Cut, ModuleId, cfi};
-use crate::probe::root::Opened;
+use super::tables::{TableLimits, Tables};
+use super::{Cut, ModuleId};
 use crate::ring::UserStack;
 use crate::sys::Registers;
 
@@ -32,41 +31,20 @@ pub enum Unwind {
     Auto,
 }
 
-/// How much is kept.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct UnwindLimits {
-    /// For all files together, in bytes.
-    pub(super) bytes: u64,
-    /// For one file, in bytes.
-    pub(super) file_bytes: u64,
-    /// Frames of a stack.
-    pub(super) depth: usize,
-}
-
 /// How far above the copy of the stack something is sought that would be there if the copy went on, in bytes. What is
 /// farther away was never on this stack.
 const BEYOND: u64 = 16 << 20;
-/// For how many samples a file must not have been used to make room for another one: else two that do not fit beside
-/// each other would be read anew for each sample.
-const IDLE: u64 = 4096;
-/// The largest `.debug_frame` that is read where there is nothing better, in bytes.
-const DEBUG_FRAME_LIMIT: u64 = 16 << 20;
-/// What the unwinder keeps to look a function up, in bytes.
-const INDEX_ENTRY: u64 = 8;
 /// Places whose rules are remembered are spread over so many memories.
 const MEMORIES: usize = 32;
 /// How many places each of them has.
 const MEMORY_PLACES: u64 = 509;
 
-/// So many bits of an address are a place in one file. Files are never as large: the unwinder counts in 32 bits.
-const ROOM: u32 = 32;
-
 #[cfg(target_arch = "aarch64")]
-type Native = framehop::aarch64::UnwinderAarch64<Arc<[u8]>>;
+pub(super) type Native = framehop::aarch64::UnwinderAarch64<Arc<[u8]>>;
 #[cfg(target_arch = "aarch64")]
 type Memory = framehop::aarch64::CacheAarch64;
 #[cfg(not(target_arch = "aarch64"))]
-type Native = framehop::x86_64::UnwinderX86_64<Arc<[u8]>>;
+pub(super) type Native = framehop::x86_64::UnwinderX86_64<Arc<[u8]>>;
 #[cfg(not(target_arch = "aarch64"))]
 type Memory = framehop::x86_64::CacheX86_64;
 
@@ -88,61 +66,19 @@ fn native(registers: Registers) -> framehop::x86_64::UnwindRegsX86_64 {
     framehop::x86_64::UnwindRegsX86_64::new(registers.ip, registers.sp, registers.fp)
 }
 
-/// What is known about the functions of files.
+/// Follows stacks.
 pub(super) struct Unwinder {
-    limits: UnwindLimits,
-    /// By [`ModuleId`].
-    files: Vec<Option<Table>>,
+    tables: Tables,
     /// For what is in no file, or in one that says nothing: frame pointers.
     bare: Native,
     memories: Vec<Memory>,
-    bytes: u64,
-    /// Counts samples.
-    now: u64,
-    /// Counts files that were read.
-    loaded: u64,
-}
-
-/// What there is about one file.
-struct Table {
-    state: State,
-    /// The sample that needed it last.
-    used: u64,
-}
-
-enum State {
-    Loaded(Box<Loaded>),
-    /// There was no room for so many bytes.
-    Waits(u64),
-    /// There is nothing to be had.
-    Nothing,
-}
-
-struct Loaded {
-    unwinder: Native,
-    /// Where the unwinder believes it to be.
-    base: u64,
-    /// The address in the file's own headers that stands there.
-    first: u64,
-    code: Vec<Code>,
-    bytes: u64,
-}
-
-impl Loaded {
-    /// Where the unwinder believes a place of the file to be.
-    fn address(&self, offset: u64) -> Option<u64> {
-        let address = self.code.iter().find_map(|code| {
-            let into = offset.checked_sub(code.offset).filter(|&into| into < code.size)?;
-            code.address.checked_add(into)
-        })?;
-        let into = address.checked_sub(self.first).filter(|into| into >> ROOM == 0)?;
-        Some(self.base + into)
-    }
+    /// The most frames of a stack.
+    depth: usize,
 }
 
 impl fmt::Debug for Unwinder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unwinder").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Unwinder").field("tables", &self.tables).finish_non_exhaustive()
     }
 }
 
@@ -154,30 +90,19 @@ pub(super) struct Subject<'a> {
 }
 
 impl Unwinder {
-    pub(super) fn new(limits: UnwindLimits) -> Self {
-        Self {
-            limits,
-            files: Vec::new(),
-            bare: Native::new(),
-            memories: (0..MEMORIES).map(|_| Memory::new()).collect(),
-            bytes: 0,
-            now: 0,
-            loaded: 0,
-        }
+    pub(super) fn new(limits: TableLimits, depth: usize) -> Self {
+        let memories = (0..MEMORIES).map(|_| Memory::new()).collect();
+        Self { tables: Tables::new(limits), bare: Native::new(), memories, depth }
     }
 
     /// How many bytes are kept.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.tables.bytes()
     }
 
     /// Forgets what is known about a file, whose number will be another one's.
     pub(super) fn forget(&mut self, module: ModuleId) {
-        if let Some(table) = self.files.get_mut(module.0 as usize).and_then(Option::take)
-            && let State::Loaded(loaded) = table.state
-        {
-            self.bytes -= loaded.bytes;
-        }
+        self.tables.forget(module);
     }
 
     /// Puts the addresses of a stack into `frames`, innermost first: that of an instruction, then return addresses. Why
@@ -190,7 +115,7 @@ impl Unwinder {
         accounts: &mut Accounts,
         frames: &mut Vec<u64>,
     ) -> Option<Cut> {
-        self.now += 1;
+        self.tables.tick(accounts);
         let copy = Copy { at: user.registers.sp, bytes: user.bytes, full: user.full };
         let mut registers = native(user.registers);
         frames.push(user.registers.ip);
@@ -205,7 +130,7 @@ impl Unwinder {
                 frames.pop();
                 return Some(Cut::Unwound);
             }
-            if frames.len() >= self.limits.depth {
+            if frames.len() >= self.depth {
                 return Some(Cut::Deep);
             }
             let within = mapping.and_then(|mapping| match mapping.what {
@@ -216,13 +141,13 @@ impl Unwinder {
             });
             let table = within.and_then(|(module, offset, mapping)| {
                 let seen = || (subject.pid, mapping.start, mapping.end);
-                let loaded = self.table(module, seen, library, accounts)?;
+                let loaded = self.tables.table(module, seen, library, accounts)?;
                 Some((module, loaded.address(offset)?))
             });
             let (unwinder, at) = match table {
-                Some((module, at)) => match &self.files[module.0 as usize] {
-                    Some(Table { state: State::Loaded(loaded), .. }) => (&loaded.unwinder, at),
-                    _ => (&self.bare, place),
+                Some((module, at)) => match self.tables.loaded(module) {
+                    Some(loaded) => (&loaded.unwinder, at),
+                    None => (&self.bare, place),
                 },
                 None => (&self.bare, place),
             };
@@ -248,108 +173,6 @@ impl Unwinder {
                 (Err(_), None) => return Some(Cut::Unwound),
             }
         }
-    }
-
-    /// What is known about a file, which is read if need be.
-    fn table(
-        &mut self,
-        module: ModuleId,
-        seen: impl FnOnce() -> (u32, u64, u64),
-        library: &mut Library,
-        accounts: &mut Accounts,
-    ) -> Option<&Loaded> {
-        let place = module.0 as usize;
-        if self.files.len() <= place {
-            self.files.resize_with(place + 1, || None);
-        }
-        let waits = match &self.files[place] {
-            None => Some(0),
-            Some(Table { state: State::Waits(bytes), .. }) => Some(*bytes),
-            Some(_) => None,
-        };
-        if let Some(bytes) = waits
-            && self.make_room(bytes)
-        {
-            // Why it is not there was counted where it was opened. It may be there another time.
-            let file = library.file(module, seen)?;
-            let state = self.load(&file, accounts);
-            self.files[place] = Some(Table { state, used: 0 });
-        }
-        let table = self.files[place].as_mut()?;
-        table.used = self.now;
-        match &table.state {
-            State::Loaded(loaded) => Some(loaded),
-            _ => None,
-        }
-    }
-
-    /// Makes room for so many bytes, by forgetting what was not used lately. Whether there is.
-    fn make_room(&mut self, bytes: u64) -> bool {
-        while self.bytes + bytes > self.limits.bytes {
-            let loaded = |table: &Table| matches!(table.state, State::Loaded(_));
-            let tables = self.files.iter().enumerate();
-            let tables = tables
-                .filter_map(|(place, table)| table.as_ref().filter(|&table| loaded(table)).zip(Some(place)));
-            let Some((oldest, place)) = tables.min_by_key(|(table, _)| table.used) else { return false };
-            if self.now - oldest.used < IDLE {
-                return false;
-            }
-            self.forget(ModuleId(place as u32));
-        }
-        true
-    }
-
-    fn load(&mut self, file: &Opened, accounts: &mut Accounts) -> State {
-        let Some(elf) = Elf::read(&file.file).filter(Elf::is_native) else { return State::Nothing };
-        let Some(frames) = elf.frames() else {
-            accounts.lose(Loss::UnwindAbsent);
-            return State::Nothing;
-        };
-        let limit = if frames.debug { DEBUG_FRAME_LIMIT } else { u64::MAX };
-        if frames.size > self.limits.file_bytes.min(self.limits.bytes).min(limit) {
-            accounts.lose(Loss::UnwindLarge);
-            return State::Nothing;
-        }
-        if !self.make_room(frames.size) {
-            accounts.lose(Loss::UnwindLarge);
-            return State::Waits(frames.size);
-        }
-        match self.read(&elf, frames) {
-            Some(loaded) => {
-                self.bytes += loaded.bytes;
-                State::Loaded(Box::new(loaded))
-            }
-            None => {
-                accounts.lose(Loss::UnwindBroken);
-                State::Nothing
-            }
-        }
-    }
-
-    fn read(&mut self, elf: &Elf<'_>, frames: FrameSection) -> Option<Loaded> {
-        let bytes = elf.bytes(frames.offset, frames.size, self.limits.file_bytes)?;
-        let functions = cfi::check(&bytes, frames.address, frames.debug).ok()?;
-        let code: Vec<Code> = elf.code().collect();
-        let end = code.iter().map(|code| code.address.saturating_add(code.size)).max()?;
-        // As most files are linked, addresses are small enough.
-        let first = if end >> ROOM == 0 { 0 } else { code.iter().map(|code| code.address).min()? };
-        if (end - first) >> ROOM != 0 {
-            return None;
-        }
-        self.loaded += 1;
-        let base = self.loaded << ROOM;
-        let size = frames.size + functions as u64 * INDEX_ENTRY;
-        let mut sections = framehop::ExplicitModuleSectionInfo { base_svma: first, ..Default::default() };
-        let bytes: Arc<[u8]> = bytes.into();
-        if frames.debug {
-            sections.debug_frame = Some(bytes);
-        } else {
-            sections.eh_frame = Some(bytes);
-            sections.eh_frame_svma = Some(frames.address..frames.address.checked_add(frames.size)?);
-        }
-        let mut unwinder = Native::new();
-        unwinder.add_module(framehop::Module::new(String::new(), base..base + (1 << ROOM), base, sections));
-        Some(Loaded { unwinder, base, first, code, bytes: size })
     }
 }
 

@@ -97,10 +97,12 @@ impl Metrics {
         let ring = ("ring", "tracepoints");
         let point =
             |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
-        let lost = [("ring_full", state.losses.ring_full), ("unreadable", state.losses.unreadable)];
+        let losses = state.losses;
+        let lost =
+            [("ring_full", losses.ring_full), ("unreadable", losses.unreadable), ("late", losses.late)];
         let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
         vec![
-            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), state.losses.records)]),
+            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), losses.records)]),
             Family::new(Arc::clone(&self.lost), lost.to_vec()),
             Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), state.ring_bytes)]),
         ]

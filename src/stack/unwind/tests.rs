@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use crate::ring::testing::Stack;
 use crate::ring::{Comm, Record};
+use crate::stack::tables::IDLE;
 use crate::stack::testing::{EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, take, take_by};
 use crate::stack::{Analyzer, Cut, Frame, Limits, Loss, Unwind, cfi};
 use crate::sys::Registers;
@@ -149,6 +150,21 @@ mod by_hand {
     }
 
     #[test]
+    fn what_takes_long_is_read_aside_and_frame_pointers_are_followed_meanwhile() {
+        let limits = Limits { unwind_at_once: 0, ..Limits::default() };
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), limits);
+        let sample = sample(&[at(0x20), 0], false, &[]);
+        assert_eq!(take(&mut analyzer, &sample).1.len(), 1, "there are no frame pointers");
+        assert_eq!(analyzer.accounts().lost(Loss::UnwindLater), 1);
+        while analyzer.unwind_bytes() == 0 {
+            std::thread::yield_now();
+            take(&mut analyzer, &sample);
+        }
+        assert_eq!(offsets(&take(&mut analyzer, &sample).1), [0, 0x1f]);
+        assert_eq!(analyzer.accounts().lost(Loss::UnwindLater), 1);
+    }
+
+    #[test]
     fn files_make_room_for_each_other_only_when_they_are_idle() {
         let section = frames_of_16_bytes();
         let limits = Limits { unwind_bytes: section.len() as u64 + 20, ..Limits::default() };
@@ -163,7 +179,7 @@ mod by_hand {
         assert_eq!(take(&mut analyzer, &one).1.len(), 2);
         assert_eq!(take(&mut analyzer, &two).1.len(), 1, "by frame pointers, of which there are none");
         assert_eq!(analyzer.accounts().lost(Loss::UnwindLarge), 1);
-        for _ in 0..2 * super::super::IDLE {
+        for _ in 0..2 * IDLE {
             take(&mut analyzer, &two);
         }
         assert_eq!(take(&mut analyzer, &two).1.len(), 2);

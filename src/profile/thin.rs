@@ -1,0 +1,85 @@
+//! A bound on how many of a CPU's records are looked into, whatever happens: every so manieth is taken and stands for
+//! those that were passed over.
+
+/// Nanoseconds in which the number of records is held against what there may be.
+const SLICE: u64 = 100_000_000;
+const SLICES_PER_SECOND: u64 = 1_000_000_000 / SLICE;
+
+/// What one CPU had lately.
+#[derive(Debug)]
+pub(super) struct Thinner {
+    /// How many are taken in a slice of time before fewer are.
+    most: u64,
+    /// When the current one began.
+    begin: u64,
+    seen: u64,
+    taken: u64,
+    /// Every so manieth is taken.
+    stride: u64,
+    /// How many were passed over since, and the hits that they stand for.
+    passed: u64,
+    owed: u64,
+}
+
+impl Thinner {
+    /// About so many a second.
+    pub(super) fn new(limit: u64) -> Self {
+        let most = limit.div_ceil(SLICES_PER_SECOND).max(1);
+        Self { most, begin: 0, seen: 0, taken: 0, stride: 1, passed: 0, owed: 0 }
+    }
+
+    /// A record of that time which stands for `weight` hits: for how many it is to stand if it is taken, together with
+    /// those that were not.
+    pub(super) fn take(&mut self, time: u64, weight: u64) -> Option<u64> {
+        if time.saturating_sub(self.begin) >= SLICE {
+            self.stride = self.seen.div_ceil(self.most).max(1);
+            (self.begin, self.seen, self.taken) = (time, 0, 0);
+        }
+        self.seen += 1;
+        self.passed += 1;
+        self.owed = self.owed.saturating_add(weight);
+        if self.passed < self.stride {
+            return None;
+        }
+        if self.taken >= self.most {
+            // It is more than it was a slice ago.
+            (self.stride, self.taken) = (self.stride.saturating_mul(2), self.most / 2);
+        }
+        self.taken += 1;
+        self.passed = 0;
+        Some(std::mem::take(&mut self.owed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is taken of so many records a second, evenly spread over some seconds.
+    fn taken(thinner: &mut Thinner, rate: u64, seconds: u64) -> Vec<u64> {
+        let step = 1_000_000_000 / rate;
+        (0..rate * seconds).filter_map(|at| thinner.take((1 << 40) + at * step, 1)).collect()
+    }
+
+    #[test]
+    fn few_are_all_taken_and_stand_for_themselves() {
+        assert_eq!(taken(&mut Thinner::new(100), 90, 3), vec![1; 270]);
+    }
+
+    #[test]
+    fn of_many_about_as_many_as_there_may_be_are_taken_and_stand_for_all() {
+        let found = taken(&mut Thinner::new(100), 1_000_000, 2);
+        assert!((150..600).contains(&found.len()), "{}", found.len());
+        let hits: u64 = found.iter().sum();
+        assert!((1_900_000..=2_000_000).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn after_a_storm_all_are_taken_again() {
+        let mut thinner = Thinner::new(100);
+        let storm = (0..100_000).filter(|at| thinner.take((1 << 40) + at * 1000, 1).is_some()).count();
+        assert!(storm < 200, "{storm}");
+        let calm = (0..50).map(|at| thinner.take((1 << 41) + at * 20_000_000, 1)).collect::<Vec<_>>();
+        assert_eq!(calm[10..], [Some(1); 40]);
+    }
+}
