@@ -57,8 +57,7 @@ fn chains() -> Vec<Vec<u8>> {
     let record = |stack: u64| {
         let frames: Vec<u64> =
             (0..FRAMES as u64).map(|frame| code + (stack * 31 + frame * 17) % 4096).collect();
-        let mut body =
-            vec![1, frames[0], pid << 32 | pid, 0, 1 + frames.len() as u64, PERF_CONTEXT_USER as u64];
+        let mut body = vec![1, frames[0], pid << 32 | pid, 0, 1 + frames.len() as u64, PERF_CONTEXT_USER];
         body.extend(frames);
         body.push(1);
         let size = (8 + body.len() * 8) as u64;

@@ -246,14 +246,15 @@ impl Source for Service {
     }
 
     async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
-        let kind = wanted.kind;
-        let Some(seconds) = wanted.seconds else {
-            return Ok(Arc::new(self.aside(move |profiles| profiles.last(&kind, Duration::MAX)).await?));
+        let Wanted { kind, seconds, selection } = wanted;
+        let Some(seconds) = seconds else {
+            let last = move |profiles: &dyn Ask| profiles.last(&kind, Duration::MAX, &selection);
+            return Ok(Arc::new(self.aside(last).await?));
         };
         let asked = self.aside(move |profiles| profiles.begin(&kind)).await?;
         let mut under_way = UnderWay { profiles: Arc::clone(&self.profiles), asked: Some(asked) };
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
         under_way.asked = None;
-        Ok(Arc::new(self.aside(move |profiles| profiles.end(asked)).await?))
+        Ok(Arc::new(self.aside(move |profiles| profiles.end(asked, &selection)).await?))
     }
 }

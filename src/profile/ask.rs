@@ -8,10 +8,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::build::{Unnamed, build};
+use super::fair::Fair;
 use super::functions::Functions;
 use super::intake::{Counted, Intake};
 use super::namer::{Namer, News};
-use super::{Profile, lock};
+use super::{Profile, Selection, lock};
 use crate::clock::{Clock, Timestamp};
 use crate::host::Roots;
 use crate::plan::Sampler;
@@ -32,20 +33,22 @@ pub trait Ask: Send + Sync + fmt::Debug {
     /// There is no such entry, or too many profiles are waited for.
     fn begin(&self, entry: &str) -> Result<Asked, NoProfile>;
 
-    /// Ends it, and gives what was seen.
+    /// Ends it, and gives what was seen. What `selection` leaves out is counted, and has no stacks: its names need not be
+    /// looked up.
     ///
     /// # Errors
     /// Its entry has gone meanwhile.
-    fn end(&self, asked: Asked) -> Result<Profile, NoProfile>;
+    fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile>;
 
     /// Ends it for nobody.
     fn abandon(&self, asked: Asked);
 
-    /// What was seen of an entry in the last while, as far as its window reaches back.
+    /// What was seen of an entry in the last while, as far as its window reaches back. With `selection` as for
+    /// [`end`](Self::end).
     ///
     /// # Errors
     /// There is no such entry.
-    fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile>;
+    fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile>;
 }
 
 /// The number of a profile that is under way.
@@ -77,11 +80,8 @@ pub enum NoProfile {
 /// What the reader, the collector and those who ask share.
 #[derive(Debug)]
 pub(super) struct Shared<R> {
-    intake: Mutex<Intake<R>>,
-    /// Who holds it is the next to get the intake. The reader comes back for it all the time, and a mutex alone may let
-    /// it pass those who wait.
-    turn: Mutex<()>,
-    symbols: Mutex<Symbolizer>,
+    intake: Fair<Intake<R>>,
+    symbols: Fair<Symbolizer>,
     /// The symboliser's, as of the last time that it was asked.
     pub(super) accounts: Mutex<symbol::Accounts>,
     /// By entry, how often which function was seen innermost.
@@ -94,15 +94,17 @@ pub(super) struct Shared<R> {
 /// How often functions are counted, in nanoseconds.
 const FUNCTIONS_EVERY: u64 = 5_000_000_000;
 
+/// How many names are looked up before others get their turn.
+const AT_A_TIME: usize = 64;
+
 /// In a millisecond.
 const NANOSECONDS: u64 = 1_000_000;
 
 impl<R: Ring> Shared<R> {
     pub(super) fn new(clock: Clock, roots: &Roots, intake: Intake<R>) -> Self {
         Self {
-            intake: Mutex::new(intake),
-            turn: Mutex::new(()),
-            symbols: Mutex::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
+            intake: Fair::new(intake),
+            symbols: Fair::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
             accounts: Mutex::default(),
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
@@ -110,10 +112,9 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// What was read, for whoever waited longest.
+    /// What was read.
     pub(super) fn intake(&self) -> MutexGuard<'_, Intake<R>> {
-        let _turn = lock(&self.turn);
-        lock(&self.intake)
+        self.intake.lock()
     }
 
     /// The same, once what the rings hold by now was looked at; with as much as was possible in `patience`, if there is
@@ -145,14 +146,15 @@ impl<R: Ring> Shared<R> {
 
     /// Looks up what cannot wait until somebody asks.
     pub(super) fn look_up(&self, news: News) {
-        let mut symbols = lock(&self.symbols);
+        let mut symbols = self.symbols.lock();
         news.makers.into_iter().for_each(|process| symbols.notice(process, &news.code));
         news.ended.into_iter().for_each(|process| symbols.end(process));
         for (address, length, removed, name) in &news.kernel_functions {
             symbols.hear(&Ksymbol { address: *address, length: *length, removed: *removed, name });
         }
-        self.count_functions(news.innermost, &mut symbols, &news.code);
-        self.note(&symbols);
+        drop(symbols);
+        self.count_functions(news.innermost, &news.code);
+        self.note(&self.symbols.lock());
     }
 
     fn is_time_for_functions(&self) -> bool {
@@ -165,20 +167,17 @@ impl<R: Ring> Shared<R> {
         due
     }
 
-    /// Adds up by function what was seen innermost.
-    fn count_functions(
-        &self,
-        innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
-        symbols: &mut Symbolizer,
-        code: &Code,
-    ) {
+    /// Adds up by function what was seen innermost. Somebody may want other names in between.
+    fn count_functions(&self, innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>, code: &Code) {
         let now = self.clock.now();
         for (sampler, frames) in innermost {
             let (frames, counts): (Vec<Frame>, Vec<u64>) = frames.into_iter().unzip();
-            let names = symbols.resolve(&frames, code);
-            let mut functions = lock(&self.functions);
-            let functions = functions.entry(Arc::clone(&sampler.entry)).or_default();
-            names.iter().zip(counts).for_each(|(named, count)| functions.add(named, count, now));
+            for (frames, counts) in frames.chunks(AT_A_TIME).zip(counts.chunks(AT_A_TIME)) {
+                let names = self.symbols.lock().resolve(frames, code);
+                let mut functions = lock(&self.functions);
+                let functions = functions.entry(Arc::clone(&sampler.entry)).or_default();
+                names.iter().zip(counts).for_each(|(named, &count)| functions.add(named, count, now));
+            }
         }
     }
 
@@ -187,7 +186,7 @@ impl<R: Ring> Shared<R> {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
-        let mut symbols = lock(&self.symbols);
+        let mut symbols = self.symbols.lock();
         let profile = build(counted, unnamed, &mut symbols, start, Duration::from_nanos(elapsed));
         self.note(&symbols);
         profile
@@ -219,12 +218,12 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         intake.begin(entry, now).map(Asked).ok_or_else(|| Self::unknown(&intake, entry))
     }
 
-    fn end(&self, Asked(number): Asked) -> Result<Profile, NoProfile> {
+    fn end(&self, Asked(number): Asked, selection: &Selection) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let (counted, unnamed) = {
             let mut intake = self.caught_up(None);
             let counted = intake.end(number, now).ok_or(NoProfile::Gone)?;
-            let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
             (counted, unnamed)
         };
         Ok(self.named(&counted, unnamed))
@@ -234,13 +233,13 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         self.intake().abandon(number);
     }
 
-    fn last(&self, entry: &str, length: Duration) -> Result<Profile, NoProfile> {
+    fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let (counted, unnamed) = {
             let mut intake = self.caught_up(None);
             let counted = intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?;
-            let unnamed = Unnamed::of(&counted, &intake.analyzer, &intake.tasks);
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
             (counted, unnamed)
         };
         Ok(self.named(&counted, unnamed))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::Selection;
 use super::intake::Counted;
 use super::model::{Function, Kind, Line, Location, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
@@ -20,15 +21,28 @@ pub(super) struct Unnamed {
     frames: Vec<Frame>,
     tasks: FxHashMap<TaskId, Task>,
     code: Code,
+    selection: Selection,
 }
 
 impl Unnamed {
-    pub(super) fn of(counted: &Counted, analyzer: &Analyzer, tasks: &Tasks) -> Self {
+    /// Takes the stacks of what is selected. Those of others need no names.
+    pub(super) fn of(counted: &Counted, selection: &Selection, analyzer: &Analyzer, tasks: &Tasks) -> Self {
         let mut places = FxHashMap::default();
         let mut frames = Vec::new();
         let mut stacks = FxHashMap::default();
         let mut known = FxHashMap::default();
         for (key, _) in counted.tally.iter() {
+            if let Some(task) = tasks.get(key.task) {
+                known.entry(key.task).or_insert_with(|| Task {
+                    pid: task.process.key.pid,
+                    tid: task.tid,
+                    comm: Arc::clone(&task.comm),
+                    cgroup: task.process.cgroup.clone(),
+                });
+            }
+            if !known.get(&key.task).is_some_and(|task| selection.takes(task, key.mode)) {
+                continue;
+            }
             stacks.entry(key.stack).or_insert_with(|| {
                 let place = |frame: Frame| {
                     *places.entry(frame).or_insert_with(|| {
@@ -38,16 +52,9 @@ impl Unnamed {
                 };
                 analyzer.stacks().frames(key.stack).map(place).collect()
             });
-            if let Some(task) = tasks.get(key.task) {
-                known.entry(key.task).or_insert_with(|| Task {
-                    pid: task.process.key.pid,
-                    tid: task.tid,
-                    comm: Arc::clone(&task.comm),
-                    cgroup: task.process.cgroup.clone(),
-                });
-            }
         }
-        Self { stacks, frames, tasks: known, code: analyzer.code().clone() }
+        let code = analyzer.code().clone();
+        Self { stacks, frames, tasks: known, code, selection: selection.clone() }
     }
 }
 
@@ -59,7 +66,7 @@ pub(super) fn build(
     start: Timestamp,
     duration: Duration,
 ) -> Profile {
-    let Unnamed { stacks, frames, tasks, code } = unnamed;
+    let Unnamed { stacks, frames, tasks, code, selection } = unnamed;
     let names = symbols.resolve(&frames, &code);
     let mut tables = Tables::default();
     let locations: Vec<u32> = names.iter().map(|named| tables.location(named)).collect();
@@ -73,9 +80,12 @@ pub(super) fn build(
     let mut task_places = FxHashMap::default();
     let mut sums: FxHashMap<(u32, u32, super::Mode), (u64, u64)> = FxHashMap::default();
     for (key, sum) in counted.tally.iter() {
-        // Frames of different numbers may have the same name and place: then so have their stacks.
-        let Some(stack) = stacks.get(&key.stack) else { continue };
         let Some(task) = tasks.get(&key.task) else { continue };
+        // Frames of different numbers may have the same name and place: then so have their stacks.
+        let stack = match selection.takes(task, key.mode) {
+            true => stacks.get(&key.stack).map_or(&[][..], |stack| stack),
+            false => &[],
+        };
         let stack: Box<[u32]> =
             stack.iter().filter_map(|&frame| locations.get(frame as usize)).copied().collect();
         let stack = *stack_places.entry(stack).or_insert_with_key(|stack| {

@@ -14,6 +14,7 @@
 
 mod ask;
 mod build;
+mod fair;
 mod functions;
 mod intake;
 mod model;

@@ -65,8 +65,13 @@ impl Selection {
         *self == Self::default()
     }
 
+    /// Whether samples of `task` in this mode are selected.
+    pub fn takes(&self, task: &Task, mode: Mode) -> bool {
+        self.mode.is_none_or(|wanted| wanted == mode) && self.takes_of(task)
+    }
+
     /// Whether samples of `task` are selected, if their mode is.
-    pub fn takes(&self, task: &Task) -> bool {
+    fn takes_of(&self, task: &Task) -> bool {
         let Self { comm, pid, cgroup, mode: _ } = self;
         pid.is_none_or(|pid| pid == task.pid)
             && comm.as_ref().is_none_or(|comm| comm.matches_name(&task.comm))
@@ -81,7 +86,7 @@ impl Profile {
     /// stays: nobody knows whose it was.
     #[must_use]
     pub fn select(&self, selection: &Selection) -> Self {
-        let tasks: Vec<bool> = self.tasks.iter().map(|task| selection.takes(task)).collect();
+        let tasks: Vec<bool> = self.tasks.iter().map(|task| selection.takes_of(task)).collect();
         let selected = |sample: &&Sample| {
             tasks.get(sample.task as usize) == Some(&true)
                 && selection.mode.is_none_or(|mode| mode == sample.mode)

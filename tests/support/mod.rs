@@ -161,13 +161,13 @@ pub(crate) fn lacks(feature: Feature) -> bool {
 /// # Panics
 /// If there is none by then; `what` says what was waited for.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..500 {
+    for _ in 0..1500 {
         if let Some(answer) = ask() {
             return answer;
         }
         thread::sleep(Duration::from_millis(20));
     }
-    panic!("not within ten seconds: {what}");
+    panic!("not within half a minute: {what}");
 }
 
 /// The features that a value of `PERF_EXPORTER_REQUIRE` names.
