@@ -124,8 +124,8 @@ impl<R: Ring> Shared<R> {
         // The time is taken before rings are emptied: what is older is in them.
         let now = self.clock.kernel();
         let mut intake = self.intake();
-        intake.pull();
-        while !intake.look(now) {
+        intake.pull(now);
+        while !intake.look() {
             if patience.is_some_and(|patience| self.clock.monotonic().since(begin) > patience) {
                 break;
             }
@@ -171,6 +171,9 @@ impl<R: Ring> Shared<R> {
     fn count_functions(&self, innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>, code: &Code) {
         let now = self.clock.now();
         for (sampler, frames) in innermost {
+            let mut frames: Vec<(Frame, u64)> = frames.into_iter().collect();
+            // What is in one file stays together, so that none is read twice.
+            frames.sort_unstable();
             let (frames, counts): (Vec<Frame>, Vec<u64>) = frames.into_iter().unzip();
             for (frames, counts) in frames.chunks(AT_A_TIME).zip(counts.chunks(AT_A_TIME)) {
                 let names = self.symbols.lock().resolve(frames, code);

@@ -27,19 +27,38 @@ impl<T> Fair<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn who_waits_gets_it_although_another_thread_comes_back_at_once() {
-        let fair = Arc::new(Fair::new(false));
-        let busy = Arc::clone(&fair);
+        const MOMENT: Duration = Duration::from_millis(1);
+        let shared = Arc::new((Fair::new(true), AtomicU32::new(0)));
+        let busy = Arc::clone(&shared);
         let busy = thread::spawn(move || {
+            let (fair, turns) = &*busy;
             // Never without it for longer than it takes to ask.
-            while !*busy.lock() {}
+            while let goes_on = fair.lock()
+                && *goes_on
+            {
+                turns.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(MOMENT);
+            }
         });
-        *fair.lock() = true;
+        let (fair, turns) = &*shared;
+        let passed = || {
+            thread::sleep(3 * MOMENT);
+            let before = turns.load(Ordering::SeqCst);
+            let _goes_on = fair.lock();
+            turns.load(Ordering::SeqCst) - before
+        };
+        // Once at least nothing but the other one holds this thread up.
+        let least = (0..20).map(|_| passed()).min();
+        *fair.lock() = false;
         busy.join().unwrap();
+        assert_eq!(least, Some(0), "the other one had a turn each time");
     }
 }

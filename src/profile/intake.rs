@@ -135,6 +135,8 @@ pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 pub(super) struct Intake<R> {
     rings: BTreeMap<u32, R>,
     merger: Merger,
+    /// When the rings were emptied last, on the clock of the records: what follows is younger.
+    emptied: u64,
     sources: Vec<Source>,
     /// For each event what its records are.
     taps: FxHashMap<u64, Tap>,
@@ -163,6 +165,7 @@ impl<R: Ring> Intake<R> {
         Self {
             rings: BTreeMap::new(),
             merger: Merger::default(),
+            emptied: 0,
             sources: Vec::new(),
             taps: FxHashMap::default(),
             analyzer: Analyzer::new(roots, stack::Limits::default()),
@@ -220,23 +223,19 @@ impl<R: Ring> Intake<R> {
     /// Forgets a ring whose events are closed; `ids` are those of its records. `now` is on the clock of the records.
     pub(super) fn remove(&mut self, cpu: u32, ids: impl Iterator<Item = u64>, now: u64) {
         self.take_out(cpu);
-        self.drain(now.saturating_add(1));
+        self.emptied = now.saturating_add(1);
+        while !self.look() {}
         for id in ids {
             self.taps.remove(&id);
         }
     }
 
-    /// Reads what was written on all CPUs before `now`, in order.
-    fn drain(&mut self, now: u64) {
-        self.empty_rings();
-        while !self.look(now) {}
-    }
-
-    /// Empties the rings, unless too much waits already to be looked at: rings have an end, and what finds no room in
-    /// them is counted.
-    pub(super) fn pull(&mut self) {
+    /// Empties the rings at `now`, unless too much waits already to be looked at: rings have an end, and what finds no
+    /// room in them is counted.
+    pub(super) fn pull(&mut self, now: u64) {
         if self.merger.bytes() <= MOST_WAITING {
             self.empty_rings();
+            self.emptied = now;
         }
     }
 
@@ -258,9 +257,10 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Looks at some of what was written before `now`, in order. Whether that was all: others may want to know
-    /// something in between.
-    pub(super) fn look(&mut self, now: u64) -> bool {
+    /// Looks at some of what was written before the rings were emptied last, in order. Whether that was all: others may
+    /// want to know something in between.
+    pub(super) fn look(&mut self) -> bool {
+        let now = self.emptied;
         let mut merger = std::mem::take(&mut self.merger);
         let all = merger.flush_some(now, AT_A_TIME, |cpu, record| self.read(cpu, record));
         self.merger = merger;
@@ -552,12 +552,16 @@ mod tests {
 
     use super::*;
     use crate::plan::Value;
+    use crate::ring::testing::{bytes, record};
     use crate::sys::Drained;
 
-    struct NoRing;
+    /// Holds records.
+    #[derive(Default)]
+    struct Held(Vec<Vec<u8>>);
 
-    impl Ring for NoRing {
-        fn drain(&mut self, _each: impl FnMut(&[u8])) -> Drained {
+    impl Ring for Held {
+        fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
+            self.0.drain(..).for_each(|record| each(&record));
             Drained::default()
         }
 
@@ -585,7 +589,7 @@ mod tests {
     #[test]
     fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
         let dir = tempfile::tempdir().unwrap();
-        let mut intake: Intake<NoRing> = Intake::new(&Roots::under(dir.path()));
+        let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
         let (one, other) = (sampler("one"), sampler("other"));
         intake.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
         let [first, second] = ["one", "other"].map(|entry| intake.begin(entry, 5).unwrap());
@@ -596,5 +600,25 @@ mod tests {
         let found: Vec<u64> = counted.tally.iter().map(|(_, sum)| sum.value).collect();
         assert_eq!((&*counted.sampler.entry, found), ("other", vec![7]));
         assert!(intake.end(first, 9).is_none(), "its entry has gone");
+    }
+    #[test]
+    fn what_stays_in_a_ring_because_too_much_waits_does_not_come_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
+        // A name, then pid and tid, time and identifier: nobody's.
+        let named = |length: usize, time: u64| {
+            let name = vec![0; length / 8];
+            record(3, 0, &bytes(&[&[0][..], &name, &[0, time, 0]].concat()))
+        };
+        let many = (0..1 + MOST_WAITING / 60_000).map(|at| named(60_000, at as u64 % 5)).collect();
+        intake.add(0, Held(many));
+        intake.pull(10);
+        assert!(!intake.look(), "there is more than is looked at at a time");
+        intake.add(1, Held(vec![named(8, 15)]));
+        intake.pull(20);
+        while !intake.look() {}
+        intake.pull(30);
+        while !intake.look() {}
+        assert_eq!((intake.losses.late, intake.merger.waiting()), (0, 0));
     }
 }

@@ -190,20 +190,20 @@ impl Tables {
     }
 
     fn load(&mut self, module: ModuleId, file: Arc<Opened>, accounts: &mut Accounts) -> State {
-        let frames = match Frames::of(&file.file, self.limits) {
-            Ok(frames) => frames,
+        let (elf, frames) = match find(&file.file, self.limits) {
+            Ok(found) => found,
             Err(loss) => {
                 loss.into_iter().for_each(|loss| accounts.lose(loss));
                 return State::Nothing;
             }
         };
-        if !self.make_room(frames.section.size) {
+        if !self.make_room(frames.size) {
             accounts.lose(Loss::UnwindLarge);
-            return State::Waits(frames.section.size);
+            return State::Waits(frames.size);
         }
         self.numbers += 1;
         let number = self.numbers;
-        if frames.section.size > self.limits.at_once {
+        if frames.size > self.limits.at_once {
             let aside = match self.aside.take() {
                 Some(aside) => Some(aside),
                 None => Aside::start(self.limits.file_bytes),
@@ -216,8 +216,7 @@ impl Tables {
                 return State::Reading(number);
             }
         }
-        let read = frames.read(&file.file, number, self.limits.file_bytes);
-        self.keep(read, accounts)
+        self.keep(read(&elf, frames, number, self.limits.file_bytes), accounts)
     }
 
     fn keep(&mut self, read: Option<Loaded>, accounts: &mut Accounts) -> State {
@@ -234,51 +233,41 @@ impl Tables {
     }
 }
 
-/// Where a file has its tables.
-#[derive(Debug, Clone, Copy)]
-struct Frames {
-    section: FrameSection,
+/// Where a file has its tables. Nothing but the headers is read.
+fn find(file: &File, limits: TableLimits) -> Result<(Elf<'_>, FrameSection), Option<Loss>> {
+    let elf = Elf::read(file).filter(Elf::is_native).ok_or(None)?;
+    let frames = elf.frames().ok_or(Some(Loss::UnwindAbsent))?;
+    let limit = if frames.debug { DEBUG_FRAME_LIMIT } else { u64::MAX };
+    if frames.size > limits.file_bytes.min(limits.bytes).min(limit) {
+        return Err(Some(Loss::UnwindLarge));
+    }
+    Ok((elf, frames))
 }
 
-impl Frames {
-    /// Nothing but the headers is read.
-    fn of(file: &File, limits: TableLimits) -> Result<Self, Option<Loss>> {
-        let elf = Elf::read(file).filter(Elf::is_native).ok_or(None)?;
-        let section = elf.frames().ok_or(Some(Loss::UnwindAbsent))?;
-        let limit = if section.debug { DEBUG_FRAME_LIMIT } else { u64::MAX };
-        if section.size > limits.file_bytes.min(limits.bytes).min(limit) {
-            return Err(Some(Loss::UnwindLarge));
-        }
-        Ok(Self { section })
+/// Reads them, under a number that no other file has. `None` if they are damaged.
+fn read(elf: &Elf<'_>, frames: FrameSection, number: u64, limit: u64) -> Option<Loaded> {
+    let bytes = elf.bytes(frames.offset, frames.size, limit)?;
+    let functions = cfi::check(&bytes, frames.address, frames.debug).ok()?;
+    let code: Vec<Code> = elf.code().collect();
+    let end = code.iter().map(|code| code.address.saturating_add(code.size)).max()?;
+    // As most files are linked, addresses are small enough.
+    let first = if end >> ROOM == 0 { 0 } else { code.iter().map(|code| code.address).min()? };
+    if (end - first) >> ROOM != 0 {
+        return None;
     }
-
-    /// Reads them, under a number that no other file has. `None` if they are damaged.
-    fn read(self, file: &File, number: u64, limit: u64) -> Option<Loaded> {
-        let frames = self.section;
-        let elf = Elf::read(file)?;
-        let bytes = elf.bytes(frames.offset, frames.size, limit)?;
-        let functions = cfi::check(&bytes, frames.address, frames.debug).ok()?;
-        let code: Vec<Code> = elf.code().collect();
-        let end = code.iter().map(|code| code.address.saturating_add(code.size)).max()?;
-        // As most files are linked, addresses are small enough.
-        let first = if end >> ROOM == 0 { 0 } else { code.iter().map(|code| code.address).min()? };
-        if (end - first) >> ROOM != 0 {
-            return None;
-        }
-        let base = number << ROOM;
-        let size = frames.size + functions as u64 * INDEX_ENTRY;
-        let mut sections = framehop::ExplicitModuleSectionInfo { base_svma: first, ..Default::default() };
-        let bytes: Arc<[u8]> = bytes.into();
-        if frames.debug {
-            sections.debug_frame = Some(bytes);
-        } else {
-            sections.eh_frame = Some(bytes);
-            sections.eh_frame_svma = Some(frames.address..frames.address.checked_add(frames.size)?);
-        }
-        let mut unwinder = Native::new();
-        unwinder.add_module(framehop::Module::new(String::new(), base..base + (1 << ROOM), base, sections));
-        Some(Loaded { unwinder, base, first, code, bytes: size })
+    let base = number << ROOM;
+    let size = frames.size + functions as u64 * INDEX_ENTRY;
+    let mut sections = framehop::ExplicitModuleSectionInfo { base_svma: first, ..Default::default() };
+    let bytes: Arc<[u8]> = bytes.into();
+    if frames.debug {
+        sections.debug_frame = Some(bytes);
+    } else {
+        sections.eh_frame = Some(bytes);
+        sections.eh_frame_svma = Some(frames.address..frames.address.checked_add(frames.size)?);
     }
+    let mut unwinder = Native::new();
+    unwinder.add_module(framehop::Module::new(String::new(), base..base + (1 << ROOM), base, sections));
+    Some(Loaded { unwinder, base, first, code, bytes: size })
 }
 
 type Asked = (ModuleId, u64, Arc<Opened>);
@@ -295,18 +284,18 @@ impl Aside {
     fn start(limit: u64) -> Option<Self> {
         let (asked, questions) = channel::<Asked>();
         let (given, answers) = channel();
-        let read = move || {
+        let answer = move || {
             for (module, number, file) in questions {
                 // The headers were in order when it was asked for, and it may have been written to since.
                 let limits = TableLimits { bytes: u64::MAX, file_bytes: limit, at_once: 0 };
-                let frames = Frames::of(&file.file, limits).ok();
-                let loaded = frames.and_then(|frames| frames.read(&file.file, number, limit));
+                let found = find(&file.file, limits).ok();
+                let loaded = found.and_then(|(elf, frames)| read(&elf, frames, number, limit));
                 if given.send((module, number, loaded)).is_err() {
                     return;
                 }
             }
         };
-        thread::Builder::new().name("unwind-tables".into()).spawn(read).ok()?;
+        thread::Builder::new().name("unwind-tables".into()).spawn(answer).ok()?;
         Some(Self { asked, answers })
     }
 

@@ -26,7 +26,7 @@ fn on_cpu(unwind: &str) -> Service {
     // The program's stack is small, and what is not copied is not lost for want of time.
     let stack = if unwind == "fp" { "" } else { ", stack: 2KiB" };
     profiling(&format!(
-        "cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: {unwind}{stack}, window: 60s}}"
+        "cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: {unwind}{stack}, window: 600s}}"
     ))
 }
 
@@ -100,10 +100,9 @@ fn functions_have_their_shares(name: &str, options: &[&str], unwind: &str) {
     let samples = folded.total() / 1e9 * FREQUENCY as f64;
     let metrics = service.metrics();
     let lost = metrics.sum("perf_lost_records_total", &[("ring", "samples")]);
-    // A guest's CPU is not sampled while its host runs others there.
     let expected = spun * FREQUENCY as f64;
     assert!(
-        samples < 1.15 * expected && samples + lost > 0.4 * expected,
+        samples < 1.15 * expected && samples + lost > 0.85 * expected,
         "{samples} of {expected} samples, and {lost} lost"
     );
     let published = metrics.sum("perf_samples_total", &[("comm", name), ("profile", "cpu")]);
