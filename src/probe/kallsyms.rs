@@ -117,6 +117,8 @@ impl std::error::Error for KallsymsError {}
 struct Symbol<'l> {
     address: u64,
     is_text: bool,
+    /// Known in one file alone.
+    is_local: bool,
     name: &'l [u8],
     module: Option<&'l [u8]>,
 }
@@ -130,6 +132,7 @@ impl<'l> Symbol<'l> {
             rest.split_once('\t').map_or((rest, None), |(name, of)| (name, module(of.as_bytes())));
         Some(Self {
             address: u64::from_str_radix(address, 16).ok()?,
+            is_local: letter == "t",
             // The letters of nm(1); of the weak ones (`w`), few are not functions.
             is_text: matches!(letter, "t" | "T" | "w" | "W"),
             name: name.as_bytes(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{FUNCTION_LIMIT, KallsymsError, symbols, text};
+use super::{FUNCTION_LIMIT, KallsymsError, Symbol, symbols, text};
 use crate::error::{FileError, FileErrorKind};
 use crate::host::{self, Roots};
 
@@ -46,6 +46,7 @@ struct Entry {
     /// Where the name begins; [`NONE`] for what is no function, and ends the one before.
     name: u32,
     range: u16,
+    is_local: bool,
 }
 
 const NONE: u32 = u32::MAX;
@@ -59,7 +60,7 @@ impl Table {
     pub fn read(roots: &Roots, limit: usize) -> Result<Self, KallsymsError> {
         let mut reading = Reading { limit, ..Reading::default() };
         reading.ranges.push(Range { module: None, start: u64::MAX, limit: 0 });
-        symbols(roots, |symbol| reading.take(symbol.address, symbol.is_text, symbol.name, symbol.module))?;
+        symbols(roots, |symbol| reading.take(&symbol))?;
         if !reading.seen {
             let restrict = host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok();
             return Err(KallsymsError::Hidden { restrict });
@@ -121,26 +122,27 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(&mut self, address: u64, is_text: bool, name: &[u8], module: Option<&[u8]>) {
-        if address == 0 {
+    fn take(&mut self, symbol: &Symbol<'_>) {
+        if symbol.address == 0 {
             return;
         }
         self.seen = true;
-        let needed = size_of_val(&*self.entries) + size_of::<Entry>() + self.names.len() + name.len() + 1;
-        let range = self.range(module);
+        let taken = size_of_val(&*self.entries) + self.names.len();
+        let needed = taken + size_of::<Entry>() + symbol.name.len() + 1;
+        let range = self.range(symbol.module);
         let at = u32::try_from(self.names.len()).ok().filter(|&at| at != NONE && needed <= self.limit);
         let (Some(range), Some(at)) = (range, at) else {
             self.full = true;
             return;
         };
-        let name = if is_text {
-            self.names.extend_from_slice(name);
+        let name = if symbol.is_text {
+            self.names.extend_from_slice(symbol.name);
             self.names.push(0);
             at
         } else {
             NONE
         };
-        self.entries.push(Entry { address, name, range });
+        self.entries.push(Entry { address: symbol.address, name, range, is_local: symbol.is_local });
     }
 
     fn range(&mut self, module: Option<&[u8]>) -> Option<u16> {
@@ -158,11 +160,11 @@ impl Reading {
     fn sorted(mut self) -> Table {
         let names = self.names;
         // At one address: functions before all else, and of their names the one with the fewest underscores in front,
-        // then the shortest.
+        // then one that is known everywhere, then the shortest. So it is __x64_sys_getppid, not __do_sys_getppid.
         self.entries.sort_unstable_by_key(|entry| {
             let name = if entry.name == NONE { &[][..] } else { name_at(&names, entry.name) };
             let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-            (entry.address, entry.name == NONE, underscores, name.len(), entry.name)
+            (entry.address, entry.name == NONE, underscores, entry.is_local, name.len(), entry.name)
         });
         self.entries.dedup_by_key(|entry| entry.address);
         let starts: Vec<u64> = self.entries.iter().skip(1).map(|entry| entry.address).collect();
@@ -234,6 +236,17 @@ ffffffffc0000100 d table\t[nf_conntrack]
         assert_eq!(table.len(), 5);
         let kernel = Range { module: None, start: 0xffff_ffff_8100_0000, limit: 0xffff_ffff_8100_0300 };
         assert_eq!(table.ranges()[0], kernel);
+    }
+
+    #[test]
+    fn of_the_names_of_a_system_call_its_own_is_taken() {
+        let (_dir, roots) = host(
+            "ffffffff81000010 t __do_sys_getppid\n\
+             ffffffff81000010 T __ia32_sys_getppid\n\
+             ffffffff81000010 T __x64_sys_getppid\n",
+        );
+        let table = Table::read(&roots, 1 << 20).unwrap();
+        assert_eq!(table.find(0xffff_ffff_8100_0010).map(|at| at.name), Some("__x64_sys_getppid"));
     }
 
     #[test]
