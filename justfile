@@ -20,7 +20,7 @@ live:
 vm *ARGUMENTS:
     tests/vm/run.sh {{ ARGUMENTS }}
 
-# A real Prometheus scrapes the program
+# A real Prometheus scrapes the program, pprof reads its profiles, a browser shows its pages
 interop:
     .ci/run interop
 

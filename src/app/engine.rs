@@ -16,7 +16,7 @@ use crate::export::status::Status;
 use crate::host::{CpuSet, Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
 use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
-use crate::probe::install::Installer;
+use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
 use crate::sys::{Budget, Kernel, usage};
@@ -154,13 +154,18 @@ impl<K: Kernel> Engine<K> {
                 Err(errno) => tracing::warn!(%errno, "tracefs cannot be mounted: that needs CAP_SYS_ADMIN"),
             }
         }
-        if self.config.traced.is_empty() {
+        if self.wishes().is_empty() {
             return;
         }
         match self.installer.sweep() {
             Ok(leftovers) => leftovers.iter().for_each(tell_of_leftover),
             Err(error) => tracing::warn!("probes that others left behind cannot be looked for: {error}"),
         }
+    }
+
+    /// The probes that the configuration wants.
+    fn wishes(&self) -> Vec<Wish> {
+        wishes(&self.config.traced, &self.config.profiles)
     }
 
     /// Reads the facts and PMUs of the host again.
@@ -178,7 +183,7 @@ impl<K: Kernel> Engine<K> {
         self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
         self.support = self.collector.stream_support();
         // Probes can be removed only when nobody has them open.
-        let placed = self.installer.place(&wishes(&self.config.traced));
+        let placed = self.installer.place(&self.wishes());
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
         let entries = Entries {
@@ -201,7 +206,7 @@ impl<K: Kernel> Engine<K> {
         self.profiler.apply(
             &plan.samplers,
             limits.series,
-            plan.ring_memory(limits.ring_memory),
+            (plan.ring_memory(limits.ring_memory), limits.debug_info),
             self.watch.online(),
             &mut self.collector.opening(),
         );

@@ -82,6 +82,9 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
             .iter()
             .flat_map(series_of)
             .chain(facets.traces.iter().flat_map(traces::series))
+            .chain(
+                facets.snapshot.into_iter().flat_map(|snapshot| profiles::series(facets.profiles, snapshot)),
+            )
             .collect(),
         losses: losses(facets),
         collection: facets.snapshot.map(|snapshot| Collection {

@@ -9,7 +9,6 @@ mod traces;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -26,7 +25,7 @@ use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
 use crate::host::{Facts, Roots};
-use crate::plan::{Entries, Plan, Refused, Stream, StreamSupport, plan, wishes};
+use crate::plan::{Entries, PROFILES, Plan, Refused, Stream, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Look, Placements};
 use crate::probe::tracefs;
 use crate::sys::Budget;
@@ -144,10 +143,10 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         false => counter::support(&Live, &facts),
     };
     let mut installer = Installer::new(roots, std::process::id());
-    let wishes = wishes(&config.traced);
+    let wishes = wishes(&config.traced, &config.profiles);
     let placed = match args.no_open {
-        // What cannot be had is told; of the rest nothing is defined, so that its fields are not known.
-        true => refusals_of(&installer.look(&wishes)),
+        // What cannot be had is told; of the rest nothing is defined, so that fields are not known.
+        true => foreseen_of(&installer.look(&wishes)),
         false => installer.place(&wishes),
     };
     let probes = if args.no_open { installer.look(&wishes) } else { installer.placed() };
@@ -223,10 +222,14 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     Ok(Report { refusals, stream, no_stream, descriptors, notes, ..report })
 }
 
-/// Of probes that were only looked at, those that cannot be had.
-fn refusals_of(looks: &[Look]) -> Placements {
-    let refused = |look: &Look| Some((Arc::clone(&look.name), Err(look.ways.as_ref().err()?.clone())));
-    looks.iter().filter_map(refused).collect()
+/// Of probes that were only looked at, those that cannot be had, and those whose fields nobody looks at.
+fn foreseen_of(looks: &[Look]) -> Placements {
+    let foreseen = |look: &Look| match &look.ways {
+        Err(refusal) => Some((look.entry.clone(), Err(refusal.clone()))),
+        Ok(_) if look.entry.0 == PROFILES => Some((look.entry.clone(), Ok(look.events.clone()))),
+        Ok(_) => None,
+    };
+    looks.iter().filter_map(foreseen).collect()
 }
 
 /// Takes out of the plan what no host would count: it is an error of the file, and not a refusal of this machine.

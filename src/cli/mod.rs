@@ -2,9 +2,13 @@
 
 mod check;
 mod list;
+mod observe;
 mod probe;
+mod record;
 mod run;
+mod sample;
 mod stat;
+mod top;
 mod wanted;
 
 use std::io::{self, IsTerminal};
@@ -61,6 +65,11 @@ enum Command {
     Probe(probe::ProbeArgs),
     /// Count events for a command, a process, a cgroup or the whole machine, as perf stat does.
     Stat(stat::StatArgs),
+    /// Record which functions a command, a process, a cgroup or the whole machine spends its time in, or waits in: as
+    /// pprof, a flame graph or folded stacks, as perf record, report and script do together.
+    Record(record::RecordArgs),
+    /// Show which functions the machine, a process or a cgroup is in now, over and over, as perf top does.
+    Top(top::TopArgs),
 }
 
 /// Options of every command. They stand behind its own, and do not move when a command is added.
@@ -120,6 +129,8 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::list(&args, &roots),
         Command::Probe(args) => probe::probe(&args, &roots),
         Command::Stat(args) => stat::stat(&args, &roots),
+        Command::Record(args) => record::record(&args, &roots),
+        Command::Top(args) => top::top(&args, &roots),
     }
 }
 

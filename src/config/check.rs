@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::counters::counters;
 use super::decode::At;
 use super::file::{
-    self, CONNECTIONS_MAX, DESCRIPTORS_MAX, File, RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
+    self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, RING_MEMORY_MAX,
+    RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::problem::shown;
 use super::profiled::{Profiled, profiled};
@@ -177,20 +178,32 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections, ring_memory }) = written else { return base };
+    let Some(file::Limits { series, descriptors, connections, ring_memory, debug_info }) = written else {
+        return base;
+    };
     Limits {
         series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
         descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
         connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
-        ring_memory: memory(ring_memory.as_ref(), base.ring_memory, report),
+        ring_memory: memory(
+            ring_memory.as_ref(),
+            base.ring_memory,
+            RING_MEMORY_MIN..=RING_MEMORY_MAX,
+            report,
+        ),
+        debug_info: memory(debug_info.as_ref(), base.debug_info, DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report),
     }
 }
 
-fn memory(written: Option<&At<Size>>, base: u64, report: &mut Report<'_>) -> u64 {
+fn memory(
+    written: Option<&At<Size>>,
+    base: u64,
+    bounds: RangeInclusive<u64>,
+    report: &mut Report<'_>,
+) -> u64 {
     let Some(At { node, value: size @ Size(bytes) }) = written else { return base };
-    if !(RING_MEMORY_MIN..=RING_MEMORY_MAX).contains(bytes) {
-        let message =
-            format!("{size} is not between {} and {}", Size(RING_MEMORY_MIN), Size(RING_MEMORY_MAX));
+    if !bounds.contains(bytes) {
+        let message = format!("{size} is not between {} and {}", Size(*bounds.start()), Size(*bounds.end()));
         report.error(*node, message, Some(format!("{} is the default", Size(base))));
     }
     *bytes

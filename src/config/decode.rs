@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(
             report("limits: {horses: 1}"),
             "1:10: limits.horses: there is no setting `horses`; \
-             what can stand here is `series`, `descriptors`, `connections` and `ring_memory`"
+             what can stand here is `series`, `descriptors`, `connections`, `ring_memory` and `debug_info`"
         );
     }
 

@@ -245,6 +245,11 @@ pub(super) struct Limits {
     /// to. It is locked, so never swapped out. More of it loses fewer records at times of many switches.
     #[schemars(extend("minimum" = RING_MEMORY_MIN, "maximum" = RING_MEMORY_MAX))]
     pub(super) ring_memory: Option<At<Size>>,
+    /// Debug information of one file, uncompressed, from 1MiB to 16GiB; 256MiB by default. For profiles with `lines: true`
+    /// it is in memory while lines are looked up, one file after another. Files with more have no lines. Of all files
+    /// together four times as much is read for one profile.
+    #[schemars(extend("minimum" = DEBUG_INFO_MIN, "maximum" = DEBUG_INFO_MAX))]
+    pub(super) debug_info: Option<At<Size>>,
 }
 
 /// The deepest that cgroups are looked for.
@@ -255,6 +260,9 @@ pub(super) const PID_MAX: u64 = (4 << 20) - 1;
 pub(super) const SERIES_MAX: u64 = 10_000_000;
 /// The kernel's ceiling for `fs.nr_open` on 64 bits is higher, its default is 2^20; more are never used in earnest.
 pub(super) const DESCRIPTORS_MAX: u64 = 1 << 24;
+/// The least and the most debug information of a file: that of a small program, and more than any compiler writes.
+pub(super) const DEBUG_INFO_MIN: u64 = 1 << 20;
+pub(super) const DEBUG_INFO_MAX: u64 = 16 << 30;
 /// The least memory for rings: some thousand records, so that a few CPUs get along.
 pub(super) const RING_MEMORY_MIN: u64 = 256 << 10;
 /// The most memory for rings: 16 MiB for each of 1024 CPUs, which is many seconds of switches.

@@ -92,7 +92,7 @@ fn built_in() -> (Config, Selections) {
         traced: Vec::new(),
         profiles: Vec::new(),
         mount_tracefs: false,
-        limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0 },
+        limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0, debug_info: 0 },
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
@@ -148,6 +148,8 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes of all rings together; locked, so they are never swapped out.
     pub ring_memory: u64,
+    /// Bytes of debug information of one file that lines are looked up in, uncompressed.
+    pub debug_info: u64,
 }
 
 /// One entry of `counters`: what to count, and for whom.

@@ -6,13 +6,20 @@ mod sampled;
 mod tests;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use entries::STACK;
 pub(super) use entries::profiled;
+pub use sampled::{LIMIT, THRESHOLD};
+pub use sampled::{Unsuitable, one_event};
 
+use super::file::{STACK_MAX, STACK_MIN};
+use super::value;
 use crate::event::syntax::Event;
 use crate::host::CpuSet;
+use crate::probe::Definition;
 use crate::target::{CgroupSelection, ProcessSelection};
 
 /// One entry of `profiles`.
@@ -24,6 +31,8 @@ pub struct Profiled {
     pub source: Source,
     /// How the callers within programs are found.
     pub unwind: Unwind,
+    /// Whether lines and inlined functions are looked up.
+    pub lines: bool,
     /// Whose samples are kept.
     pub whose: Whose,
     /// How many functions have metrics of their own, the busiest first; 0 = none.
@@ -47,6 +56,13 @@ pub enum Source {
         kernel: bool,
         /// Whether clocks sample idle CPUs as well.
         idle: bool,
+    },
+    /// A dynamic probe: each sample stands for hits.
+    Probe {
+        /// Where; without arguments.
+        definition: Definition,
+        /// How often.
+        rate: Rate,
     },
     /// Waits: each sample stands for the time that a thread was off the CPU.
     OffCpu {
@@ -76,6 +92,14 @@ impl fmt::Display for Rate {
     }
 }
 
+/// How much of a stack a sample can copy, in bytes; a multiple of 8.
+pub const STACKS: RangeInclusive<u64> = STACK_MIN..=STACK_MAX;
+
+/// A duration as the file has it: a whole number with ms, s, m or h.
+pub fn duration(text: &str) -> Option<Duration> {
+    value::Period::parse(text).map(|value::Period(duration)| duration)
+}
+
 /// How the callers within programs are found. Those within the kernel the kernel tells itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unwind {
@@ -91,15 +115,18 @@ pub enum Unwind {
         /// Bytes of the stack that each sample copies at most.
         stack: u32,
     },
+    /// They are not: a sample is where it was taken, and nothing else. For the command line alone.
+    Nothing,
 }
 
 impl Unwind {
-    /// The word in the file.
+    /// The word in the file, and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto { .. } => "auto",
             Self::FramePointers => "fp",
             Self::Dwarf { .. } => "dwarf",
+            Self::Nothing => "no",
         }
     }
 
@@ -107,7 +134,7 @@ impl Unwind {
     pub const fn stack(self) -> u32 {
         match self {
             Self::Auto { stack } | Self::Dwarf { stack } => stack,
-            Self::FramePointers => 0,
+            Self::FramePointers | Self::Nothing => 0,
         }
     }
 }

@@ -168,7 +168,7 @@ processes:
   exclude: []
   by: [comm, unit, kind]
   attribution: auto
-limits: {series: 7, descriptors: 8, connections: 9, ring_memory: 64MiB}
+limits: {series: 7, descriptors: 8, connections: 9, ring_memory: 64MiB, debug_info: 9MiB}
 "#;
 
 const FULL_TRACED: &str = r#"
@@ -187,7 +187,7 @@ tracefs: {mount: false}
 
 const FULL_PROFILES: &str = r#"
 profiles:
-  e: {event: "sys:one", filter: x > 1, frequency: 19, unwind: auto, stack: 16KiB, kernel: true, functions: 5, window: 60s}
+  e: {event: "sys:one", filter: x > 1, frequency: 19, unwind: auto, stack: 16KiB, kernel: true, functions: 5, window: 60s, lines: true}
   c: {event: cpu-clock, period: 1000000, idle: true, cpus: "0-3,8", unwind: fp}
   w: {threshold: 1ms, limit: 10, cgroups: {include: /a, exclude: /b}, processes: {include: {comm: a}, exclude: {pid: 1}}}
 "#;

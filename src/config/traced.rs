@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub(super) use entries::traced;
 pub(super) use fields::{Fields, filter};
+pub(super) use probes::{Place, one_place, root};
 
 use super::Per;
 use crate::event::syntax::Event;

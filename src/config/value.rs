@@ -105,7 +105,7 @@ pub(super) struct Period(pub(super) Duration);
 
 impl Period {
     /// `500ms`, `15s`, `1m`, `1h`.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
         let milliseconds = match unit {
             "ms" => 1,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::open::{Bundle, How, Opener, WORDS};
 use crate::error::Errno;
-use crate::health::{Interval, Refusal};
+use crate::health::{Interval, Refusal, Scope};
 use crate::host::{CpuSet, Facts};
 use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
@@ -30,6 +30,17 @@ pub enum Whom {
     Threads(Vec<u32>),
     /// A process that waits at its `execve`, and everything that it starts: counted from the `execve` on.
     Command(u32),
+}
+
+impl Whom {
+    /// What refusals of their events are about.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::Cpus(_) => Scope::Cpu,
+            Self::Cgroup { .. } => Scope::Cgroup,
+            Self::Threads(_) | Self::Command(_) => Scope::Process,
+        }
+    }
 }
 
 /// What one event counted at one place since it was read before.

@@ -13,6 +13,7 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self as inferno_graph, Direction, TextTruncateDirection};
 use rustc_hash::FxHasher;
 
+use super::clean::clean;
 use super::folded::{self, Folded, Name, Root};
 use super::page::figures::{count, duration};
 use super::status::Utc;
@@ -28,16 +29,28 @@ const NARROWEST: f64 = 0.1;
 /// fiftieth are left.
 const SIZE: usize = 6 << 20;
 
+/// The longest title, in bytes.
+const TITLE: usize = 200;
+
 /// The deepest stack that is drawn, in frames, counted from the outermost.
 const DEPTH: usize = 1_000;
 
 /// How a picture is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct Options<'t> {
     /// What it grows from.
     pub shape: Shape,
     /// What stacks are put together by.
     pub root: Root,
+    /// What stands above it; `None` = what the values are.
+    pub title: Option<&'t str>,
+}
+
+impl Options<'_> {
+    /// What stands above the picture of a profile.
+    fn title(self, profile: &Profile) -> String {
+        self.title.map_or_else(|| title(profile), |title| clean(title, TITLE).into_owned())
+    }
 }
 
 /// Where the outermost functions are.
@@ -66,9 +79,9 @@ impl Embedded {
 ///
 /// # Errors
 /// What inferno says.
-pub fn standalone(profile: &Profile, options: Options, nothing: &str) -> io::Result<String> {
+pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> io::Result<String> {
     if profile.total() == 0 {
-        return Ok(sentence(&title(profile), nothing));
+        return Ok(sentence(&options.title(profile), nothing));
     }
     let (start, span) = (Utc(profile.start), duration(profile.duration));
     let mut subtitle = format!("{start:#} + {span} \u{b7} {} samples", count(profile.taken()));
@@ -84,7 +97,7 @@ pub fn standalone(profile: &Profile, options: Options, nothing: &str) -> io::Res
 ///
 /// # Errors
 /// What inferno says, or that it drew what we cannot embed.
-pub fn embedded(profile: &Profile, options: Options, nonce: &str) -> io::Result<Option<Embedded>> {
+pub fn embedded(profile: &Profile, options: Options<'_>, nonce: &str) -> io::Result<Option<Embedded>> {
     if profile.total() == 0 {
         return Ok(None);
     }
@@ -107,11 +120,11 @@ pub(super) fn title(profile: &Profile) -> String {
     match &*profile.kind.value.name {
         "cpu" => "CPU time".to_owned(),
         "off_cpu" => "Time off the CPU".to_owned(),
-        name => super::clean::clean(name, 64).into_owned(),
+        name => clean(name, 64).into_owned(),
     }
 }
 
-fn draw(profile: &Profile, options: Options, subtitle: Option<String>) -> io::Result<String> {
+fn draw(profile: &Profile, options: Options<'_>, subtitle: Option<String>) -> io::Result<String> {
     let folded = Folded::new(profile, folded::Options { root: options.root, annotated: true });
     let scale = Scale::of(profile);
     let lines = lines(&folded, &scale);
@@ -124,7 +137,7 @@ fn draw(profile: &Profile, options: Options, subtitle: Option<String>) -> io::Re
     let mut narrowest = NARROWEST;
     loop {
         let mut settings = inferno_graph::Options::default();
-        settings.title = title(profile);
+        settings.title = options.title(profile);
         settings.subtitle.clone_from(&subtitle);
         settings.count_name = scale.unit.to_owned();
         settings.factor = scale.factor;
@@ -220,8 +233,9 @@ fn colour(name: &Name) -> Color {
 
 /// What inferno's script does, and what it is to do instead, so that an address can be opened again: find the frame that
 /// it names within HTML, too, where the colon is a part of the attribute's name and no namespace, and go on if there is
-/// none any more; and take a plus for the space that forms write it for.
-const MENDED: [(&str, &str); 2] = [
+/// none any more; take a plus for the space that forms write it for; and find what is no regular expression, such as
+/// `operator(`, as it is written.
+const MENDED: [(&str, &str); 3] = [
     (
         "zoom(find_group(document.querySelector('[*|x=\"' + params.x + '\"][y=\"' + params.y + '\"]')));",
         "{ var at = '=\"' + parseInt(params.x) + '\"][y=\"' + parseInt(params.y) + '\"]'; \
@@ -231,6 +245,11 @@ const MENDED: [(&str, &str); 2] = [
     (
         "window.location.search.substr(1).split('&')",
         "window.location.search.substr(1).replace(/[+]/g, '%20').split('&')",
+    ),
+    (
+        "var re = new RegExp(term);",
+        "var re; try { re = new RegExp(term); } \
+         catch (error) { re = new RegExp(term.replace(/[^A-Za-z0-9_ ]/g, '\\\\$&')); }",
     ),
 ];
 
@@ -267,7 +286,7 @@ fn sentence(title: &str, text: &str) -> String {
 }
 
 /// Why there is nothing to draw, for people. `unselected` is how many samples there are without the selection.
-pub(super) fn nothing(profile: &Profile, unselected: u64) -> String {
+pub fn nothing(profile: &Profile, unselected: u64) -> String {
     let time = match profile.duration {
         Duration::ZERO => "so far".to_owned(),
         span => format!("in {}", duration(span)),

@@ -7,6 +7,7 @@
 //! - **The first mapping** is what pprof takes for the main binary and names as `File:`. Of many programs it is the one
 //!   with most of the values, no shared library, and neither the kernel nor another file in brackets: pprof itself
 //!   guesses in the same way. All others follow by their paths.
+//! - **Addresses** are those of the files' own headers, moved so that no file is where another one is (`layout`).
 //! - **A place without a function** keeps its address and mapping, so that pprof can find the function where it has the
 //!   file; until then it bears one called like the place, `libc.so.6+0x2a1c0`, for otherwise all such places of a file
 //!   would look like one, and some backends would leave them out. The flags of the mapping say what is known.
@@ -27,9 +28,12 @@ use std::io::{self, Write as _};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use self::layout::{Layout, Mapped};
 use super::clean::clean;
 use super::protobuf::wire::{Message, Sink};
 use crate::profile::{Function, Location, Profile, Unit};
+
+mod layout;
 
 /// The value of `Content-Type`. Scrapers refuse any other.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
@@ -60,8 +64,8 @@ fn message(profile: &Profile) -> Vec<u8> {
     }
     out.message(field::SAMPLE_TYPE, &value);
     samples(profile, both, &mut strings, &mut out);
-    let order = mappings(profile, &mut strings, &mut out);
-    let unknown = locations(profile, &order, &mut out);
+    let (numbers, layout) = mappings(profile, &mut strings, &mut out);
+    let unknown = locations(profile, &numbers, &layout, &mut out);
     functions(profile, &unknown, &mut strings, &mut out);
 
     let nanoseconds = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
@@ -122,8 +126,8 @@ fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out:
     }
 }
 
-/// Writes the mappings; the answer is the number of each.
-fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u8>) -> Vec<u64> {
+/// Writes the mappings; the answer is the number of each, and where they are.
+fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u8>) -> (Vec<u64>, Layout) {
     let mut known = vec![Known::default(); profile.mappings.len()];
     for location in &profile.locations {
         let entry = location.mapping.and_then(|place| known.get_mut(place as usize));
@@ -140,6 +144,7 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
         let mapping = &profile.mappings[place];
         (Some(place) != main, &mapping.path, mapping.start, &mapping.build_id, place)
     });
+    let layout = Layout::new(&profile.mappings, &order);
     let mut numbers = vec![0; profile.mappings.len()];
     for (number, &place) in (1..).zip(&order) {
         // In bounds: all three tables have one length.
@@ -150,9 +155,7 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
             field::MAPPING,
             &Mapping {
                 number,
-                start: mapping.start,
-                limit: mapping.limit,
-                offset: mapping.offset,
+                mapped: layout.mapped(place, mapping),
                 file: strings.place(&mapping.path),
                 build_id: build_id.unwrap_or(0),
                 named: mapping.named,
@@ -160,7 +163,7 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
             },
         );
     }
-    numbers
+    (numbers, layout)
 }
 
 /// What is known of the code of a mapping, beside the names of functions.
@@ -197,7 +200,7 @@ fn main_binary(profile: &Profile) -> Option<usize> {
 
 /// Writes the locations; the answer is the names of functions that stand for unknown ones, in the order of their numbers
 /// behind the real ones.
-fn locations<'p>(profile: &'p Profile, mappings: &[u64], out: &mut Vec<u8>) -> Vec<&'p str> {
+fn locations<'p>(profile: &'p Profile, mappings: &[u64], layout: &Layout, out: &mut Vec<u8>) -> Vec<&'p str> {
     let mut unknown = Vec::new();
     let mut numbers = HashMap::new();
     for (number, location) in (1..).zip(&profile.locations) {
@@ -214,10 +217,9 @@ fn locations<'p>(profile: &'p Profile, mappings: &[u64], out: &mut Vec<u8>) -> V
             lines.push(Line { function: number, line: 0 });
         }
         let mapping = location.mapping.and_then(|place| mappings.get(place as usize)).copied().unwrap_or(0);
-        out.message(
-            field::LOCATION,
-            &LocationMessage { number, mapping, address: location.address, lines: &lines },
-        );
+        let address =
+            location.mapping.map_or(location.address, |place| layout.address(place, location.address));
+        out.message(field::LOCATION, &LocationMessage { number, mapping, address, lines: &lines });
     }
     unknown
 }
@@ -354,9 +356,7 @@ impl Message for Label {
 /// `Mapping`.
 struct Mapping {
     number: u64,
-    start: u64,
-    limit: u64,
-    offset: u64,
+    mapped: Mapped,
     file: u64,
     build_id: u64,
     named: bool,
@@ -366,7 +366,8 @@ struct Mapping {
 impl Message for Mapping {
     fn write(&self, to: &mut impl Sink) {
         to.unsigned(1, self.number);
-        let numbers = [self.start, self.limit, self.offset, self.file, self.build_id];
+        let Mapped { start, limit, offset } = self.mapped;
+        let numbers = [start, limit, offset, self.file, self.build_id];
         (2..).zip(numbers).for_each(|(field, number)| optional(to, field, number));
         let flags = [self.named, self.known.files, self.known.lines, self.known.inlined];
         (7..).zip(flags).for_each(|(field, flag)| optional(to, field, u64::from(flag)));

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::clean::clean;
 use super::flamegraph::{lost, title};
-use super::page::figures::{count, duration};
+use super::page::figures::{count, duration, plain};
 use super::status::Utc;
 use crate::profile::{Origin, Profile, Unit};
 
@@ -97,9 +97,10 @@ impl Top {
     }
 
     /// For terminals, as `perf report --stdio` lays it out: what is about the whole stands behind `#`. Where there are no
-    /// samples it says so, with `nothing`. `profile` is the one that the table is of.
-    pub fn text(&self, profile: &Profile, nothing: &str) -> String {
-        Text { top: self, profile, nothing }.to_string()
+    /// samples it says so, with `nothing`; where there are more functions, that `more` shows them. `profile` is the one
+    /// that the table is of.
+    pub fn text(&self, profile: &Profile, nothing: &str, more: &str) -> String {
+        Text { top: self, profile, nothing, more }.to_string()
     }
 }
 
@@ -108,11 +109,12 @@ struct Text<'t> {
     top: &'t Top,
     profile: &'t Profile,
     nothing: &'t str,
+    more: &'t str,
 }
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { top, profile, nothing } = self;
+        let Self { top, profile, nothing, more: hint } = self;
         let unit = profile.kind.value.unit;
         let span = plain(&duration(profile.duration));
         writeln!(f, "# {}, {span} from {:#}", title(profile), Utc(profile.start))?;
@@ -140,14 +142,9 @@ impl fmt::Display for Text<'_> {
         }
         match top.distinct.checked_sub(top.functions.len()) {
             Some(0) | None => Ok(()),
-            Some(more) => writeln!(f, "# and {more} more functions; `limit=` shows more"),
+            Some(more) => writeln!(f, "# and {more} more functions; {hint} shows more"),
         }
     }
-}
-
-/// With spaces that every program takes for such.
-fn plain(text: &str) -> String {
-    text.replace(['\u{a0}', '\u{202f}'], " ")
 }
 
 /// The last part of a path.
@@ -242,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_table_is_as_recorded() {
-        insta::assert_snapshot!(Top::new(&specimen(), 12).text(&specimen(), ""));
+        insta::assert_snapshot!(Top::new(&specimen(), 12).text(&specimen(), "", "`limit=`"));
     }
 
     #[test]
@@ -274,13 +271,13 @@ mod tests {
 
     #[test]
     fn a_table_without_samples_says_why() {
-        let text = Top::new(&Profile::default(), 10).text(&Profile::default(), "no samples so far");
+        let text = Top::new(&Profile::default(), 10).text(&Profile::default(), "no samples so far", "");
         assert!(text.contains("\n# no samples so far\n"), "{text}");
     }
 
     #[test]
     fn hostile_names_stay_in_their_lines() {
-        let text = Top::new(&hostile(), 100).text(&hostile(), "");
+        let text = Top::new(&hostile(), 100).text(&hostile(), "", "");
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
         assert!(text.lines().all(|line| line.starts_with(['#', ' ']) && line.len() < 3 * NAME));
     }

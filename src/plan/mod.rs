@@ -7,7 +7,7 @@ mod profile;
 mod stream;
 mod trace;
 
-pub use profile::{Sampler, Value, Waits};
+pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
 pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
 pub use trace::{Amount, Complain, Output, Pairing, Source as TraceSource, Take, Trace, wishes};
 
@@ -316,7 +316,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
         builder.trace(traced, catalog, wanted.placed, wanted.complain);
     }
     for profiled in wanted.profiles {
-        builder.profile(profiled, catalog, wanted.complain);
+        builder.profile(profiled, catalog, wanted.placed, wanted.complain);
     }
     let Builder { mut plan, mut groups, .. } = builder;
     groups.sort_by_key(Group::scope);

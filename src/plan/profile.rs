@@ -12,9 +12,11 @@ use crate::event::format::Field;
 use crate::event::{Catalog, Event, Kind, syntax};
 use crate::health::{Attempt, Cause, Refusal, Scope, classify};
 use crate::host::{CpuSet, Facts, KernelVersion};
+use crate::probe::Location;
+use crate::probe::install::{Placed, Placements, Wish};
 
 /// The section of profiles.
-const PROFILES: &str = "profiles";
+pub const PROFILES: &str = "profiles";
 
 /// Since when a sample can tell the cgroup of its task.
 const CGROUP_IN_SAMPLES: KernelVersion = KernelVersion(5, 7);
@@ -24,7 +26,8 @@ const CGROUP_IN_SAMPLES: KernelVersion = KernelVersion(5, 7);
 pub struct Sampler {
     /// The name of the entry.
     pub entry: Arc<str>,
-    /// What writes the samples: one event, or on machines with several kinds of cores one for each.
+    /// What writes the samples: one event; on machines with several kinds of cores one for each, and of a marker one for
+    /// each of its places.
     pub events: Vec<Event>,
     /// How often. Of waits it is about how many switches a second and CPU are sampled at most: of more, each so manieth.
     pub rate: Rate,
@@ -37,6 +40,8 @@ pub struct Sampler {
     pub waits: Option<Waits>,
     /// How the callers within programs are found.
     pub unwind: Unwind,
+    /// Whether lines and inlined functions are looked up.
+    pub lines: bool,
     /// Whose samples are kept.
     pub whose: Whose,
     /// Whether samples can tell the cgroup of their task.
@@ -71,10 +76,24 @@ pub struct Waits {
 }
 
 impl Sampler {
-    /// The event that is opened on a CPU; `None` where it is not sampled.
-    pub fn event_on(&self, cpu: u32) -> Option<&Event> {
+    /// The events that are opened on a CPU; none where it is not sampled.
+    pub fn events_on(&self, cpu: u32) -> impl Iterator<Item = &Event> {
         let wanted = self.whose.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-        self.events.iter().find(|event| wanted && event.is_on(cpu))
+        self.events.iter().filter(move |event| wanted && event.is_on(cpu))
+    }
+
+    /// Whether its samples go on where those of `older` ended: both are the same, but perhaps a probe is in another file,
+    /// for it follows its path.
+    pub fn continues(&self, older: &Self) -> bool {
+        let same = |one: &Event, other: &Event| {
+            let told = |event: &Event| (event.kind, Arc::clone(&event.name), event.modifiers);
+            told(one) == told(other) && (&one.filter, &one.cpus) == (&other.filter, &other.cpus)
+        };
+        let all = |ones: &[Event], others: &[Event]| {
+            ones.iter().all(|one| others.iter().any(|other| same(one, other)))
+        };
+        let alike = Self { events: older.events.clone(), ..self.clone() } == *older;
+        alike && all(&self.events, &older.events) && all(&older.events, &self.events)
     }
 
     /// The CPUs of those that are online on which one of its events is opened.
@@ -133,34 +152,60 @@ struct Found {
 
 impl Builder {
     /// Plans one entry of `profiles`.
-    pub(super) fn profile(&mut self, profiled: &Profiled, catalog: &Catalog, complain: &Complain<'_>) {
-        match found(profiled, catalog, complain) {
-            Ok(Found { events, rate, value, period, waits }) => {
-                self.plan.samplers.push(Arc::new(Sampler {
-                    entry: Arc::clone(&profiled.name),
-                    events,
-                    rate,
-                    value,
-                    period,
-                    waits,
-                    unwind: profiled.unwind,
-                    whose: profiled.whose.clone(),
-                    tells_cgroup: catalog.facts().kernel >= CGROUP_IN_SAMPLES,
-                    functions: profiled.functions,
-                    window: profiled.window,
-                }));
-            }
-            Err(unfit) => {
-                let Unfit { refusal, mistake, picture } = *unfit;
-                let (section, entry, scope) = (PROFILES, Arc::clone(&profiled.name), Scope::Host);
-                self.plan.refusals.push(Refused { section, entry, scope, refusal, mistake, picture });
-            }
+    pub(super) fn profile(
+        &mut self,
+        profiled: &Profiled,
+        catalog: &Catalog,
+        placed: &Placements,
+        complain: &Complain<'_>,
+    ) {
+        match sampler(profiled, catalog, placed, complain) {
+            Ok(sampler) => self.plan.samplers.push(Arc::new(sampler)),
+            Err(refused) => self.plan.refusals.push(*refused),
+        }
+    }
+}
+
+/// Plans one profile, whoever asks for it. `complain` is asked what is wrong with a filter.
+///
+/// # Errors
+/// Why this host does not sample it.
+pub fn sampler(
+    profiled: &Profiled,
+    catalog: &Catalog,
+    placed: &Placements,
+    complain: &Complain<'_>,
+) -> Result<Sampler, Box<Refused>> {
+    match found(profiled, catalog, placed, complain) {
+        Ok(Found { events, rate, value, period, waits }) => Ok(Sampler {
+            entry: Arc::clone(&profiled.name),
+            events,
+            rate,
+            value,
+            period,
+            waits,
+            unwind: profiled.unwind,
+            lines: profiled.lines,
+            whose: profiled.whose.clone(),
+            tells_cgroup: catalog.facts().kernel >= CGROUP_IN_SAMPLES,
+            functions: profiled.functions,
+            window: profiled.window,
+        }),
+        Err(unfit) => {
+            let Unfit { refusal, mistake, picture } = *unfit;
+            let (section, entry, scope) = (PROFILES, Arc::clone(&profiled.name), Scope::Host);
+            Err(Box::new(Refused { section, entry, scope, refusal, mistake, picture }))
         }
     }
 }
 
 /// What is opened for an entry on this host.
-fn found(profiled: &Profiled, catalog: &Catalog, complain: &Complain<'_>) -> Result<Found, Box<Unfit>> {
+fn found(
+    profiled: &Profiled,
+    catalog: &Catalog,
+    placed: &Placements,
+    complain: &Complain<'_>,
+) -> Result<Found, Box<Unfit>> {
     let found = match &profiled.source {
         Source::Event { event, filter, rate, kernel, idle } => {
             let (name, mut events) = events(event, *kernel, catalog)?;
@@ -168,6 +213,10 @@ fn found(profiled: &Profiled, catalog: &Catalog, complain: &Complain<'_>) -> Res
                 events = filtered(event, filter, catalog, complain)?;
             }
             of_event(name, events, *rate, (*kernel, *idle))?
+        }
+        Source::Probe { definition, rate } => {
+            let placed = placed.get(&(PROFILES, Arc::clone(&profiled.name)));
+            of_probe(&definition.location, placed.cloned(), *rate)?
         }
         Source::OffCpu { threshold, limit } => of_waits(*threshold, *limit, catalog)?,
     };
@@ -208,7 +257,7 @@ fn filtered(
     complain: &Complain<'_>,
 ) -> Result<Vec<Event>, Box<Unfit>> {
     let filtered = |placed: Result<_, (Refusal, bool)>| {
-        let mut placed: crate::probe::install::Placed =
+        let mut placed: Placed =
             placed.map_err(|(refusal, mistake)| Box::new(Unfit::new(refusal, mistake)))?;
         set_filter(&mut placed, filter, complain).map_err(|wrong| {
             let (refusal, picture) = *wrong;
@@ -234,7 +283,7 @@ fn of_event(
     if let Some(event) = events.iter().find(beside) {
         let pmu = event.pmu.as_deref().unwrap_or("its PMU");
         let reason = format!("{pmu} counts for a whole socket or die, and takes no samples");
-        return Err(Box::new(Unfit::here(&name, Cause::Absent, reason, "count it under `counters`")));
+        return Err(Box::new(Unfit::here(&name, Cause::Absent, reason, "count it instead")));
     }
     let kinds_of_cores = events.iter().all(|event| event.kind.on_core_pmu());
     if events.len() > 1 && !kinds_of_cores {
@@ -267,6 +316,47 @@ fn of_event(
         false => Value { name, nanoseconds: false },
     };
     Ok(Found { events, rate, value, period, waits: None })
+}
+
+/// The probe that an entry wants.
+pub(super) fn wish(profiled: &Profiled) -> Option<Wish> {
+    let Source::Probe { definition, .. } = &profiled.source else { return None };
+    let (name, definition) = (Arc::clone(&profiled.name), definition.clone());
+    Some(Wish { section: PROFILES, name, definition, timed: false, filtered: false })
+}
+
+fn of_probe(
+    location: &Location,
+    placed: Option<Result<Vec<Placed>, Refusal>>,
+    rate: Rate,
+) -> Result<Found, Box<Unfit>> {
+    // As bpftrace writes it: a place alone does not tell the entry of a function from its return.
+    let name: Arc<str> = format!("{}:{location}", location.kind()).into();
+    let placed = placed.unwrap_or_else(|| {
+        let (cause, reason) = (Cause::Broken, "nobody put it in place".to_owned());
+        let (event, target) = (Arc::clone(&name), "this host".to_owned());
+        Err(Refusal { event, target, cause, errno: None, reason, remedy: None })
+    });
+    let placed = placed.map_err(|refusal| Box::new(Unfit::new(refusal, false)))?;
+    // Only calls that are traced by ftrace are told apart by a filter. The kernel refuses to sample those with what it would
+    // have to read of a program's memory (`perf_trace_event_perm`).
+    let by_function_tracer = |placed: &Placed| placed.event.filter.is_some();
+    if placed.iter().any(by_function_tracer) {
+        let reason = "this kernel has no kprobes, and takes no stacks where it traces functions".to_owned();
+        let remedy = "count the calls under `probes`, or take a kernel with CONFIG_KPROBES";
+        return Err(Box::new(Unfit::here(&name, Cause::Absent, reason, remedy)));
+    }
+    let period = match rate {
+        Rate::Frequency(_) => None,
+        Rate::Period(period) => Some(period),
+    };
+    Ok(Found {
+        events: placed.into_iter().map(|placed| placed.event).collect(),
+        rate,
+        value: Value { name, nanoseconds: false },
+        period,
+        waits: None,
+    })
 }
 
 fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Result<Found, Box<Unfit>> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Builder, Group, Refused, Source as GroupSource, Targets, refusal, scope_of};
-use crate::config::Per;
 use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
+use crate::config::{Per, Profiled};
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Cause, Refusal, Scope};
@@ -126,17 +126,17 @@ impl Trace {
 }
 
 /// The probes that a configuration wants.
-pub fn wishes(traced: &[Traced]) -> Vec<Wish> {
+pub fn wishes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Wish> {
     let wish = |traced: &Traced| {
         let (definition, timed) = match &traced.what {
             What::Probe(definition) => (definition, false),
             What::Timed(definition) => (definition, true),
             What::Events(_) | What::Pair(_) => return None,
         };
-        let (name, definition) = (Arc::clone(&traced.name), definition.clone());
-        Some(Wish { name, definition, timed, filtered: traced.filter.is_some() })
+        let (section, name) = (traced.kind.section(), Arc::clone(&traced.name));
+        Some(Wish { section, name, definition: definition.clone(), timed, filtered: traced.filter.is_some() })
     };
-    traced.iter().filter_map(wish).collect()
+    traced.iter().filter_map(wish).chain(profiles.iter().filter_map(super::profile::wish)).collect()
 }
 
 /// What the kernel itself says about a filter of a tracepoint (its system, its name), where it can be asked.
@@ -219,7 +219,8 @@ impl Builder {
                 both.collect::<Result<_, _>>()
             }
             What::Probe(_) | What::Timed(_) => {
-                let placed = placed.get(&traced.name).cloned().unwrap_or_else(|| Ok(Vec::new()));
+                let entry = (traced.kind.section(), Arc::clone(&traced.name));
+                let placed = placed.get(&entry).cloned().unwrap_or_else(|| Ok(Vec::new()));
                 placed.map_err(|refusal| (refusal, false))
             }
         }

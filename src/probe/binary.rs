@@ -7,10 +7,13 @@
 //! back, and no number in it decides how much memory that takes.
 
 mod addresses;
+mod debug_info;
 mod error;
 mod headers;
 mod input;
+mod mini_debug;
 mod names;
+mod stubs;
 mod symbols;
 mod versions;
 
@@ -18,7 +21,9 @@ mod versions;
 mod tests;
 
 pub use addresses::{Addresses, Place, Segment};
+pub use debug_info::{DebugInfo, NoDebugInfo};
 pub use error::{BinaryError, Stripped};
+pub use stubs::Stubs;
 
 use std::fs::File;
 use std::path::Path;

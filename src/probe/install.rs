@@ -29,6 +29,8 @@ use place::Site;
 /// A probe that somebody wants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wish {
+    /// The section of the configuration that its entry is in: `probes`, `profiles`.
+    pub section: &'static str,
     /// What it is called.
     pub name: Arc<str>,
     /// Where, and what is taken there.
@@ -39,9 +41,19 @@ pub struct Wish {
     pub filtered: bool,
 }
 
+/// The section and the name of an entry of the configuration.
+pub type Entry = (&'static str, Arc<str>);
+
 /// What the probes of the configuration became on this machine, by entry: one event, several where a marker is in
 /// several places, or the entry and the return of a timed function.
-pub type Placements = BTreeMap<Arc<str>, Result<Vec<Placed>, Refusal>>;
+pub type Placements = BTreeMap<Entry, Result<Vec<Placed>, Refusal>>;
+
+impl Wish {
+    /// Whose it is.
+    pub fn entry(&self) -> Entry {
+        (self.section, Arc::clone(&self.name))
+    }
+}
 
 /// An event, and what its records hold if it has arguments.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +82,10 @@ struct Installed {
 /// What a probe is, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// What it is called.
-    pub name: Arc<str>,
+    /// Whose it is.
+    pub entry: Entry,
+    /// Its events. They cannot be opened unless the probe is in place, and then they may have fields.
+    pub events: Vec<Placed>,
     /// For each of its events the PMU and the place, or its line in tracefs; or why there is none.
     pub ways: Result<Vec<String>, Refusal>,
 }
@@ -134,7 +148,7 @@ impl Installer {
         let old = std::mem::take(&mut self.installed);
         let moved = self.moved(&old);
         let (mut kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(|probe| {
-            probe.placed.is_ok() && wishes.contains(&probe.wish) && !moved.contains(&probe.wish.name)
+            probe.placed.is_ok() && wishes.contains(&probe.wish) && !moved.contains(&probe.wish.entry())
         });
         self.stale.extend(gone.into_iter().flat_map(|probe| probe.defined));
         let roots = self.roots.clone();
@@ -148,18 +162,22 @@ impl Installer {
             };
             self.installed.push(probe);
         }
-        self.installed.iter().map(|probe| (Arc::clone(&probe.wish.name), probe.placed.clone())).collect()
+        self.installed.iter().map(|probe| (probe.wish.entry(), probe.placed.clone())).collect()
     }
 
     /// What would be put in place, without doing so: for each probe what it would be to the kernel, or why it cannot be.
     pub fn look(&self, wishes: &[Wish]) -> Vec<Look> {
         let mut kernel = Kernel::ask(&self.roots, wishes);
         let look = |wish: &Wish| {
-            let ways = find(wish, &mut kernel).and_then(|site| {
+            let seen = find(wish, &mut kernel).and_then(|site| {
                 let mut maker = events::Maker::new(wish, &site, &self.roots, None);
-                maker.all().map(|_| maker.ways)
+                maker.all().map(|events| (events, maker.ways))
             });
-            Look { name: Arc::clone(&wish.name), ways }
+            let (events, ways) = match seen {
+                Ok((events, ways)) => (events, Ok(ways)),
+                Err(refusal) => (Vec::new(), Err(refusal)),
+            };
+            Look { entry: wish.entry(), events, ways }
         };
         wishes.iter().map(look).collect()
     }
@@ -168,7 +186,7 @@ impl Installer {
     pub fn placed(&self) -> Vec<Look> {
         let look = |probe: &Installed| {
             let ways = probe.placed.as_ref().map(|_| probe.ways.clone()).map_err(Refusal::clone);
-            Look { name: Arc::clone(&probe.wish.name), ways }
+            Look { entry: probe.wish.entry(), events: probe.placed.clone().unwrap_or_default(), ways }
         };
         self.installed.iter().map(look).collect()
     }
@@ -176,10 +194,10 @@ impl Installer {
     /// The probes whose paths lead to other files than they are in: a package was upgraded, or a container has started
     /// anew. To be placed again. A path that leads nowhere just now is left for later.
     pub fn outdated(&self) -> Vec<Arc<str>> {
-        self.moved(&self.installed)
+        self.moved(&self.installed).into_iter().map(|(_, name)| name).collect()
     }
 
-    fn moved(&self, probes: &[Installed]) -> Vec<Arc<str>> {
+    fn moved(&self, probes: &[Installed]) -> Vec<Entry> {
         if probes.is_empty() {
             return Vec::new();
         }
@@ -188,7 +206,7 @@ impl Installer {
             let now = place::file_of(&probe.wish.definition, cgroups.as_deref(), &self.roots);
             now.is_some() && now != probe.seen
         };
-        probes.iter().filter(moved).map(|probe| Arc::clone(&probe.wish.name)).collect()
+        probes.iter().filter(moved).map(|probe| probe.wish.entry()).collect()
     }
 
     /// Removes the definitions that nobody wants any more. What is still in use is left for the next time.

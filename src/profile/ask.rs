@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::host::Roots;
 use crate::plan::Sampler;
 use crate::ring::Ksymbol;
 use crate::stack::{Code, Frame};
-use crate::symbol::{self, Symbolizer};
+use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::Ring;
 
 /// Who can be asked for profiles. Looking up names may take seconds the first time, and reads files: no call is for a
@@ -82,6 +83,12 @@ pub enum NoProfile {
 pub(super) struct Shared<R> {
     intake: Fair<Intake<R>>,
     symbols: Fair<Symbolizer>,
+    /// Apart from names, which more are waiting for.
+    lines: Mutex<Lines>,
+    /// How many bytes of debug information may be read of a file.
+    pub(super) debug_info: AtomicU64,
+    /// Theirs, as of the last time that they were asked.
+    pub(super) line_accounts: Mutex<symbol::LineAccounts>,
     /// The symboliser's, as of the last time that it was asked.
     pub(super) accounts: Mutex<symbol::Accounts>,
     /// By entry, how often which function was seen innermost.
@@ -105,6 +112,9 @@ impl<R: Ring> Shared<R> {
         Self {
             intake: Fair::new(intake),
             symbols: Fair::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
+            lines: Mutex::new(Lines::new(roots, 0)),
+            debug_info: AtomicU64::new(0),
+            line_accounts: Mutex::default(),
             accounts: Mutex::default(),
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
@@ -157,6 +167,11 @@ impl<R: Ring> Shared<R> {
         self.note(&self.symbols.lock());
     }
 
+    /// Forgets the functions of all entries but these.
+    pub(super) fn keep_functions(&self, entries: &[Arc<str>]) {
+        lock(&self.functions).retain(|entry, _| entries.contains(entry));
+    }
+
     fn is_time_for_functions(&self) -> bool {
         let now = self.clock.kernel();
         let mut last = lock(&self.functions_counted);
@@ -189,10 +204,19 @@ impl<R: Ring> Shared<R> {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
-        let mut symbols = self.symbols.lock();
-        let profile = build(counted, unnamed, &mut symbols, start, Duration::from_nanos(elapsed));
-        self.note(&symbols);
-        profile
+        let mut names = {
+            let mut symbols = self.symbols.lock();
+            let names = symbols.resolve(&unnamed.frames, &unnamed.code);
+            self.note(&symbols);
+            names
+        };
+        if counted.sampler.lines {
+            let mut lines = lock(&self.lines);
+            lines.set_limit(self.debug_info.load(Ordering::Relaxed));
+            lines.refine(&unnamed.frames, &mut names, &unnamed.code);
+            lines.accounts().clone_into(&mut lock(&self.line_accounts));
+        }
+        build(counted, unnamed, &names, start, Duration::from_nanos(elapsed))
     }
 
     /// Leaves the account where it can be read while names are looked up.

@@ -11,16 +11,16 @@ use super::model::{Function, Kind, Line, Location, Profile, Sample, Task, Unit, 
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::stack::{Analyzer, Code, Frame, StackId};
-use crate::symbol::{Named, Segment as Mapping, Symbolizer};
+use crate::symbol::{Named, Segment as Mapping};
 
 /// What a profile needs of the rooms that go on counting, taken out so that nobody waits for names.
 pub(super) struct Unnamed {
     /// The frames of each stack, innermost first, as places in `frames`.
     stacks: FxHashMap<StackId, Box<[u32]>>,
     /// Each frame once.
-    frames: Vec<Frame>,
+    pub(super) frames: Vec<Frame>,
     tasks: FxHashMap<TaskId, Task>,
-    code: Code,
+    pub(super) code: Code,
     selection: Selection,
 }
 
@@ -58,16 +58,15 @@ impl Unnamed {
     }
 }
 
-/// Gives names to what was counted.
+/// Gives names to what was counted: one for each of its frames.
 pub(super) fn build(
     counted: &Counted,
     unnamed: Unnamed,
-    symbols: &mut Symbolizer,
+    names: &[Arc<Named>],
     start: Timestamp,
     duration: Duration,
 ) -> Profile {
-    let Unnamed { stacks, frames, tasks, code, selection } = unnamed;
-    let names = symbols.resolve(&frames, &code);
+    let Unnamed { stacks, tasks, selection, .. } = unnamed;
     let mut tables = Tables::default();
     let locations: Vec<u32> = names.iter().map(|named| tables.location(named)).collect();
 

@@ -186,7 +186,7 @@ impl<R: Ring> Intake<R> {
     pub(super) fn set_samplers(&mut self, samplers: &[Arc<Sampler>]) {
         let mut old = std::mem::take(&mut self.sources);
         for sampler in samplers {
-            let kept = old.iter().position(|source| source.sampler == *sampler);
+            let kept = old.iter().position(|source| sampler.continues(&source.sampler));
             self.sources.push(kept.map_or_else(|| Source::new(sampler), |at| old.swap_remove(at)));
         }
         self.taps.clear();
@@ -327,7 +327,8 @@ impl<R: Ring> Intake<R> {
         };
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
-            Unwind::FramePointers => stack::Unwind::FramePointers,
+            // Without a chain, a stack is the address that was sampled.
+            Unwind::FramePointers | Unwind::Nothing => stack::Unwind::FramePointers,
             Unwind::Dwarf { .. } => stack::Unwind::Dwarf,
         };
         let taken = self.analyzer.stack(sample, unwind);
@@ -547,78 +548,4 @@ impl Losses {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::plan::Value;
-    use crate::ring::testing::{bytes, record};
-    use crate::sys::Drained;
-
-    /// Holds records.
-    #[derive(Default)]
-    struct Held(Vec<Vec<u8>>);
-
-    impl Ring for Held {
-        fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
-            self.0.drain(..).for_each(|record| each(&record));
-            Drained::default()
-        }
-
-        fn size(&self) -> usize {
-            0
-        }
-    }
-
-    fn sampler(entry: &str) -> Arc<Sampler> {
-        Arc::new(Sampler {
-            entry: entry.into(),
-            events: Vec::new(),
-            rate: Rate::Frequency(19),
-            value: Value { name: "cpu".into(), nanoseconds: true },
-            period: Some(1),
-            waits: None,
-            unwind: Unwind::FramePointers,
-            whose: Whose::default(),
-            tells_cgroup: false,
-            functions: 0,
-            window: Duration::from_secs(60),
-        })
-    }
-
-    #[test]
-    fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
-        let (one, other) = (sampler("one"), sampler("other"));
-        intake.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
-        let [first, second] = ["one", "other"].map(|entry| intake.begin(entry, 5).unwrap());
-        intake.set_samplers(&[other]);
-        let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User };
-        intake.count(0, 6, key, Sum { count: 1, value: 7 });
-        let counted = intake.end(second, 9).unwrap();
-        let found: Vec<u64> = counted.tally.iter().map(|(_, sum)| sum.value).collect();
-        assert_eq!((&*counted.sampler.entry, found), ("other", vec![7]));
-        assert!(intake.end(first, 9).is_none(), "its entry has gone");
-    }
-    #[test]
-    fn what_stays_in_a_ring_because_too_much_waits_does_not_come_late() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
-        // A name, then pid and tid, time and identifier: nobody's.
-        let named = |length: usize, time: u64| {
-            let name = vec![0; length / 8];
-            record(3, 0, &bytes(&[&[0][..], &name, &[0, time, 0]].concat()))
-        };
-        let many = (0..1 + MOST_WAITING / 60_000).map(|at| named(60_000, at as u64 % 5)).collect();
-        intake.add(0, Held(many));
-        intake.pull(10);
-        assert!(!intake.look(), "there is more than is looked at at a time");
-        intake.add(1, Held(vec![named(8, 15)]));
-        intake.pull(20);
-        while !intake.look() {}
-        intake.pull(30);
-        while !intake.look() {}
-        assert_eq!((intake.losses.late, intake.merger.waiting()), (0, 0));
-    }
-}
+mod tests;

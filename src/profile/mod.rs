@@ -31,6 +31,7 @@ mod totals;
 mod waits;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::profiled::Rate;
+use crate::counter::Whom;
 use crate::health::{Refusal, Scope, Ticket};
 use crate::host::{CpuSet, Roots};
 use crate::metrics::{Family, NameError};
@@ -54,6 +56,7 @@ use namer::Namer;
 use open::Opened;
 pub use publish::METRICS;
 use publish::Publisher;
+pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
 pub use selection::{Cgroups, Selection};
 
 /// What frames have names by, too.
@@ -72,6 +75,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Profiler<K: Kernel> {
     clock: Clock,
     samplers: Vec<Arc<Sampler>>,
+    /// Who is sampled; `None` = whoever runs.
+    whom: Option<Vec<Whom>>,
     cpus: BTreeMap<u32, Opened<K::Event>>,
     shared: Arc<Shared<Ring<K>>>,
     reader: Option<Reader>,
@@ -93,6 +98,8 @@ pub struct SamplerState {
     pub open: usize,
     /// Samples so far.
     pub samples: u64,
+    /// How often one was of a series that there was no room for.
+    pub folded: u64,
 }
 
 impl<K: Kernel> Profiler<K> {
@@ -107,6 +114,7 @@ impl<K: Kernel> Profiler<K> {
             cpus: BTreeMap::new(),
             shared: Arc::new(Shared::new(clock.clone(), roots, Intake::new(roots))),
             clock,
+            whom: None,
             reader: None,
             memory: 0,
             rings: RingBudget { most: 1, bound_by_kernel: false },
@@ -116,17 +124,25 @@ impl<K: Kernel> Profiler<K> {
         })
     }
 
+    /// Samples these alone, and nobody else. To be said before anything is sampled.
+    pub(crate) fn only(mut self, whom: Vec<Whom>) -> Self {
+        self.whom = Some(whom);
+        self
+    }
+
     /// Samples for these entries from now on. If they are not those that it samples for already, all are opened anew;
     /// entries that stay keep their windows and totals.
     pub(crate) fn apply(
         &mut self,
         samplers: &[Arc<Sampler>],
         limit: usize,
-        memory: u64,
+        (memory, debug_info): (u64, u64),
         online: &CpuSet,
         context: &mut Context<'_, K>,
     ) {
-        self.publisher.set(samplers, limit, self.clock.now());
+        let stay = self.publisher.set(samplers, limit, self.clock.now());
+        self.shared.keep_functions(&stay);
+        self.shared.debug_info.store(debug_info, Ordering::Relaxed);
         if self.samplers != samplers || memory != self.memory || !self.refused.is_empty() {
             self.close(context);
             self.samplers = samplers.to_vec();
@@ -160,14 +176,29 @@ impl<K: Kernel> Profiler<K> {
     }
 
     fn open(&mut self, cpu: u32, online: &CpuSet, context: &mut Context<'_, K>) {
-        let (opened, refused) = open::open(cpu, &self.samplers, context);
+        let everybody;
+        let whom = match &self.whom {
+            Some(whom) => whom,
+            None => {
+                everybody = [Whom::Cpus(online.clone())];
+                &everybody[..]
+            }
+        };
+        let (opened, refused) = open::open(cpu, &self.samplers, whom, context);
         for open::Refused { sampler, refusal } in refused {
             self.refuse(cpu, sampler, &refusal, context);
         }
         let Some(mut opened) = opened else { return };
         self.rings = RingBudget::new(context.facts, self.memory, online.len(), rustix::param::page_size());
-        let rate: f64 = self.samplers.iter().map(bytes_per_second).sum();
-        match opened.make_ring(self.rings.pages(rate, 1, rustix::param::page_size())) {
+        let pages = match self.whom {
+            // Somebody waits for it, and it does not go on for ever: nothing is to be lost while rings grow.
+            Some(_) => self.rings.most,
+            None => {
+                let rate: f64 = self.samplers.iter().map(bytes_per_second).sum();
+                self.rings.pages(rate, 1, rustix::param::page_size())
+            }
+        };
+        match opened.make_ring(pages) {
             Ok(ring) => self.start(cpu, opened, ring),
             Err(errno) => {
                 context.budget.give_back(opened.descriptors());
@@ -186,10 +217,8 @@ impl<K: Kernel> Profiler<K> {
             intake.add(cpu, ring);
         }
         self.listen(cpu, &opened.holder);
-        for event in std::iter::once(&opened.holder).chain(opened.events.iter().map(|open| &open.event)) {
-            if let Err(errno) = event.enable() {
-                tracing::warn!(cpu, %errno, "an event does not start: no stacks are sampled on this CPU");
-            }
+        if let Err(errno) = opened.start() {
+            tracing::warn!(cpu, %errno, "an event does not start: no stacks are sampled on this CPU");
         }
         self.cpus.insert(cpu, opened);
     }
@@ -234,7 +263,8 @@ impl<K: Kernel> Profiler<K> {
                     .first()
                     .map_or_else(|| Arc::clone(&refusal.event), |event| Arc::clone(&event.name));
                 let refusal = Refusal { event, ..refusal.clone() };
-                self.refused.push((cpu, context.board.add(&at.entry, Scope::Cpu, refusal)));
+                let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::Cpu, Whom::scope);
+                self.refused.push((cpu, context.board.add(&at.entry, scope, refusal)));
             }
         }
     }
@@ -282,7 +312,8 @@ impl<K: Kernel> Profiler<K> {
     /// costs no more than a breeze.
     fn thin(&mut self, switches: &FxHashMap<u32, u64>, elapsed: Duration) {
         let samplers = &self.samplers;
-        for (cpu, opened) in &mut self.cpus {
+        // A period that is changed is not that of children, so that samples of theirs would be weighed wrongly.
+        for (cpu, opened) in self.cpus.iter_mut().filter(|(_, opened)| !opened.inherited) {
             let rate = switches.get(cpu).map_or(0.0, |&count| count as f64 / elapsed.as_secs_f64().max(1e-3));
             for open in &mut opened.events {
                 let Some(sampler) = samplers.get(open.tap.sampler) else { continue };
@@ -345,6 +376,11 @@ impl<K: Kernel> Profiler<K> {
         self.intake().losses
     }
 
+    /// Why stacks were cut and frames have no names, since the beginning.
+    pub(crate) fn shortfalls(&self) -> Shortfalls {
+        Shortfalls::of(&self.intake(), &self.shared)
+    }
+
     /// What there is to say about each entry.
     pub(crate) fn states(&self) -> Vec<SamplerState> {
         let open = |place: usize| {
@@ -356,6 +392,7 @@ impl<K: Kernel> Profiler<K> {
             plan: Arc::clone(sampler),
             open: open(place),
             samples: self.publisher.samples(place),
+            folded: self.publisher.folded(place),
         };
         samplers.map(state).collect()
     }

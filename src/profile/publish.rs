@@ -16,18 +16,19 @@ use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
 use crate::stack::{Cut, Loss};
-use crate::symbol::Reason;
+use crate::symbol::{LineReason, Reason};
 use crate::sys::Ring;
 
 /// Those that are there only where something is sampled.
-pub const METRICS: [&str; 6] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED];
+pub const METRICS: [&str; 7] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED, LINELESS];
 
-const SAMPLES: &str = "perf_samples";
-const FUNCTIONS: &str = "perf_function_samples";
+pub(crate) const SAMPLES: &str = "perf_samples";
+pub(crate) const FUNCTIONS: &str = "perf_function_samples";
 const THROTTLED: &str = "perf_throttled";
 const CUT: &str = "perf_stacks_cut";
 const GAPS: &str = "perf_profile_gaps";
 const UNRESOLVED: &str = "perf_frames_unresolved";
+const LINELESS: &str = "perf_frames_without_line";
 
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub(super) struct Publisher {
     cut: Arc<Metadata>,
     gaps: Arc<Metadata>,
     unresolved: Arc<Metadata>,
+    lineless: Arc<Metadata>,
 }
 
 impl Publisher {
@@ -90,19 +92,28 @@ impl Publisher {
                 UNRESOLVED,
                 "Frames of stacks that were asked for and have no name, by reason.",
             )?,
+            lineless: counter(
+                LINELESS,
+                "Frames of stacks in files that were asked for with `lines`, and have no line or not all that was \
+                 inlined, by reason.",
+            )?,
         })
     }
 
-    /// Counts for these entries from now on. Those that stay keep their totals.
-    pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) {
+    /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
+    pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
         let mut old = std::mem::take(&mut self.books);
+        let mut stay = Vec::new();
         for sampler in samplers {
-            let kept = old.iter().position(|book| book.sampler == *sampler).map(|at| old.swap_remove(at));
+            let kept =
+                old.iter().position(|book| sampler.continues(&book.sampler)).map(|at| old.swap_remove(at));
+            stay.extend(kept.as_ref().map(|book| Arc::clone(&book.sampler.entry)));
             let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
             let mut book = kept.unwrap_or_else(new);
             book.totals.limit = limit;
             self.books.push(book);
         }
+        stay
     }
 
     /// Adds what an entry saw.
@@ -125,6 +136,11 @@ impl Publisher {
     /// Samples of an entry so far.
     pub(super) fn samples(&self, place: usize) -> u64 {
         self.books.get(place).map_or(0, |book| book.totals.sum())
+    }
+
+    /// How often a sample of an entry was of a series that there was no room for.
+    pub(super) fn folded(&self, place: usize) -> u64 {
+        self.books.get(place).map_or(0, |book| book.totals.folded)
     }
 
     pub(super) fn publish<R: Ring>(&self, intake: &Intake<R>, shared: &Shared<R>) -> Vec<Family> {
@@ -166,6 +182,9 @@ impl Publisher {
         families.push(by_reason(&self.gaps, gaps(intake)));
         families.push(by_reason(&self.cut, cuts(intake)));
         families.push(by_reason(&self.unresolved, unresolved(shared)));
+        if self.books.iter().any(|book| book.sampler.lines) {
+            families.push(by_reason(&self.lineless, lineless(shared)));
+        }
         families
     }
 
@@ -202,6 +221,24 @@ impl Publisher {
     }
 }
 
+/// What the samples that were read lack: reasons with how often each was met, those that were not left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Shortfalls {
+    /// Stacks whose outer end is not known.
+    pub(crate) cut: Vec<(&'static str, u64)>,
+    /// Frames that were asked for and have no name.
+    pub(crate) unnamed: Vec<(&'static str, u64)>,
+}
+
+impl Shortfalls {
+    pub(super) fn of<R: Ring>(intake: &Intake<R>, shared: &Shared<R>) -> Self {
+        let met = |reasons: Vec<(&'static str, u64)>| -> Vec<(&'static str, u64)> {
+            reasons.into_iter().filter(|&(_, count)| count > 0).collect()
+        };
+        Self { cut: met(cuts(intake)), unnamed: met(unresolved(shared)) }
+    }
+}
+
 fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
     Point { labels: Labels::new(labels), value: Value::Integer(count), start: Timestamp::default() }
 }
@@ -220,4 +257,26 @@ fn gaps<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
 fn unresolved<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
     let accounts = lock(&shared.accounts);
     Reason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
+}
+
+/// Why frames have no lines, and how many.
+fn lineless<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let accounts = lock(&shared.line_accounts);
+    LineReason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::specimen::sampler;
+
+    #[test]
+    fn an_entry_of_the_same_name_that_samples_otherwise_begins_anew() {
+        let mut publisher = Publisher::new().unwrap();
+        let (one, other) = (sampler("one"), sampler("other"));
+        let stay = publisher.set(&[Arc::clone(&one), Arc::clone(&other)], 10, Timestamp(1));
+        assert!(stay.is_empty(), "all are new: {stay:?}");
+        let changed = Arc::new(Sampler { period: Some(2), ..(*one).clone() });
+        assert_eq!(publisher.set(&[changed, other], 10, Timestamp(2)), ["other".into()]);
+    }
 }

@@ -35,8 +35,13 @@ impl Cgroups {
     pub fn new(text: &str) -> Result<Self, GlobError> {
         Ok(Self(match text.contains(['*', '?', '[', '{']) {
             true => Shape::Pattern(Glob::new(text)?),
-            false => Shape::Below(text.trim_end_matches('/').into()),
+            false => return Ok(Self::below(text)),
         }))
+    }
+
+    /// The cgroup at `path` and all below it, whatever characters are in its name.
+    pub fn below(path: &str) -> Self {
+        Self(Shape::Below(path.trim_end_matches('/').into()))
     }
 
     /// Whether the cgroup at `path` is among them.

@@ -1,12 +1,33 @@
 //! Profiles for tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::{Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task, Unit, ValueType};
 use crate::clock::Timestamp;
+use crate::config::profiled::{Rate, Unwind, Whose};
+use crate::plan::{Sampler, Value};
 use crate::stack::BuildId;
+
+/// An entry of `profiles` that opens nothing: time by frame pointers.
+pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
+    Arc::new(Sampler {
+        entry: entry.into(),
+        events: Vec::new(),
+        rate: Rate::Frequency(19),
+        value: Value { name: "cpu".into(), nanoseconds: true },
+        period: Some(1),
+        waits: None,
+        unwind: Unwind::FramePointers,
+        lines: false,
+        whose: Whose::default(),
+        tells_cgroup: false,
+        functions: 0,
+        window: Duration::from_secs(60),
+    })
+}
 
 /// A frame of a stack to be added.
 #[derive(Debug, Clone)]

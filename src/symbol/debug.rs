@@ -18,8 +18,15 @@ const CHECKED_LIMIT: u64 = 512 << 20;
 const CHUNK: usize = 256 << 10;
 
 /// The debug file of `binary`, which a process has at `path`: by its build id, then by the name in `.gnu_debuglink`; in
-/// the root of the process first, then on the host. One that belongs to another build is none.
-pub(super) fn find(roots: &Roots, pid: Option<u32>, path: &str, binary: &Binary) -> Option<(Opened, Binary)> {
+/// the root of the process first, then on the host. One that belongs to another build is none, nor is one that does not
+/// have what is wanted.
+pub(super) fn find(
+    roots: &Roots,
+    pid: Option<u32>,
+    path: &str,
+    binary: &Binary,
+    has_it: impl Fn(&Binary) -> bool,
+) -> Option<(Opened, Binary)> {
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
@@ -32,8 +39,7 @@ pub(super) fn find(roots: &Roots, pid: Option<u32>, path: &str, binary: &Binary)
             let Ok(opened) = root::open(&root, path, roots, None) else { continue };
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
-            if debug.has_all_names() && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc)))
-            {
+            if has_it(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
                 return Some((opened, debug));
             }
         }

@@ -5,18 +5,19 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
 use super::cache::Cache;
 use super::demangle::demangle;
+use super::identity::{Identity, Written};
 use super::{NamedLine, Reason, Segment, debug};
 use crate::host::{self, Roots};
-use crate::probe::binary::{self, Addresses, Binary, BinaryError};
+use crate::probe::binary::{self, Addresses, Binary, BinaryError, Stubs};
 use crate::probe::root::Opened;
 use crate::stack::{Code, Module, ModuleId};
 
@@ -55,53 +56,32 @@ struct Known {
     used: u64,
 }
 
+/// What there is of names.
 #[derive(Debug)]
 struct Names {
-    addresses: Addresses,
-    /// The file that has them.
-    file: Arc<Opened>,
-    /// When it was written to last, as its table was read.
-    written: Option<Written>,
+    /// The tables of functions, the one that is believed first in front.
+    tables: Vec<Table>,
+    /// What calls functions of other files.
+    stubs: Option<(Stubs, Source)>,
     /// What is said of an address that is in no function.
     otherwise: Reason,
 }
 
-/// By what a file is told from what it was before somebody wrote into it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Written {
-    seconds: i64,
-    nanoseconds: i64,
-    size: u64,
-}
-
-impl Written {
-    fn of(file: &File) -> Option<Self> {
-        let metadata = file.metadata().ok()?;
-        Some(Self { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec(), size: metadata.size() })
-    }
-}
-
-/// By what a module is told from another that has got its number.
+/// Where functions are, and the file that has their names.
 #[derive(Debug)]
-struct Identity {
-    path: Arc<str>,
-    file: Option<Weak<Opened>>,
+struct Table {
+    addresses: Addresses,
+    source: Source,
 }
 
-impl Identity {
-    fn of(module: &Module) -> Self {
-        let file = module.file.as_ref().ok().map(Arc::downgrade);
-        Self { path: Arc::clone(&module.path), file }
-    }
-
-    fn is(&self, module: &Module) -> bool {
-        let same_file = match (&self.file, &module.file) {
-            (Some(held), Ok(file)) => std::ptr::eq(held.as_ptr(), Arc::as_ptr(file)),
-            (None, Err(_)) => true,
-            _ => false,
-        };
-        same_file && self.path == module.path
-    }
+/// A file that names are read from.
+#[derive(Debug)]
+struct Source {
+    file: Arc<Opened>,
+    /// When it was written to last, as its table was read.
+    written: Option<Written>,
+    /// How much memory it takes, in bytes: what was inflated is in no other place.
+    held: usize,
 }
 
 impl Files {
@@ -130,8 +110,7 @@ impl Files {
         let module = code.modules.get(id.0 as usize)?;
         self.now += 1;
         if !self.known.contains_key(&id) {
-            let limit = self.limit / Addresses::EACH;
-            self.known.insert(id, Known::read(module, code, roots, limit));
+            self.known.insert(id, Known::read(module, code, roots, self.limit));
             self.make_room(id);
         }
         let known = self.known.get_mut(&id)?;
@@ -154,7 +133,7 @@ impl Files {
     }
 
     fn table_bytes(&self) -> usize {
-        self.known.values().flat_map(|known| &known.names).map(|names| names.addresses.bytes()).sum()
+        self.known.values().flat_map(|known| &known.names).map(Names::bytes).sum()
     }
 
     /// How much memory they take, in bytes, roughly.
@@ -172,7 +151,7 @@ impl Known {
             None => Err(Reason::NoFile),
             Some(file) => read(file, module, code, roots, limit, &mut segments),
         };
-        let named = names.is_ok();
+        let named = names.as_ref().is_ok_and(|names| !names.tables.is_empty());
         let segment = |start, limit, offset| {
             let (path, build_id) = (Arc::clone(&module.path), module.build_id.clone());
             Arc::new(Segment { start, limit, offset, path, build_id, named })
@@ -205,48 +184,143 @@ fn read(
 ) -> Result<Names, Reason> {
     let binary = file.binary().map_err(|error| reason(&error))?;
     *segments = binary.segments();
-    let written = Written::of(&file.file);
-    let read = |named: &Binary| binary.addresses(named, limit).map_err(|error| reason(&error));
-    if !binary.has_all_names() {
-        let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-        if let Some((opened, debug)) = debug::find(roots, pid, &module.path, &binary)
-            && let written = Written::of(&opened.file)
-            && let Ok(Some(addresses)) = read(&debug)
+    let find = |named: &Binary, names: &Names| {
+        let functions = limit.saturating_sub(names.bytes()) / Addresses::EACH;
+        binary.addresses(named, functions).map_err(|error| reason(&error))
+    };
+    let mut names = Names { tables: Vec::new(), stubs: None, otherwise: Reason::Between };
+    let own = Source::of(&file);
+    let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
+    if binary.has_all_names() {
+        names.add(find(&binary, &names)?, own);
+    } else if let Some((opened, debug)) =
+        debug::find(roots, pid, &module.path, &binary, Binary::has_all_names)
+        && let Ok(Some(found)) = find(&debug, &names)
+    {
+        names.add(Some(found), Source::of(&Arc::new(opened)));
+    } else {
+        // What is exported is left out of what is compressed.
+        if let Some((mini, source)) = mini_debug(&binary, limit)
+            && let Ok(found) = find(&mini, &names)
         {
-            return Ok(Names { addresses, file: Arc::new(opened), written, otherwise: Reason::Between });
+            names.add(found, source);
+        }
+        if names.tables.is_empty() {
+            names.otherwise = Reason::Stripped;
+        }
+        match find(&binary, &names) {
+            Ok(found) => names.add(found, own),
+            Err(reason) if names.tables.is_empty() => return Err(reason),
+            Err(_) => {}
         }
     }
-    let otherwise = if binary.has_all_names() { Reason::Between } else { Reason::Stripped };
-    let addresses = read(&binary)?.ok_or(Reason::NoSymbols)?;
-    Ok(Names { addresses, file, written, otherwise })
+    if let Ok(stubs) = binary.stubs(limit / Stubs::EACH)
+        && !stubs.is_empty()
+    {
+        names.stubs = Some((stubs, Source::of(&file)));
+    }
+    if names.tables.is_empty() {
+        if names.stubs.is_none() {
+            return Err(Reason::NoSymbols);
+        }
+        names.otherwise = Reason::NoSymbols;
+    }
+    Ok(names)
+}
+
+/// The names that a file brings along compressed, in a file that is in memory alone.
+fn mini_debug(binary: &Binary, limit: usize) -> Option<(Binary, Source)> {
+    let bytes = binary.mini_debug(limit as u64 / 2).ok()??;
+    let mut file = File::from(rustix::fs::memfd_create("gnu_debugdata", MemfdFlags::CLOEXEC).ok()?);
+    file.write_all(&bytes).ok()?;
+    let opened = Opened { file, shown: PathBuf::from("[.gnu_debugdata]"), pid: None };
+    let mini = opened.binary().ok().filter(Binary::has_all_names)?;
+    Some((mini, Source { held: bytes.len(), ..Source::of(&Arc::new(opened)) }))
+}
+
+impl Source {
+    fn of(file: &Arc<Opened>) -> Self {
+        Self { written: Written::of(&file.file), file: Arc::clone(file), held: 0 }
+    }
+
+    /// Whether names are where they were when the table was read.
+    fn is_unchanged(&self) -> bool {
+        Written::of(&self.file.file) == self.written
+    }
 }
 
 impl Names {
+    fn add(&mut self, addresses: Option<Addresses>, source: Source) {
+        self.tables.extend(addresses.map(|addresses| Table { addresses, source }));
+    }
+
+    fn bytes(&self) -> usize {
+        let tables = self.tables.iter().map(|table| table.addresses.bytes() + table.source.held);
+        tables.sum::<usize>() + self.stubs.as_ref().map_or(0, |(stubs, _)| stubs.bytes())
+    }
+
     fn line(
         &self,
         id: ModuleId,
         address: u64,
         functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
     ) -> Result<NamedLine, Reason> {
-        let place = self.addresses.find(address).ok_or(self.otherwise)?;
+        // Of two tables the one counts whose function begins nearer: sizes may be guessed.
+        let found =
+            self.tables.iter().rev().filter_map(|table| Some((table, table.addresses.find(address)?)));
+        let Some((table, place)) = found.max_by_key(|(_, place)| place.start) else {
+            return self.stub(id, address, functions);
+        };
         let key = (id, place.start);
         if let Some(line) = functions.get(&key) {
             return line.ok_or(self.otherwise);
         }
-        // Names are where they were when the table was read.
-        if Written::of(&self.file.file) != self.written {
+        if !table.source.is_unchanged() {
             return Err(Reason::Changed);
         }
-        let name = self.addresses.name(&self.file.file, place).map_err(|_| Reason::Unreadable)?;
+        let name = table.addresses.name(&table.source.file.file, place).map_err(|_| Reason::Unreadable)?;
         let line = name.map(|name| {
             let linkage = String::from_utf8_lossy(&name);
-            let name = demangle(&linkage);
-            NamedLine { name: name.into(), linkage: linkage.into(), file: None, line: 0 }
+            NamedLine { name: demangle(&linkage).into(), linkage: linkage.into(), file: None, line: 0 }
         });
-        let held = line.as_ref().map_or(0, |line| line.name.len() + line.linkage.len() + 32);
-        functions.insert(key, line.clone(), held);
+        keep(key, line.clone(), functions);
         line.ok_or(self.otherwise)
     }
+
+    /// What calls a function of another file is called after it, as perf does.
+    fn stub(
+        &self,
+        id: ModuleId,
+        address: u64,
+        functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
+    ) -> Result<NamedLine, Reason> {
+        let Some((stubs, source)) = &self.stubs else { return Err(self.otherwise) };
+        let Some(start) = stubs.start(address) else { return Err(self.otherwise) };
+        let key = (id, start);
+        if let Some(line) = functions.get(&key) {
+            return line.ok_or(self.otherwise);
+        }
+        if !source.is_unchanged() {
+            return Err(Reason::Changed);
+        }
+        let name = stubs.name(&source.file.file, address).map_err(|_| Reason::Unreadable)?;
+        let line = name.map(|name| {
+            let linkage = String::from_utf8_lossy(&name);
+            let (name, linkage) = (format!("{}@plt", demangle(&linkage)), format!("{linkage}@plt"));
+            NamedLine { name: name.into(), linkage: linkage.into(), file: None, line: 0 }
+        });
+        keep(key, line.clone(), functions);
+        line.ok_or(self.otherwise)
+    }
+}
+
+fn keep(
+    key: (ModuleId, u64),
+    line: Option<NamedLine>,
+    functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
+) {
+    let held = line.as_ref().map_or(0, |line| line.name.len() + line.linkage.len() + 32);
+    functions.insert(key, line, held);
 }
 
 fn reason(error: &BinaryError) -> Reason {

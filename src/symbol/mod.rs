@@ -9,19 +9,24 @@
 //!
 //! Every frame gets an answer: names, or a text that says what is known instead and a [`Reason`] that is counted.
 //!
+//! [`Lines`] adds what only debug information tells (DWARF): lines, and functions that were inlined. It is apart, with a
+//! lock of its own, for that takes longer than names do.
+//!
 //! Files are read, never mapped, for somebody may cut them off meanwhile. Debug files are found by build id and by
-//! `.gnu_debuglink`. Names in `.gnu_debugdata` (compressed with xz, as Fedora has them), lines and inlined functions out
-//! of DWARF are not read.
+//! `.gnu_debuglink`; a stripped file may bring names along compressed (`.gnu_debugdata`).
 
 mod account;
 mod cache;
 mod debug;
 mod demangle;
+mod dwarf;
 mod files;
 mod follow;
+mod identity;
 mod jit;
 mod jitdump;
 mod kernel;
+mod lines;
 mod perfmap;
 mod regions;
 
@@ -29,6 +34,7 @@ mod regions;
 mod tests;
 
 pub use account::{Accounts, Reason};
+pub use lines::{LineAccounts, LineReason, Lines};
 
 use std::sync::Arc;
 use std::time::Duration;

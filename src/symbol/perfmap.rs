@@ -72,7 +72,9 @@ fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (size, name) = word(rest)?;
     let (start, size, name) = (hex(start)?, hex(size)?, name.trim_ascii());
     let is_piece = size > 0 && start.checked_add(size).is_some();
-    (is_piece && !name.is_empty()).then_some((start, size, name))
+    // Names end at a NUL, and this one would be no name.
+    let is_named = !matches!(name.first(), None | Some(0));
+    (is_piece && is_named).then_some((start, size, name))
 }
 
 /// The first word, and what stands behind it.
@@ -134,6 +136,13 @@ mod tests {
         assert_eq!((taken, at(&map, 0x2000)), (14, None));
         map.take(b"2000 10 second\n");
         assert_eq!(at(&map, 0x2000).as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn a_name_of_nothing_is_none() {
+        let map = read(b"1000 10 \0\n2000 10 \0hidden\n3000 10 seen\0hidden\n");
+        assert_eq!([0x1000, 0x2000].map(|address| at(&map, address)), [None, None]);
+        assert_eq!((at(&map, 0x3000).as_deref(), map.malformed), (Some("seen"), 2));
     }
 
     #[test]

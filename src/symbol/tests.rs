@@ -16,7 +16,9 @@ use crate::probe::Root;
 use crate::probe::root::{self, Opened};
 use crate::stack::{Cut, Module, Process};
 
+mod lines;
 mod node;
+mod other_tables;
 
 /// A machine in a directory, with one process that is number 7 on it and number 1 in its container.
 struct Machine {

@@ -24,6 +24,13 @@ pub enum FakePlace {
     },
     /// As [`Place::Thread`].
     Thread(u32),
+    /// As [`Place::ThreadOn`].
+    ThreadOn {
+        /// The thread.
+        tid: u32,
+        /// The CPU.
+        cpu: u32,
+    },
 }
 
 /// An event that is open in the fake.
@@ -158,6 +165,7 @@ impl Kernel for FakeKernel {
         let place = match place {
             Place::Cpu(cpu) => FakePlace::Cpu(cpu),
             Place::Thread(tid) => FakePlace::Thread(tid),
+            Place::ThreadOn { tid, cpu } => FakePlace::ThreadOn { tid, cpu },
             Place::Cgroup { dir, cpu } => {
                 FakePlace::Cgroup { inode: rustix::fs::fstat(dir.as_fd())?.st_ino, cpu }
             }

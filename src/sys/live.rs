@@ -31,6 +31,7 @@ impl Kernel for Live {
                 (dir.as_raw_fd(), number(cpu)?)
             }
             Place::Thread(tid) => (number(tid)?, -1),
+            Place::ThreadOn { tid, cpu } => (number(tid)?, number(cpu)?),
         };
         let group = leader.map_or(-1, |leader| leader.0.as_raw_fd());
         // SAFETY: `raw` is an initialised attribute structure whose `size` is its own, and lives over the call. The

@@ -195,4 +195,12 @@ pub enum Place<'a> {
     },
     /// One thread, on whatever CPU it runs. Needs to be allowed to trace it, or `CAP_PERFMON`.
     Thread(u32),
+    /// One thread while it is on one CPU. Needs what [`Place::Thread`] needs. Events that are inherited and write records
+    /// are opened on each CPU by itself, for the kernel gives a ring to no other.
+    ThreadOn {
+        /// The thread.
+        tid: u32,
+        /// The CPU.
+        cpu: u32,
+    },
 }

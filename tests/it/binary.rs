@@ -120,6 +120,19 @@ fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
         (&["--log", "inof"], "\"inof\" is not one of error, warn, info, debug, trace and off"),
         (&["--log-format", "xml"], "[possible values: text, json]"),
         (&["list", "["], "\"[\" is not a pattern: unclosed character class; missing ']'"),
+        (&["record", "-o", "perf.data", "true"], "-o perf.data: the name does not say how to write it"),
+        (&["record", "-e", "faults,cs", "true"], "is more than one event, and a profile is of one event"),
+        (&["record", "-F", "0", "true"], "0 is not in 1.."),
+        (&["record", "-F", "99", "-c", "9", "true"], "cannot be used with"),
+        (&["record", "--call-graph", "lbr", "true"], "expected auto, fp, dwarf, dwarf,SIZE or no"),
+        (&["record", "--off-cpu=5", "true"], "expected a whole number with ms, s, m or h, such as 10ms"),
+        (&["record", "--off-cpu", "-e", "cs", "true"], "cannot be used with"),
+        (&["record", "--duration", "0", "true"], "such as 10 or 0.5"),
+        (&["record", "-p", "1", "-a"], "cannot be used with"),
+        (&["top", "-d", "0"], "0 is not in 1..=3600"),
+        (&["top", "-z", "--window", "5"], "cannot be used with"),
+        (&["top", "-p", "x"], "expected numbers with commas between, such as 812,4711"),
+        (&["top", "true"], "unexpected argument 'true' found"),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stdout), (2, ""), "{arguments:?}");
@@ -179,6 +192,8 @@ fn help_says_what_each_command_does() {
         ("help-list", &["list", "--help"]),
         ("help-probe", &["probe", "--help"]),
         ("help-stat", &["stat", "--help"]),
+        ("help-record", &["record", "--help"]),
+        ("help-top", &["top", "--help"]),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stderr), (0, ""));

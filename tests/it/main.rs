@@ -10,12 +10,20 @@ mod any_btf;
 mod any_elf;
 #[path = "../support/any_format.rs"]
 mod any_format;
+#[path = "../support/any_made.rs"]
+mod any_made;
 #[path = "../support/any_record.rs"]
 mod any_record;
+#[path = "../support/any_stack.rs"]
+mod any_stack;
 #[path = "../support/any_stream.rs"]
 mod any_stream;
+#[path = "../support/any_symbols.rs"]
+mod any_symbols;
 #[path = "../support/any_trace.rs"]
 mod any_trace;
+#[path = "../support/machine.rs"]
+mod machine;
 #[path = "../support/rings.rs"]
 mod rings;
 #[path = "../support/traced.rs"]
@@ -37,4 +45,5 @@ mod probe;
 mod profiles;
 mod program;
 mod replay;
+mod strangers;
 mod traces;

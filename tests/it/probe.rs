@@ -114,10 +114,10 @@ fn loaded<'y>(section: &str, entries: impl IntoIterator<Item = &'y str>) -> Conf
 
 /// Every entry is one that the configuration takes, and that has a place on the host.
 fn assert_placed<'y>(host: &Host, entries: impl IntoIterator<Item = &'y str>) {
-    let wishes = wishes(&loaded("probes", entries).traced);
+    let wishes = wishes(&loaded("probes", entries).traced, &[]);
     assert!(!wishes.is_empty());
     for look in Installer::new(&Roots::under(host.0.path()), 1).look(&wishes) {
-        look.ways.unwrap_or_else(|refusal| panic!("{}: {refusal}", look.name));
+        look.ways.unwrap_or_else(|refusal| panic!("{}: {refusal}", look.entry.1));
     }
 }
 

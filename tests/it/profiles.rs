@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use perf_exporter::config::load;
 use perf_exporter::config::profiled::{Rate, Unwind};
-use perf_exporter::event::Catalog;
+use perf_exporter::event::{Catalog, Event, ProbePoint};
 use perf_exporter::health::Cause;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::plan::{Entries, Plan, Sampler, StreamSupport, plan};
+use perf_exporter::plan::{Entries, Plan, Sampler, StreamSupport, plan, wishes};
+use perf_exporter::probe::install::{Installer, Placed, Placements};
 use perf_exporter::sys::{Attr, Sampling};
 
 use crate::program::host;
@@ -20,8 +21,21 @@ fn planned(on: &str, profiles: &str) -> (Plan, Facts) {
     let (config, warnings) = load(yaml.as_bytes(), "test.yaml").unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
     let facts = Facts::read(&roots);
-    let entries = Entries { profiles: &config.profiles, ..Entries::counters(&[]) };
+    let looks = Installer::new(&roots, 1).look(&wishes(&[], &config.profiles));
+    let placed = looks.into_iter().map(|look| (look.entry, look.ways.map(|_| look.events))).collect();
+    let entries = Entries { profiles: &config.profiles, placed: &placed, ..Entries::counters(&[]) };
     (plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts)), facts)
+}
+
+/// The same where the probe of the entry `a` has become these events.
+fn planned_with(on: &str, profiles: &str, events: &[Event]) -> Plan {
+    let roots = Roots::under(&host(on));
+    let (config, _) = load(format!("profiles: {{{profiles}}}").as_bytes(), "test.yaml").unwrap();
+    let facts = Facts::read(&roots);
+    let events = events.iter().map(|event| Placed { event: event.clone(), format: None }).collect();
+    let placed = Placements::from([(("profiles", "a".into()), Ok(events))]);
+    let entries = Entries { profiles: &config.profiles, placed: &placed, ..Entries::counters(&[]) };
+    plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
 /// The sampler of one entry.
@@ -106,8 +120,8 @@ fn a_machine_with_two_kinds_of_cores_samples_each_on_its_own() {
         cpus.collect::<Vec<_>>()
     };
     assert_eq!((cpus(a), cpus(b)), (vec!["8-15".into(), "0-7".into()], vec!["8-9".into(), "6-7".into()]));
-    let on = |cpu| b.event_on(cpu).map(|event| &*event.name);
-    assert_eq!([on(5), on(7), on(8)], [None, Some("cpu_core/cycles/"), Some("cpu_atom/cycles/")]);
+    let on = |cpu| b.events_on(cpu).map(|event| &*event.name).collect::<Vec<_>>();
+    assert_eq!([on(5), on(7), on(8)], [vec![], vec!["cpu_core/cycles/"], vec!["cpu_atom/cycles/"]]);
     assert_eq!((a.descriptors(&facts.online), b.descriptors(&facts.online)), (16, 4));
     assert_eq!(plan.sampled_descriptors(&facts.online), 16 + 4 + 16);
 }
@@ -135,7 +149,7 @@ fn what_cannot_be_sampled_says_why() {
             "intel-server",
             "event: 'uncore_imc/cas_count_read/'",
             Cause::Absent,
-            "counts for a whole socket or die, and takes no samples; count it under `counters`",
+            "counts for a whole socket or die, and takes no samples; count it instead",
         ),
         (
             "vm",
@@ -164,6 +178,54 @@ fn what_cannot_be_sampled_says_why() {
     // Nobody knows of a limit where it cannot be read.
     sampler("amd", "event: cpu-clock, frequency: 10000");
     sampler("vm", "event: cpu-clock, cpus: 1-5");
+}
+
+#[test]
+fn each_hit_of_a_probe_is_a_sample_unless_the_entry_says_otherwise() {
+    let calls = sampler("amd", "kprobe: tcp_sendmsg");
+    assert_eq!((worth(&calls), calls.rate), (("kprobe:tcp_sendmsg", "", Some(1)), Rate::Period(1)));
+    let point = calls.events[0].probe.as_ref().unwrap();
+    assert_eq!((point.place.to_bytes(), point.offset), (&b"tcp_sendmsg"[..], 0));
+    let some = sampler("amd", "kretprobe: tcp_sendmsg, period: 10");
+    assert_eq!((worth(&some), some.most_samples()), (("kretprobe:tcp_sendmsg", "", Some(10)), None));
+    assert_ne!(some.events[0].selector, calls.events[0].selector);
+    let often = sampler("amd", "kprobe: tcp_sendmsg, frequency: 19");
+    assert_eq!((often.period, Sampling::of(&often).fields.period), (None, true));
+    let (cause, text, mistake) = refused("amd", "uprobe: '/nowhere:f'");
+    assert!((cause, mistake) == (Cause::Absent, false) && text.contains("/nowhere"), "{text}");
+}
+
+#[test]
+fn a_marker_in_several_places_is_sampled_in_all_of_them_and_a_traced_function_not_at_all() {
+    let at = |offset: u64| {
+        let calls = sampler("amd", "kprobe: tcp_sendmsg");
+        let point = calls.events[0].probe.as_deref().unwrap().clone();
+        Event { probe: Some(Arc::new(ProbePoint { offset, ..point })), ..calls.events[0].clone() }
+    };
+    let plan = planned_with("amd", "a: {usdt: '/b:p:m', cpus: '0-1'}", &[at(1), at(2)]);
+    let marker = &plan.samplers[0];
+    assert_eq!((marker.events_on(0).count(), marker.events_on(2).count()), (2, 0));
+    assert_eq!(plan.sampled_descriptors(&"0-7".parse().unwrap()), 2 * (1 + 2));
+
+    let traced = Event { filter: Some("ip == f".into()), ..at(0) };
+    let plan = planned_with("amd", "a: {kprobe: f}", &[traced]);
+    assert_eq!(plan.samplers, []);
+    assert!(plan.refusals[0].refusal.to_string().contains("this kernel has no kprobes"), "{plan:?}");
+}
+
+#[test]
+fn samples_of_a_probe_go_on_in_another_file_and_those_of_another_entry_do_not() {
+    let calls = sampler("amd", "kprobe: tcp_sendmsg");
+    let mut moved = Sampler::clone(&calls);
+    moved.events[0].probe = None;
+    assert!(moved != *calls && moved.continues(&calls) && calls.continues(&moved));
+    for other in
+        ["kprobe: tcp_sendmsg, period: 10", "kretprobe: tcp_sendmsg", "kprobe: tcp_recvmsg", "event: faults"]
+    {
+        assert!(!sampler("amd", other).continues(&calls), "{other}");
+    }
+    let clock = sampler("vm", "event: cpu-clock");
+    assert!(!sampler("vm", "event: cpu-clock, kernel: false").continues(&clock));
 }
 
 #[test]

@@ -1,20 +1,62 @@
-//! `perf stat` as an oracle, started and stopped at known moments.
+//! perf as an oracle, started and stopped at known moments: what `perf stat` counts and what `perf record` samples.
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use perf_exporter::host::read_text;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::cgroup::TestCgroup;
+use crate::support::folded::Folded;
 use crate::support::lines::Lines;
+
+/// A perf that waits for orders before it counts or samples anything.
+#[derive(Debug)]
+struct Controlled {
+    child: Child,
+    orders: ChildStdin,
+    acknowledgements: Lines,
+}
+
+impl Controlled {
+    /// Starts it with what it is to open.
+    fn start(command: &mut Command) -> Self {
+        // Delay -1 starts disabled; orders come on descriptor 0 and are acknowledged on 1.
+        command.args(["--delay=-1", "--control=fd:0,1"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let orders = child.stdin.take().unwrap();
+        let acknowledgements = Lines::of(child.stdout.take().unwrap());
+        Self { child, orders, acknowledgements }
+    }
+
+    /// Tells it something, and returns when that is done.
+    fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+        // perf ends its lines with "\n\0".
+        let said = self.acknowledgements.next();
+        let acknowledged = said.as_deref().is_some_and(|line| line.trim_start_matches('\0') == "ack");
+        assert!(acknowledged, "perf was told to {order} and said {said:?}");
+    }
+
+    /// Waits until it has written what it has, and ended.
+    fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Controlled {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
 
 /// A `perf stat` that waits for [`PerfStat::enable`].
 #[derive(Debug)]
 pub(crate) struct PerfStat {
-    child: Child,
-    orders: ChildStdin,
-    acknowledgements: Lines,
+    perf: Controlled,
     output: PathBuf,
     _dir: tempfile::TempDir,
 }
@@ -24,48 +66,28 @@ impl PerfStat {
     pub(crate) fn open(events: &[&str], whom: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("counts");
-        // Delay -1 starts disabled; orders come on descriptor 0 and are acknowledged on 1.
         let mut command = Command::new("perf");
-        command.args(["stat", "-x,", "--delay=-1", "--control=fd:0,1", "-o"]).arg(&output);
+        command.args(["stat", "-x,", "-o"]).arg(&output);
         command.args(events.iter().flat_map(|event| ["-e", event])).args(whom);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let orders = child.stdin.take().unwrap();
-        let acknowledgements = Lines::of(child.stdout.take().unwrap());
-        Self { child, orders, acknowledgements, output, _dir: dir }
+        Self { perf: Controlled::start(&mut command), output, _dir: dir }
     }
 
     /// Starts to count, and returns when it does.
     pub(crate) fn enable(&mut self) {
-        self.order("enable");
+        self.perf.order("enable");
     }
 
     /// Stops, and returns when it has.
     pub(crate) fn disable(&mut self) {
-        self.order("disable");
-    }
-
-    fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-        // perf ends its lines with "\n\0".
-        let said = self.acknowledgements.next();
-        let acknowledged = said.as_deref().is_some_and(|line| line.trim_start_matches('\0') == "ack");
-        assert!(acknowledged, "perf stat was told to {order} and said {said:?}");
+        self.perf.order("disable");
     }
 
     /// What it counted.
-    pub(crate) fn counts(mut self) -> PerfCounts {
+    pub(crate) fn counts(self) -> PerfCounts {
         // It writes its counts when it is interrupted, and then dies by that signal.
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        self.child.wait().unwrap();
+        kill_process(Pid::from_child(&self.perf.child), Signal::INT).unwrap();
+        self.perf.end();
         PerfCounts(read_text(&self.output).unwrap())
-    }
-}
-
-impl Drop for PerfStat {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -104,4 +126,76 @@ impl PerfCounts {
         assert!(!counts.is_empty(), "perf stat did not count {event}: {}", self.0);
         counts.iter().sum()
     }
+}
+
+/// A `perf record` of call chains in a cgroup, on all CPUs, that waits for [`PerfRecord::enable`].
+///
+/// Not of everybody: perf 6.1 aborts when it looks up names in a file with a build id of more than 20 bytes, which anybody's
+/// programs may have.
+#[derive(Debug)]
+pub(crate) struct PerfRecord {
+    perf: Controlled,
+    output: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl PerfRecord {
+    /// Samples `event` so many times a second; callers are found by frame pointers.
+    pub(crate) fn open(event: &str, frequency: u64, cgroup: &TestCgroup) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("perf.data");
+        let mut command = Command::new("perf");
+        // It wants the cgroup's path without the first slash.
+        // Nor does it need any of them (-B): it aborts over those of others at its end, too.
+        command.args(["record", "-a", "-g", "-B", "-e", event, "-F", &frequency.to_string()]);
+        command.args(["-G", &cgroup.path()[1..], "-o"]).arg(&output);
+        Self { perf: Controlled::start(&mut command), output, _dir: dir }
+    }
+
+    /// Starts to sample, and returns when it does.
+    pub(crate) fn enable(&mut self) {
+        self.perf.order("enable");
+    }
+
+    /// The samples of a process until now, and how many records of anybody found no room.
+    pub(crate) fn samples_of(mut self, pid: u32) -> (Folded, u64) {
+        self.perf.order("disable");
+        self.perf.order("stop");
+        let status = self.perf.end();
+        assert!(status.success(), "perf record ended with {status}");
+        let mut script = Command::new("perf");
+        // Inlined functions are looked up by a program that takes minutes.
+        script.args(["script", "--show-lost-events", "--no-inline", "-F", "pid,ip,sym", "-i"]);
+        let output = script.arg(&self.output).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "perf script ended with {}: {said}", output.status);
+        samples(&String::from_utf8_lossy(&output.stdout), pid)
+    }
+}
+
+/// Reads paragraphs of `perf script`: a line that begins with the process, and one for each frame, innermost first:
+///
+/// ```text
+///  4711
+///         ffffffff81304da3 do_syscall_64
+///                     1761 part_6
+/// ```
+///
+/// What was lost has a line of its own: `… PERF_RECORD_LOST lost 12`.
+fn samples(script: &str, pid: u32) -> (Folded, u64) {
+    let (mut stacks, mut lost) = (Vec::new(), 0);
+    for paragraph in script.split("\n\n") {
+        let mut lines = paragraph.lines().filter(|line| {
+            let figure = line.split_once("PERF_RECORD_LOST lost ").map(|(_, figure)| figure.trim());
+            lost += figure.map_or(0, |figure| figure.parse::<u64>().unwrap());
+            figure.is_none() && !line.is_empty()
+        });
+        if lines.next().is_some_and(|line| line.trim() == pid.to_string()) {
+            let frame = |line: &str| line.trim().split_once(' ').map_or("", |(_, name)| name).to_owned();
+            let mut stack: Vec<String> = lines.map(frame).collect();
+            stack.reverse();
+            stacks.push((stack, 1));
+        }
+    }
+    (stacks.into_iter().collect(), lost)
 }

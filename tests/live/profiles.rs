@@ -1,21 +1,21 @@
 //! Sampled stacks of programs whose functions take known shares of their time.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command};
 
+use crate::support::folded::Folded;
 use crate::support::program::{Program, Running};
-use crate::support::service::{Service, get_path};
+use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
 /// Often enough that a second has many samples, and not a multiple of what timers of the kernel are set to.
 const FREQUENCY: u64 = 499;
 
-fn lacks_profiles() -> bool {
+pub(crate) fn lacks_profiles() -> bool {
     lacks(Feature::Compiler) || lacks(Feature::Software)
 }
 
-fn profiling(entry: &str) -> Service {
+pub(crate) fn profiling(entry: &str) -> Service {
     Service::start_fresh(&format!(
         "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{{entry}}}\n"
     ))
@@ -32,35 +32,7 @@ fn on_cpu(unwind: &str) -> Service {
 
 /// A frame pointer in every function. With optimisation the innermost has none if it calls nobody, and its caller is
 /// passed over.
-const FRAME_POINTERS: [&str; 2] = ["-O0", "-fno-omit-frame-pointer"];
-
-/// Stacks, outermost first, with how often they were seen.
-#[derive(Debug)]
-struct Folded(BTreeMap<Vec<String>, u64>);
-
-impl Folded {
-    fn of(service: &Service, query: &str) -> Self {
-        let (_, body) = get_path(&service.address, &format!("/folded?{query}"));
-        let mut stacks: BTreeMap<Vec<String>, u64> = BTreeMap::new();
-        for line in body.lines() {
-            let (stack, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
-            let stack = stack.split(';').map(str::to_owned).collect();
-            *stacks.entry(stack).or_default() += count.parse::<u64>().unwrap_or_else(|_| panic!("{line:?}"));
-        }
-        Self(stacks)
-    }
-
-    fn total(&self) -> f64 {
-        self.0.values().sum::<u64>() as f64
-    }
-
-    /// The share of stacks in which these functions stand one directly above the other, outermost first.
-    fn share(&self, functions: &[&str]) -> f64 {
-        let has = |stack: &&Vec<String>| stack.windows(functions.len()).any(|part| part == functions);
-        let found: u64 = self.0.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count).sum();
-        found as f64 / self.total()
-    }
-}
+pub(crate) const FRAME_POINTERS: [&str; 2] = ["-O0", "-fno-omit-frame-pointer"];
 
 #[track_caller]
 fn assert_share(folded: &Folded, functions: &[&str], expected: f64, within: f64) {
@@ -258,8 +230,7 @@ fn functions_that_are_made_at_run_time_have_the_names_of_their_perf_map() {
     let _node = Ended(node.spawn().unwrap());
     eventually("a fifth of what node does has its name", || {
         let folded = Folded::of(&service, "type=cpu&comm=node*");
-        let has_name = |stack: &[String]| stack.iter().any(|name| name.contains("hotInJavaScript"));
-        let named = folded.0.iter().filter(|(stack, _)| has_name(stack)).map(|(_, count)| count);
-        (named.sum::<u64>() as f64 > 0.2 * folded.total() && folded.total() > 0.0).then_some(())
+        let named = folded.share_of(|stack| stack.iter().any(|name| name.contains("hotInJavaScript")));
+        (folded.total() > 0.0 && named > 0.2).then_some(())
     });
 }

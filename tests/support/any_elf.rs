@@ -41,6 +41,16 @@ fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
         }
         Err(error) => told("", error),
     }
+    match binary.stubs(10_000) {
+        Ok(stubs) => assert!(stubs.len() <= bytes.len() / 4),
+        Err(error) => told("", error),
+    }
+    if let Err(error) = binary.mini_debug(1 << 16) {
+        told("", error);
+    }
+    if let Ok(info) = binary.debug_info(1 << 16) {
+        assert!(info.size() <= 1 << 16);
+    }
     let functions = binary.functions(10_000)?;
     assert!(functions.is_sorted() && functions.len() <= bytes.len() / 16);
     for symbol in functions.iter().take(100) {

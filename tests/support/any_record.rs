@@ -4,7 +4,7 @@ use perf_exporter::ring::{Group, Record};
 use perf_exporter::sys::{Fields, ReadFormat};
 
 /// Fields as the bits of a number have them.
-fn fields(bits: u8) -> Fields {
+fn fields(bits: u16) -> Fields {
     let bit = |place: u8| bits >> place & 1 == 1;
     Fields {
         identifier: bit(0),
@@ -15,22 +15,29 @@ fn fields(bits: u8) -> Fields {
         raw: bit(7),
         // Together, as tracepoints may ask for them.
         period: bit(7),
-        ..Fields::default()
+        // And these, as profiles do.
+        ip: bit(8),
+        callchain: bit(8),
+        user_stack: if bit(9) { 1024 } else { 0 },
     }
 }
 
-/// The first byte says how the event was opened, the others are the record.
+/// The first two bytes say how the event was opened, the others are the record.
 pub(crate) fn holds(bytes: &[u8]) {
-    let Some((&bits, bytes)) = bytes.split_first() else { return };
-    let fields = fields(bits);
+    let Some((bits, bytes)) = bytes.split_first_chunk() else { return };
+    let fields = fields(u16::from_le_bytes(*bits));
     match Record::parse(bytes, &fields) {
         Ok(Record::Sample(sample)) => {
             let members = sample.group.members();
             assert!(members <= bytes.len() / 8);
             assert_eq!(sample.group.values().count(), members);
-            let has_ids = fields.read.is_some_and(|format| format.id || format.lost);
+            let has_ids = fields.read.is_some_and(|format| format.id);
             assert_eq!(sample.group.ids().count(), if has_ids { members } else { 0 });
             assert!(fields.cgroup || sample.cgroup == 0);
+            let copied = sample.user.map_or(0, |user| user.bytes.len());
+            assert!(8 * sample.callchain.len() + sample.raw.len() + copied <= bytes.len());
+            assert!(fields.callchain || sample.callchain.is_empty());
+            assert!(fields.user_stack > 0 || sample.user.is_none());
         }
         Ok(Record::Comm(comm)) => assert!(comm.name.len() <= bytes.len() && !comm.name.contains(&0)),
         Ok(Record::Cgroup(cgroup)) => assert!(cgroup.path.len() <= bytes.len() && !cgroup.path.contains(&0)),

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use perf_exporter::host::read_text;
+use perf_exporter::host::{list, read_text};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -275,23 +275,21 @@ fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap()
 }
 
+/// How often CPUs switched from the threads of a process to others.
+pub(crate) fn switches_from(pid: u32) -> u64 {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    let of_thread = |thread: &String| {
+        let status = read_text(&tasks.join(thread).join("status")).unwrap();
+        let lines = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+        lines.map(|(_, switches)| number(switches.trim())).sum::<u64>()
+    };
+    list(&tasks).unwrap().iter().map(of_thread).sum()
+}
+
 #[cfg(test)]
 mod tests {
-    use perf_exporter::host::list;
-
     use super::*;
     use crate::support::{Feature, lacks};
-
-    /// How often a CPU switched from a thread of a worker to another.
-    fn switches_from(worker: &Worker) -> u64 {
-        let tasks = PathBuf::from(format!("/proc/{}/task", worker.pid()));
-        let of_thread = |thread: &String| {
-            let status = read_text(&tasks.join(thread).join("status")).unwrap();
-            let lines = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
-            lines.map(|(_, switches)| number(switches.trim())).sum::<u64>()
-        };
-        list(&tasks).unwrap().iter().map(of_thread).sum()
-    }
 
     #[test]
     fn each_of_two_that_send_a_byte_to_and_fro_is_switched_once_for_a_round_trip() {
@@ -300,9 +298,9 @@ mod tests {
         }
         let (one, other) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
         let mut switching = PingPong::between(&one, &other);
-        let before = [&switching.ping, &switching.pong].map(switches_from);
+        let before = [&switching.ping, &switching.pong].map(|worker| switches_from(worker.pid()));
         let switches = switching.run(0, 1000);
-        let after = [&switching.ping, &switching.pong].map(switches_from);
+        let after = [&switching.ping, &switching.pong].map(|worker| switches_from(worker.pid()));
         assert_eq!(switches.count, 2000);
         assert!(switches.elapsed > Duration::ZERO && switches.cpu > Duration::ZERO, "{switches:?}");
         for (before, after) in before.into_iter().zip(after) {

@@ -13,6 +13,10 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/p
 /// A program whose time goes where it is told to.
 const HOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/hot.c");
 
+/// One that spends its time in what was inlined, in C and in Rust.
+const INLINING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.c");
+const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.rs");
+
 /// The program as a file, which is there as long as the value.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -35,6 +39,23 @@ impl Program {
     #[allow(dead_code, reason = "not every target samples stacks")]
     pub(crate) fn compile_hot(name: &str, options: &[&str]) -> Self {
         Self::compile_source(HOT, name, &[&["-O2"], options].concat())
+    }
+
+    /// Compiles the one that spends its time in functions that are inlined into `outermost`, with debug information.
+    #[allow(dead_code, reason = "not every target samples stacks")]
+    pub(crate) fn compile_inlining(name: &str) -> Self {
+        Self::compile_source(INLINING, name, &["-O2", "-g"])
+    }
+
+    /// The same in Rust.
+    #[allow(dead_code, reason = "not every target samples stacks")]
+    pub(crate) fn compile_inlining_rust(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        let mut compiler = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        compiler.args(["-g", "-O", "--edition", "2024", "--crate-name", "inlining", "-o"]);
+        said(compiler.arg(&path).arg(INLINING_RUST));
+        Self { path, _dir: dir }
     }
 
     fn compile_with(options: &[&str]) -> Self {

@@ -42,6 +42,8 @@ pub(crate) enum Work {
     Spin(u64),
     /// Uses the CPU for so many milliseconds, not counting those in which others had it.
     Burn(u64),
+    /// The same, three quarters of it in a function `three_quarters` and one in `one_quarter`.
+    Quarters(u64),
 }
 
 impl Work {
@@ -49,7 +51,8 @@ impl Work {
     pub(crate) const PAGES_AT_ONCE: u64 = 256;
 
     fn parse(name: &str, amount: u64) -> Option<Self> {
-        let known = [Self::Faults, Self::Getppid, Self::Naps, Self::Children, Self::Spin, Self::Burn];
+        let known =
+            [Self::Faults, Self::Getppid, Self::Naps, Self::Children, Self::Spin, Self::Burn, Self::Quarters];
         known.into_iter().map(|work| work(amount)).find(|work| work.parts().0 == name)
     }
 
@@ -61,6 +64,7 @@ impl Work {
             Self::Children(amount) => ("children", amount),
             Self::Spin(amount) => ("spin", amount),
             Self::Burn(amount) => ("burn", amount),
+            Self::Quarters(amount) => ("quarters", amount),
         }
     }
 
@@ -75,12 +79,11 @@ impl Work {
                 (0..times).for_each(|_| assert!(Command::new("true").status().unwrap().success()));
             }
             Self::Spin(times) => spin(times),
-            Self::Burn(milliseconds) => {
-                let end = cpu_time() + Duration::from_millis(milliseconds);
-                while cpu_time() < end {
-                    spin(10_000);
-                }
-            }
+            Self::Burn(milliseconds) => burn(milliseconds, || spin(10_000)),
+            Self::Quarters(milliseconds) => burn(milliseconds, || {
+                three_quarters();
+                one_quarter();
+            }),
         }
     }
 }
@@ -90,6 +93,24 @@ impl fmt::Display for Work {
         let (name, amount) = self.parts();
         write!(f, "{name} {amount}")
     }
+}
+
+/// Does something again and again until so much CPU time is used.
+fn burn(milliseconds: u64, step: impl Fn()) {
+    let end = cpu_time() + Duration::from_millis(milliseconds);
+    while cpu_time() < end {
+        step();
+    }
+}
+
+#[inline(never)]
+fn three_quarters() {
+    spin(black_box(9_000));
+}
+
+#[inline(never)]
+fn one_quarter() {
+    spin(black_box(3_000));
 }
 
 fn spin(times: u64) {

@@ -1,9 +1,10 @@
 //! What the status tells of profiles.
 
 use super::traces::refused;
-use crate::export::status::{EventStatus, Loss, ProfileStatus};
+use crate::export::status::{EventStatus, Loss, ProfileStatus, Series};
 use crate::health::Board;
-use crate::profile::{Losses, SamplerState};
+use crate::metrics::{Family, Snapshot};
+use crate::profile::{FUNCTIONS, Losses, SAMPLES, SamplerState};
 
 /// One entry.
 pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
@@ -24,12 +25,26 @@ pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
             sampler.unwind.as_str()
         ),
     };
+    let lines = if sampler.lines { ", with lines" } else { "" };
     ProfileStatus {
         entry: sampler.entry.to_string(),
-        what,
+        what: what + lines,
         events: sampler.events.iter().map(event).collect(),
         samples: state.samples,
     }
+}
+
+/// Their metrics.
+pub(super) fn series(states: &[SamplerState], snapshot: &Snapshot) -> Vec<Series> {
+    let folded = states.iter().map(|state| state.folded).sum();
+    let series = |family: &Family| {
+        let name = family.metadata().name();
+        let folded = if name == SAMPLES { folded } else { 0 };
+        Series { metric: format!("{name}_total"), series: family.points().len() as u64, folded }
+    };
+    let are_of_profiles = |family: &&Family| [SAMPLES, FUNCTIONS].contains(&family.metadata().name());
+    let families = snapshot.families().iter().filter(are_of_profiles);
+    families.filter(|family| !family.points().is_empty()).map(series).collect()
 }
 
 /// Samples that were not read.

@@ -41,6 +41,8 @@ pub(super) struct ProfileRow {
     /// Of the kernel's call chains the most addresses, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) depth: Option<u64>,
+    /// Whether lines and inlined functions are looked up.
+    pub(super) lines: bool,
     /// Whose samples are kept, if not everybody's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) only: Vec<String>,
@@ -61,7 +63,7 @@ pub(super) struct ProfileRings {
 
 impl ProfileRow {
     fn new(sampler: &Sampler, facts: &Facts) -> Self {
-        let Sampler { entry, events, value, unwind, waits, whose, functions, window, .. } = sampler;
+        let Sampler { entry, events, value, unwind, waits, lines, whose, functions, window, .. } = sampler;
         Self {
             entry: entry.to_string(),
             events: events.iter().map(|event| event.name.to_string()).collect(),
@@ -81,6 +83,7 @@ impl ProfileRow {
             sample_bytes: Sampling::of(sampler).most_bytes(facts.max_stack),
             samples_per_second: sampler.most_samples(),
             depth: facts.max_stack,
+            lines: *lines,
             only: only(whose),
             cpus: cpus(sampler, &facts.online).len(),
             descriptors: sampler.descriptors(&facts.online),
@@ -218,6 +221,9 @@ pub(super) fn write(
             }
             None => writeln!(out, "    samples   up to {size} each, as many as there are")?,
         }
+        if row.lines {
+            writeln!(out, "    lines     and inlined functions, where programs have debug information")?;
+        }
         if row.threshold_seconds.is_some() {
             writeln!(out, "    switches  a record of about 100 bytes for each")?;
         }
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_a_profile_takes_is_told_and_whose_samples_it_keeps() {
-        let entry = "event: cpu-clock, unwind: fp, cpus: 1, functions: 0, cgroups: {exclude: /a}, \
+        let entry = "event: cpu-clock, unwind: fp, lines: true, cpus: 1, functions: 0, cgroups: {exclude: /a}, \
              processes: {include: [{comm: 'x*', pid: 7}, {exe: /b}]}";
         let expected = "
 Sampled with their callers:
@@ -278,6 +284,7 @@ Sampled with their callers:
     value     time (cpu)
     unwind    fp: nothing of the stack is copied
     samples   up to 1.1 KiB each, 20.9 KiB a second and CPU
+    lines     and inlined functions, where programs have debug information
     shown     the last 60 s
   rings       512 KiB of locked memory for each CPU, 512 KiB in all (limits.ring_memory)
 ";

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::metrics::Kind;
-use crate::plan::Trace;
+use crate::plan::{PROFILES, Trace};
 use crate::probe::install::Look;
 
 /// An entry whose records are looked into.
@@ -36,6 +36,7 @@ pub(super) struct TracedEvent {
 /// What a probe is to the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct ProbeRow {
+    pub(super) section: &'static str,
     pub(super) entry: String,
     pub(super) ways: Vec<String>,
 }
@@ -69,8 +70,8 @@ impl TraceRow {
 impl ProbeRow {
     /// `None` for one that is refused, which is told among the refusals.
     pub(super) fn new(look: &Look) -> Option<Self> {
-        let ways = look.ways.as_ref().ok()?.clone();
-        Some(Self { entry: look.name.to_string(), ways })
+        let (ways, (section, entry)) = (look.ways.as_ref().ok()?.clone(), &look.entry);
+        Some(Self { section, entry: entry.to_string(), ways })
     }
 }
 
@@ -95,7 +96,9 @@ pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRo
         writeln!(out, "\nProbes:")?;
     }
     for probe in probes {
-        writeln!(out, "  {}", probe.entry)?;
+        // Entries of different sections may have the same name.
+        let sampled = if probe.section == PROFILES { ", whose callers are sampled" } else { "" };
+        writeln!(out, "  {}{sampled}", probe.entry)?;
         probe.ways.iter().try_for_each(|way| writeln!(out, "    {}", crate::error::printable(way)))?;
     }
     Ok(())

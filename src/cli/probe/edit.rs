@@ -63,8 +63,13 @@ pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> a
 /// Makes one probe, in all of its places or in none.
 fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> anyhow::Result<Vec<Made>> {
     let Request { event, definition, .. } = request;
-    let wish =
-        Wish { name: Arc::clone(event), definition: definition.clone(), timed: false, filtered: false };
+    let wish = Wish {
+        section: "probes",
+        name: Arc::clone(event),
+        definition: definition.clone(),
+        timed: false,
+        filtered: false,
+    };
     // The file is open until the kernel has read the lines.
     let found = definitions(&wish, roots).map_err(|refusal| {
         let remedy = refusal.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));

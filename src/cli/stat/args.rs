@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::cli::observe::{Target, TargetArgs};
 use crate::event::{parse, preset, syntax};
-use crate::host::CpuSet;
 
 /// perf's shortest interval and time-out, in milliseconds.
 const SHORTEST: u64 = 10;
@@ -15,7 +15,7 @@ const SHORTEST: u64 = 10;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. A command beside one of them only \
-says for how long. The result goes to standard error, as perf's does, for standard output belongs to the command; \
+says for how long. Each cgroup is shown by itself. The result goes to standard error, as perf's does, for standard output belongs to the command; \
 --output csv and --output json write it there all the same.
 
 Exit code: that of the command; 1 if nothing could be counted, 2 for bad arguments, 126 and 127 for a command that \
@@ -27,27 +27,8 @@ pub(in crate::cli) struct StatArgs {
     /// Count more: -d first-level and last-level caches, -dd TLBs and instructions, -ddd prefetches too.
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
-    /// Count the whole machine.
-    #[arg(short = 'a', long)]
-    all_cpus: bool,
-    /// Count these processes, with all their threads and what they start, until they end.
-    #[arg(short = 'p', long, value_name = "PID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup", "tid"])]
-    pid: Vec<u32>,
-    /// Count these threads and what they start, until they end.
-    #[arg(short = 't', long, value_name = "TID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup"])]
-    tid: Vec<u32>,
-    /// Count each of these cgroups by itself: paths below the hierarchy's root, or in the file system.
-    #[arg(
-        short = 'G',
-        long,
-        visible_alias = "for-each-cgroup",
-        value_name = "CGROUP,…",
-        value_delimiter = ','
-    )]
-    cgroup: Vec<String>,
-    /// Count on these CPUs only: 0-3,8.
-    #[arg(short = 'C', long, value_name = "CPUS")]
-    cpu: Option<CpuSet>,
+    #[command(flatten)]
+    whom: TargetArgs,
     /// Show each CPU by itself.
     #[arg(short = 'A', long)]
     no_aggr: bool,
@@ -112,21 +93,6 @@ pub(super) enum Sink<'a> {
     File(&'a Path),
 }
 
-/// Whom to count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Target {
-    /// Everything, on all CPUs or on these.
-    Machine(Option<CpuSet>),
-    /// Each of these cgroups, on all CPUs or on these.
-    Cgroups(Vec<String>, Option<CpuSet>),
-    /// These processes.
-    Processes(Vec<u32>),
-    /// These threads.
-    Threads(Vec<u32>),
-    /// The command.
-    Command,
-}
-
 /// How long to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
@@ -165,18 +131,7 @@ impl StatArgs {
     /// # Errors
     /// When `-A` is given for somebody who is not counted by CPU.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
-        let target = if !self.pid.is_empty() {
-            Target::Processes(self.pid.clone())
-        } else if !self.tid.is_empty() {
-            Target::Threads(self.tid.clone())
-        } else if !self.cgroup.is_empty() {
-            Target::Cgroups(self.cgroup.clone(), self.cpu.clone())
-        } else if self.all_cpus || self.cpu.is_some() || self.command.is_empty() {
-            Target::Machine(self.cpu.clone())
-        } else {
-            Target::Command
-        };
-        match target {
+        match self.whom.target(&self.command) {
             Target::Processes(_) | Target::Threads(_) | Target::Command if self.no_aggr => {
                 anyhow::bail!(
                     "-A shows CPUs, and processes are counted on whichever CPU they run: add -a, or leave -A out"
@@ -236,11 +191,6 @@ fn events(text: &str) -> Result<Events, String> {
     parse(text).map(Events).map_err(|error| format!("{error:#}"))
 }
 
-fn id(text: &str) -> Result<u32, String> {
-    let number = text.trim().parse::<u32>().ok().filter(|&id| id > 0 && i32::try_from(id).is_ok());
-    number.ok_or_else(|| "expected numbers with commas between, such as 812,4711".into())
-}
-
 fn separator(text: &str) -> Result<String, String> {
     match text {
         "" => Err("expected something to stand between the fields, such as , or ; or \\t".into()),
@@ -264,29 +214,6 @@ mod tests {
     fn read(line: &str) -> Result<StatArgs, String> {
         let words = std::iter::once("stat").chain(line.split(' ').filter(|word| !word.is_empty()));
         Alone::try_parse_from(words).map(|alone| alone.stat).map_err(|error| error.to_string())
-    }
-
-    fn target(line: &str) -> Target {
-        read(line).unwrap().target().unwrap()
-    }
-
-    #[test]
-    fn whom_to_count_is_what_perf_would_count() {
-        let cpus = || Some("0-3".parse().unwrap());
-        for (line, expected) in [
-            ("", Target::Machine(None)),
-            ("-a", Target::Machine(None)),
-            ("true", Target::Command),
-            ("-a sleep 1", Target::Machine(None)),
-            ("-C 0-3 sleep 1", Target::Machine(cpus())),
-            ("-p 7,8 sleep 1", Target::Processes(vec![7, 8])),
-            ("-p 7 -p 8", Target::Processes(vec![7, 8])),
-            ("-t 9", Target::Threads(vec![9])),
-            ("-a -G a,b", Target::Cgroups(vec!["a".into(), "b".into()], None)),
-            ("--for-each-cgroup a -C 0-3", Target::Cgroups(vec!["a".into()], cpus())),
-        ] {
-            assert_eq!(target(line), expected, "{line}");
-        }
     }
 
     #[test]
@@ -330,17 +257,11 @@ mod tests {
     fn nonsense_is_refused_in_words() {
         for (line, words) in [
             ("-e cycles,{branches", "the group is not closed"),
-            ("-p 1,x", "expected numbers with commas between, such as 812,4711"),
-            ("-p 0", "expected numbers"),
-            ("-p 4294967295", "expected numbers"),
-            ("-C 3-1", "is not a list of CPUs such as 0-3,8"),
             ("-I 1", "1 is not in 10.."),
             ("-r 0 true", "0 is not in 1.."),
             ("-r 2", "<COMMAND>"),
             ("-r 2 -I 100 true", "cannot be used with"),
             ("--interval-count 2", "--interval-print"),
-            ("-p 1 -a", "cannot be used with"),
-            ("-t 1 -p 1", "cannot be used with"),
             ("-x, -j", "cannot be used with"),
             ("-j --output csv", "cannot be used with"),
             ("--output xml", "[possible values: text, csv, json]"),

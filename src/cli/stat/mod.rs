@@ -1,9 +1,9 @@
 //! `perf-exporter stat`: what `perf stat` does, with the engine of the service.
 //!
 //! ```text
-//! args ─► select (events) ─┐
-//!      └► subject (whom) ──┴► session ◄─ wait (time, child, signals)
-//!                                └─ Reading ─► table (derive) ─► Row ─► text, machine
+//! args ─► select (events) ──────────┐
+//!      └► observe::Subject (whom) ──┴► session ◄─ observe::Wait (time, child, signals)
+//!                                         └─ Reading ─► table (derive) ─► Row ─► text, machine
 //! ```
 
 mod args;
@@ -12,10 +12,8 @@ mod machine;
 mod notes;
 mod select;
 mod session;
-mod subject;
 mod table;
 mod text;
-mod wait;
 
 #[cfg(test)]
 mod testing;
@@ -24,104 +22,35 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Resource, getrlimit};
 
-use super::{FAILED, USAGE, fail};
+use super::observe::notes::{self as refusals, Note};
+use super::observe::{Ending, Failure, Program, Signals, Subject, exit};
 use crate::clock::Clock;
 use crate::event::Catalog;
-use crate::health::Refusal;
 use crate::host::{Facts, Roots};
 use crate::sys::Kernel;
 use crate::sys::live::Live;
-use crate::sys::usage::{self, CpuTime};
+use crate::sys::usage::CpuTime;
 pub(super) use args::StatArgs;
 use args::{Format, Sink, Times};
-use notes::Note;
 use select::Selection;
-use session::{Ending, Outcome, Session};
-use subject::Subject;
+use session::{Outcome, Session};
 use table::{Frame, Reading, Row, Spread, Totals};
-use wait::Signals;
-
-/// As shells have it: the command is there and cannot be executed.
-const CANNOT_EXECUTE: u8 = 126;
-
-/// As shells have it: there is no such command.
-const NOT_FOUND: u8 = 127;
-
-/// Why there is no result.
-#[derive(Debug)]
-enum Failure {
-    /// The arguments are wrong.
-    Usage(anyhow::Error),
-    /// It did not work.
-    Failed(anyhow::Error),
-    /// No event could be opened.
-    Nothing(Vec<Refusal>),
-    /// The command cannot be run.
-    Command { program: String, error: io::Error },
-    /// The result cannot be written.
-    Output(io::Error),
-}
 
 /// Counts, prints, and ends as the command ended.
 pub(super) fn stat(args: &StatArgs, roots: &Roots) -> ExitCode {
-    match run(args, roots, &Live) {
-        Ok(ending) => end(ending),
-        Err(Failure::Usage(error)) => fail(USAGE, &error),
-        Err(Failure::Failed(error)) => fail(FAILED, &error),
-        Err(Failure::Nothing(refusals)) => fail(FAILED, &nothing(&refusals)),
-        Err(Failure::Command { program, error }) => {
-            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
-            fail(code, &anyhow::Error::new(error).context(format!("{program} cannot be run")))
-        }
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        Err(Failure::Output(error)) => {
-            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
-        }
-    }
-}
-
-/// Ends as what was measured ended: with its exit code, or by its signal.
-fn end(ending: Ending) -> ExitCode {
-    let status = match ending {
-        Ending::Done => return ExitCode::SUCCESS,
-        Ending::Command(status) => status,
-        Ending::Signal(number) => ExitStatus::from_raw(number.as_raw()),
-    };
-    let Some(number) = status.signal() else {
-        return ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED));
-    };
-    if let Err(error) = usage::die_by_signal(number) {
-        tracing::debug!("cannot end by signal {number}: {error}");
-    }
-    // What a shell makes of a death by a signal.
-    ExitCode::from(u8::try_from(128 + number).unwrap_or(FAILED))
-}
-
-/// That nothing could be counted, and why.
-fn nothing(refusals: &[Refusal]) -> anyhow::Error {
-    let mut why = String::new();
-    for note in notes::refused(refusals) {
-        why += &format!("\n  {}\n    {}", note.events.join(", "), note.reason);
-        why.extend(note.remedy.map(|remedy| format!("\n    {remedy}")));
-    }
-    if why.is_empty() {
-        return anyhow::anyhow!("nothing was counted: what was to be counted has ended");
-    }
-    anyhow::anyhow!("nothing can be counted here:{why}")
+    exit(run(args, roots, &Live), "counted")
 }
 
 fn run<K: Kernel>(args: &StatArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
     let subject = Subject::find(&args.target().map_err(Failure::Usage)?, roots, &facts)?;
-    let user_only = counts_user_space_only(&subject, &facts);
+    let user_only = subject.user_space_only(&facts);
     let selection = Selection::new(&catalog, user_only, &subject.per(), &args.events())
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
     let cpus = if args.per_cpu() { subject.cpus() } else { Vec::new() };
@@ -136,9 +65,8 @@ fn run<K: Kernel>(args: &StatArgs, roots: &Roots, kernel: &K) -> Result<Ending, 
         selection: &selection,
         subject: &subject,
         per_cpu: args.per_cpu(),
-        command: args.command(),
+        program: Program::new(args.command()),
         times,
-        descriptors: getrlimit(Resource::Nofile),
     };
     let mut printer = Printer::open(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -146,16 +74,8 @@ fn run<K: Kernel>(args: &StatArgs, roots: &Roots, kernel: &K) -> Result<Ending, 
         .build()
         .context("cannot wait for signals")
         .map_err(Failure::Failed)?;
-    let command: Vec<_> = args.command().iter().map(|word| word.to_string_lossy()).collect();
-    let whom = subject.describe(&command.join(" "));
+    let whom = subject.describe(&session.program.shown());
     runtime.block_on(measure(&session, &frame, &mut printer, &whom))
-}
-
-/// Whether the kernel would refuse to count itself (`perf_event_paranoid` 2, no `CAP_PERFMON`). Of CPUs and cgroups it
-/// refuses everything then, and says so itself.
-fn counts_user_space_only(subject: &Subject, facts: &Facts) -> bool {
-    let own_work = matches!(subject, Subject::Processes(_) | Subject::Threads(_) | Subject::Command);
-    own_work && facts.paranoid.is_some_and(|level| level >= 2) && !facts.capabilities.perfmon()
 }
 
 /// Measures as often as was asked for, and prints.
@@ -183,9 +103,9 @@ async fn measure<K: Kernel>(
             break outcome;
         }
     };
-    let Outcome { reading, at, refusals, cpu, ending, .. } = last;
+    let Outcome { reading, at, refusals: refused, cpu, ending, .. } = last;
     let rows = totals.rows(frame);
-    let mut notes = notes::refused(&refusals);
+    let mut notes = refusals::refused(&refused);
     if interval.is_none() {
         notes::add_uncounted(&mut notes, &rows, session.facts);
         let cpu = cpu.filter(|_| repeat == 1);

@@ -1,19 +1,12 @@
 //! One measurement: open, start, wait, read, stop.
 
-use std::ffi::OsString;
 use std::io;
-use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::Context;
-use rustix::process::{Resource, Rlimit, Signal as Number, setrlimit};
-
-use super::Failure;
 use super::args::Times;
 use super::select::Selection;
-use super::subject::Subject;
 use super::table::{Key, Reading};
-use super::wait::{Happened, Signals, Wait};
+use crate::cli::observe::{Ending, Failure, Happened, Program, Signals, Subject, Wait};
 use crate::clock::Clock;
 use crate::counter::Measurement;
 use crate::health::Refusal;
@@ -35,10 +28,8 @@ pub(super) struct Session<'a, K> {
     pub subject: &'a Subject,
     /// Whether each CPU is shown by itself.
     pub per_cpu: bool,
-    pub command: &'a [OsString],
+    pub program: Program<'a>,
     pub times: Times,
-    /// The limit on descriptors that the command is to find: ours is raised for the counters.
-    pub descriptors: Rlimit,
 }
 
 /// What came of it.
@@ -58,17 +49,6 @@ pub(super) struct Outcome {
     pub stopped: bool,
 }
 
-/// How a measurement ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// By itself.
-    Done,
-    /// With the command.
-    Command(ExitStatus),
-    /// By a signal.
-    Signal(Number),
-}
-
 impl<K: Kernel> Session<'_, K> {
     /// Measures once; hands over each interval with the time of its end.
     ///
@@ -80,7 +60,7 @@ impl<K: Kernel> Session<'_, K> {
         mut each: impl FnMut(&Reading, Duration) -> io::Result<()>,
     ) -> Result<Outcome, Failure> {
         let before = usage::children_cpu_time();
-        let waiting = self.fork()?;
+        let waiting = self.program.fork()?;
         let mut open = self.open(waiting.as_ref().map(Waiting::pid))?;
         let counts_command = matches!(self.subject, Subject::Command);
         if !counts_command {
@@ -88,7 +68,8 @@ impl<K: Kernel> Session<'_, K> {
                 .map_err(|errno| Failure::Failed(anyhow::anyhow!("the counters do not start: {errno}")))?;
         }
         let begin = self.clock.monotonic();
-        let child = waiting.map(Waiting::start).transpose().map_err(|error| self.cannot_run(error))?;
+        let child =
+            waiting.map(Waiting::start).transpose().map_err(|error| self.program.cannot_run(error))?;
         let ends_with = if child.is_some() { Vec::new() } else { self.subject.ends_with(self.roots) };
         let mut wait = Wait::new(signals, child, ends_with, self.times.interval, self.times.timeout);
         let (mut last, mut intervals) = (begin, 0);
@@ -108,21 +89,7 @@ impl<K: Kernel> Session<'_, K> {
         let end = self.clock.monotonic();
         open.stop();
         let reading = (happened != Happened::Interval).then(|| open.read(self, end.since(last)));
-        match happened {
-            Happened::Ended => {}
-            Happened::Interval => wait.for_child().await,
-            Happened::TimeUp => {
-                wait.send(Number::TERM);
-                wait.for_child().await;
-            }
-            Happened::Stopped(_) => wait.send(Number::TERM),
-        }
-        let ending = match (happened, wait.status) {
-            (Happened::Stopped(number), _) => Ending::Signal(number),
-            // It was we who ended it.
-            (Happened::TimeUp, _) | (_, None) => Ending::Done,
-            (_, Some(status)) => Ending::Command(status),
-        };
+        let ending = wait.end(happened).await;
         Ok(Outcome {
             reading,
             at: end.since(begin),
@@ -131,22 +98,6 @@ impl<K: Kernel> Session<'_, K> {
             ending,
             stopped: wait.was_asked() || matches!(happened, Happened::Stopped(_)),
         })
-    }
-
-    /// Forks a child for the command, if there is one, that waits for its counters.
-    fn fork(&self) -> Result<Option<Waiting>, Failure> {
-        let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
-        setrlimit(Resource::Nofile, self.descriptors)
-            .context("the limit on descriptors")
-            .map_err(Failure::Failed)?;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        Waiting::fork(command).map(Some).context("a child cannot be started").map_err(Failure::Failed)
-    }
-
-    fn cannot_run(&self, error: io::Error) -> Failure {
-        let program = self.command.first().map(|program| program.to_string_lossy().into_owned());
-        Failure::Command { program: program.unwrap_or_default(), error }
     }
 
     /// Opens everything that can be opened.

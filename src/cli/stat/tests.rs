@@ -4,18 +4,15 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
-
-use super::Failure;
 use super::args::Times;
 use super::machine::{csv, json};
-use super::notes::{Note, add_uncounted, refused};
-use super::session::{Ending, Outcome, Session};
-use super::subject::Subject;
+use super::notes::add_uncounted;
+use super::session::{Outcome, Session};
 use super::table::{Frame, Key, Reading, Row, Totals, Value};
 use super::testing::{lines, reading, selection};
 use super::text;
-use super::wait::Signals;
+use crate::cli::observe::notes::{Note, refused};
+use crate::cli::observe::{Ending, Failure, Program, Signals, Subject};
 use crate::clock::Clock;
 use crate::error::Errno;
 use crate::health::{Cause, Interval, Refusal};
@@ -190,9 +187,8 @@ fn measured(
         selection: &selection,
         subject: &subject,
         per_cpu: each_cpu,
-        command: &command,
+        program: Program::new(&command),
         times,
-        descriptors: getrlimit(Resource::Nofile),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::derive::{Metric, Style};
-use super::notes::Note;
 use super::table::{Row, Spread, Value};
+use crate::cli::observe::notes::{self as refusals, Note};
 use crate::sys::usage::CpuTime;
 
 /// Columns of the count.
@@ -144,9 +144,5 @@ pub(super) fn notes(out: &mut dyn Write, notes: &[Note]) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\nNot counted here:")?;
-    for note in notes {
-        writeln!(out, "  {}\n    {}", note.events.join(", "), note.reason)?;
-        note.remedy.iter().try_for_each(|remedy| writeln!(out, "    {remedy}"))?;
-    }
-    Ok(())
+    refusals::write(out, notes)
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::ProcessRule;
+use super::{ProcessRule, Within};
 use crate::config::decode::At;
 use crate::config::value::{Cpus, List, Period, Size};
 
@@ -14,14 +14,34 @@ pub(in crate::config) struct Profile {
     /// What is sampled: one event, as `perf record -e` names it.
     #[schemars(extend("examples" = ["cpu-clock", "cycles", "page-faults", "block:block_rq_issue"]))]
     pub(in crate::config) event: Option<At<String>>,
+    /// Instead of `event`: whoever calls a function of the kernel, `[module:]function[+offset]`.
+    #[schemars(extend("examples" = ["tcp_sendmsg", "nf_conntrack:nf_conntrack_in"]))]
+    pub(in crate::config) kprobe: Option<At<String>>,
+    /// Instead of `event`: to whom a function of the kernel returns.
+    #[schemars(extend("examples" = ["vfs_read"]))]
+    pub(in crate::config) kretprobe: Option<At<String>>,
+    /// Instead of `event`: whoever calls a function of a program or library, `/path:function[+offset]`; or an offset in
+    /// the file.
+    #[schemars(extend("examples" = ["/usr/lib/libc.so.6:malloc", "/usr/bin/app:0x1234"]))]
+    pub(in crate::config) uprobe: Option<At<String>>,
+    /// Instead of `event`: to whom a function of a program or library returns.
+    #[schemars(extend("examples" = ["/usr/lib/libc.so.6:malloc"]))]
+    pub(in crate::config) uretprobe: Option<At<String>>,
+    /// Instead of `event`: who passes a marker that was compiled into a program (USDT), `/path:provider:name`.
+    #[schemars(extend("examples" = ["/usr/bin/postgres:postgresql:query__start"]))]
+    pub(in crate::config) usdt: Option<At<String>>,
+    /// Beside `uprobe`, `uretprobe` or `usdt`: in whose files the path is; the host's by default.
+    #[serde(rename = "in")]
+    pub(in crate::config) within: Option<At<Within>>,
     /// Which hits of a tracepoint to take, in the kernel's filter language.
     #[schemars(extend("examples" = ["bytes > 65536"]))]
     pub(in crate::config) filter: Option<At<String>>,
-    /// About how many samples a second each CPU takes while the event happens; 19 by default. The kernel chooses the
-    /// period, and each sample counts for as much as it stands for.
+    /// About how many samples a second each CPU takes while the event happens; 19 by default, but of probes. The kernel
+    /// chooses the period, and each sample counts for as much as it stands for.
     #[schemars(range(min = 1, max = FREQUENCY_MAX))]
     pub(in crate::config) frequency: Option<At<u64>>,
-    /// Instead of `frequency`: every so many hits are a sample, 1 for each of them. For clocks it is nanoseconds.
+    /// Instead of `frequency`: every so many hits are a sample, 1 for each of them, which is what probes have by default. For
+    /// clocks it is nanoseconds.
     #[schemars(range(min = 1, max = PERIOD_MAX))]
     pub(in crate::config) period: Option<At<u64>>,
     /// Instead of `event`: where threads wait, off the CPU, for at least so long: 0s to 1h.
@@ -36,6 +56,9 @@ pub(in crate::config) struct Profile {
     /// 16KiB by default.
     #[schemars(extend("minimum" = STACK_MIN, "maximum" = STACK_MAX))]
     pub(in crate::config) stack: Option<At<Size>>,
+    /// Whether to look up lines of the source, and functions that were inlined; `false` by default. For programs with debug
+    /// information, their own or in debug files (`limits.debug_info` bounds it).
+    pub(in crate::config) lines: Option<At<bool>>,
     /// Whether to sample what the kernel does as well; `true` by default.
     pub(in crate::config) kernel: Option<At<bool>>,
     /// Whether clocks sample idle CPUs as well; `false` by default.

@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::sampled::{event, off_cpu};
+use super::sampled::{event, off_cpu, probe};
 use super::{Profiled, Source, Unwind, Whose};
 use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
 use crate::config::report::Report;
 use crate::config::selection::{patterns, rules};
+use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
 use crate::target::{Attribution, CgroupSelection, Glob, ProcessRule, ProcessSelection};
 
@@ -21,7 +22,7 @@ const FUNCTIONS: usize = 50;
 const WINDOW: Duration = Duration::from_secs(60);
 const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 /// How much of a stack is copied: what all but deep recursion and large buffers on the stack stay below.
-const STACK: u32 = 16 << 10;
+pub const STACK: u32 = 16 << 10;
 
 /// What the section says; what `base` says if the file does not mention it.
 pub(in crate::config) fn profiled(
@@ -48,28 +49,44 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
         processes: processes(entry.processes.as_ref(), report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
     };
+    let lines = entry.lines.is_some_and(|at| at.value);
     let functions = functions(entry.functions.as_ref(), report);
     let window = window(entry.window.as_ref(), report);
-    Some(Profiled { name: name.value.as_str().into(), source: source?, unwind, whose, functions, window })
+    let name = name.value.as_str().into();
+    Some(Profiled { name, source: source?, unwind, lines, whose, functions, window })
 }
 
-/// What an entry samples. One of two kinds, told apart by `event` and `threshold`.
+/// What an entry samples. One of three kinds, told apart by `event`, the keys of probes, and `threshold`.
 fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
     let waits = entry
         .threshold
         .as_ref()
         .map(|at| ("threshold", at.node))
         .or_else(|| entry.limit.as_ref().map(|at| ("limit", at.node)));
-    match (&entry.event, waits) {
-        (Some(_), Some((word, node))) => {
-            let message = format!("`{word}` is about waits, and this entry samples an event");
-            let hint = "make two entries of it: one with `event`, one with `threshold`";
-            report.error(node, message, Some(hint.into()));
+    let Profile { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
+    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
+    if let (Some(within), None) = (&entry.within, &place) {
+        let message = "`in` is about the file of a probe, and this entry has none";
+        report.error(within.node, message, Some("leave it out".into()));
+    }
+    match (&entry.event, place, waits) {
+        (Some(text), Some(_), _) => {
+            let message = "an entry samples an event or a probe, not both";
+            report.error(text.node, message, Some("make two entries of it".into()));
             None
         }
-        (Some(text), None) => event(text, entry, report),
-        (None, Some(_)) => Some(off_cpu(entry, report)),
-        (None, None) => {
+        (event, place, Some((word, node))) if event.is_some() || place.is_some() => {
+            let (what, key) =
+                if event.is_some() { ("an event", "`event`") } else { ("a probe", "the probe") };
+            let message = format!("`{word}` is about waits, and this entry samples {what}");
+            let hint = format!("make two entries of it: one with {key}, one with `threshold`");
+            report.error(node, message, Some(hint));
+            None
+        }
+        (Some(text), None, _) => event(text, entry, report),
+        (None, Some(place), _) => probe(place, entry, report),
+        (None, None, Some(_)) => Some(off_cpu(entry, report)),
+        (None, None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU";
                 report.error(name.node, "the entry does not say what to sample", Some(hint.into()));

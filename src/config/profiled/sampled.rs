@@ -9,19 +9,20 @@ use crate::config::file::{FREQUENCY_MAX, LIMIT_MAX, PERIOD_MAX, Profile};
 use crate::config::problem::shown;
 use crate::config::report::Report;
 use crate::config::selection::number;
-use crate::config::traced::{Fields, filter};
+use crate::config::traced::{self, Fields, Place, filter};
 use crate::config::value::Period;
 use crate::config::yaml::NodeId;
 use crate::event;
 use crate::event::syntax::{Event, Name};
+use crate::probe::Definition;
 
 /// How many samples a second and CPU. A prime, as profilers take: it does not fall into step with what happens a round
 /// number of times a second.
 const FREQUENCY: u64 = 19;
 /// How many stacks of waits a second and CPU.
-const LIMIT: u64 = 1000;
+pub const LIMIT: u64 = 1000;
 /// The shortest wait that is kept, and the bounds of that.
-const THRESHOLD: Duration = Duration::from_millis(1);
+pub const THRESHOLD: Duration = Duration::from_millis(1);
 const THRESHOLDS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// The shortest period of a clock in nanoseconds: that of the highest frequency.
 const CLOCK_PERIOD_MIN: u64 = 1_000_000_000 / FREQUENCY_MAX;
@@ -30,7 +31,7 @@ const CLOCK_PERIOD_MIN: u64 = 1_000_000_000 / FREQUENCY_MAX;
 pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
     let named = sampled(text, report);
     let clock = named.as_ref().is_some_and(|event| is_clock(&event.name));
-    let rate = rate(entry, clock, report);
+    let rate = rate(entry, clock, Rate::Frequency(FREQUENCY), report);
     let filter = filter(entry.filter.as_ref(), Fields::Event, report);
     let event = named?;
     let tracepoint = matches!(event.name, Name::Tracepoint { .. });
@@ -56,6 +57,28 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
         kernel: entry.kernel.is_none_or(|at| at.value),
         idle: entry.idle.is_some_and(|at| at.value),
     })
+}
+
+/// What an entry with a probe samples; `None` if its place cannot be understood.
+pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
+    let root = traced::root(entry.within.as_ref(), Some(kind), report);
+    let about_events: [(&str, &str, Option<NodeId>); 3] = [
+        ("filter", "the fields of a tracepoint", entry.filter.as_ref().map(|at| at.node)),
+        (
+            "kernel",
+            "events that happen in the kernel and in programs",
+            entry.kernel.as_ref().map(|at| at.node),
+        ),
+        ("idle", "clocks", entry.idle.as_ref().map(|at| at.node)),
+    ];
+    for (word, what, node) in about_events {
+        if let Some(node) = node {
+            let message = format!("`{word}` is about {what}, and this entry samples a probe");
+            report.error(node, message, Some("leave it out".into()));
+        }
+    }
+    let rate = rate(entry, false, Rate::Period(1), report);
+    Some(Source::Probe { definition: Definition { location: location?, root, arguments: Vec::new() }, rate })
 }
 
 /// What an entry with `threshold` samples.
@@ -92,8 +115,8 @@ fn threshold(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration 
     *threshold
 }
 
-/// How often.
-fn rate(entry: &Profile, clock: bool, report: &mut Report<'_>) -> Rate {
+/// How often; as usual if the entry does not say.
+fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> Rate {
     if let (Some(_), Some(period)) = (&entry.frequency, &entry.period) {
         let message = "an entry has a `frequency` or a `period`, not both: the one follows from the other";
         report.error(period.node, message, Some("leave out one of them".into()));
@@ -101,7 +124,7 @@ fn rate(entry: &Profile, clock: bool, report: &mut Report<'_>) -> Rate {
     if let Some(frequency) = &entry.frequency {
         return Rate::Frequency(number(Some(frequency), FREQUENCY_MAX, report).unwrap_or(FREQUENCY));
     }
-    let Some(period) = &entry.period else { return Rate::Frequency(FREQUENCY) };
+    let Some(period) = &entry.period else { return usual };
     if clock && period.value < CLOCK_PERIOD_MIN {
         let message = format!("the period of a clock is in nanoseconds, and at least {CLOCK_PERIOD_MIN}");
         report.error(period.node, message, Some(format!("write `frequency: {FREQUENCY}`")));
@@ -115,41 +138,65 @@ fn is_clock(name: &Name) -> bool {
     matches!(name, Name::Symbol(name) if matches!(&**name, "cpu-clock" | "task-clock"))
 }
 
-/// The one event that a text names, if it can be sampled.
+/// The one event that a text names, if an entry can sample it.
 fn sampled(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
-    let groups = match event::parse(text) {
-        Ok(groups) => groups,
-        Err(error) => {
-            let message = format!("{} is not an event: {}", shown(text), error.message);
-            report.error(text.node, message, Some(error.remedy.to_string()));
-            return None;
+    let (message, hint): (String, String) = match one_event(text) {
+        Ok(event) if event.alias.is_some() => {
+            ("the profile is named by the entry".into(), "leave out `name=`".into())
         }
+        Ok(event) if is_clock(&event.name) && event.modifiers.contains(['u', 'k', 'h', 'I']) => {
+            let hint = "`kernel: false` leaves out the kernel, and idle CPUs are left out anyway";
+            ("a clock is not divided by letters".into(), hint.into())
+        }
+        Ok(event) => return Some(event),
+        Err(Unsuitable { message, hint }) => (message, hint),
     };
+    report.error(text.node, message, Some(hint));
+    None
+}
+
+/// Why a text names no event that can be sampled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; {hint}")]
+pub struct Unsuitable {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+/// The one event that a text names. It is no pattern, and has no modifiers about groups and precision.
+///
+/// # Errors
+/// It names none, or several, or one that samples are not taken of.
+pub fn one_event(text: &str) -> Result<Event, Unsuitable> {
+    let groups = event::parse(text).map_err(|error| Unsuitable {
+        message: format!("{} is not an event: {}", shown(text), error.message),
+        hint: error.remedy.to_string(),
+    })?;
     let group = text.contains('{');
     let mut events = groups.into_iter().flat_map(|group| group.events);
-    let (first, more) = (events.next()?, events.next());
+    let (first, more) = (events.next(), events.next());
+    let unsuitable = |message: String, hint: &str| Err(Unsuitable { message, hint: hint.into() });
+    let Some(first) = first else {
+        return unsuitable(format!("{} names no event", shown(text)), "write one: cpu-clock");
+    };
     let pattern = matches!(&first.name, Name::Tracepoint { system, event }
         if [system, event].iter().any(|part| part.contains(['*', '?', '['])));
-    let (message, hint): (String, &str) = if group || more.is_some() {
+    if group || more.is_some() {
         let what = if group { "a group" } else { "more than one event" };
         let message = format!("{} is {what}, and a profile is of one event", shown(text));
-        (message, "make an entry of each: their samples mean different things")
+        unsuitable(message, "make a profile of each: their samples mean different things")
     } else if pattern {
-        (format!("{} is a pattern, and a profile is of one event", shown(text)), "write the name of one")
-    } else if first.alias.is_some() {
-        ("the profile is named by the entry".to_owned(), "leave out `name=`")
+        let message = format!("{} is a pattern, and a profile is of one event", shown(text));
+        unsuitable(message, "write the name of one")
     } else if first.modifiers.contains(['p', 'P']) {
         let message = "samples are as exact as the event is by itself: `p` and `P` are not asked for";
-        (message.to_owned(), "leave them out")
+        unsuitable(message.into(), "leave them out")
     } else if first.modifiers.contains(['S', 'W']) {
         let message = "`S` and `W` are about groups, and a profile is of one event";
-        (message.to_owned(), "leave them out")
-    } else if is_clock(&first.name) && first.modifiers.contains(['u', 'k', 'h', 'I']) {
-        let message = "a clock is not divided by letters";
-        (message.to_owned(), "`kernel: false` leaves out the kernel, and idle CPUs are left out anyway")
+        unsuitable(message.into(), "leave them out")
     } else {
-        return Some(first);
-    };
-    report.error(text.node, message, Some(hint.into()));
-    None
+        Ok(first)
+    }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::{Profiled, Rate, Source, Unwind, Whose};
 use crate::config::Config;
 use crate::config::tests::{good, report};
+use crate::probe::{Definition, ProbeKind, Root};
 
 /// The one entry of `profiles`.
 fn profile(entry: &str) -> Profiled {
@@ -22,19 +23,19 @@ fn wrong(entry: &str) -> String {
 
 fn rate(entry: &str) -> Rate {
     match profile(entry).source {
-        Source::Event { rate, .. } => rate,
+        Source::Event { rate, .. } | Source::Probe { rate, .. } => rate,
         Source::OffCpu { .. } => panic!("{entry} samples waits"),
     }
 }
 
 #[test]
 fn an_entry_of_one_event_samples_everybody_nineteen_times_a_second() {
-    let Profiled { name, source, unwind, whose, functions, window } = profile("event: cpu-clock");
+    let Profiled { name, source, unwind, lines, whose, functions, window } = profile("event: cpu-clock");
     assert_eq!((&*name, functions, window), ("a", 50, Duration::from_secs(60)));
     assert_eq!((unwind, whose), (Unwind::Auto { stack: 16 << 10 }, Whose::default()));
     let Source::Event { event, filter, rate, kernel, idle } = source else { panic!("{source:?}") };
     assert_eq!((event.to_string().as_str(), filter, rate), ("cpu-clock", None, Rate::Frequency(19)));
-    assert_eq!((kernel, idle), (true, false));
+    assert_eq!((kernel, idle, lines), (true, false, false));
 }
 
 #[test]
@@ -44,6 +45,24 @@ fn an_entry_with_a_threshold_samples_waits() {
     assert_eq!(source("threshold: 5ms"), waits(5, 1000));
     assert_eq!(source("threshold: 0s, limit: 7"), waits(0, 7));
     assert_eq!(source("limit: 7"), waits(1, 7));
+}
+
+#[test]
+fn an_entry_with_a_probe_samples_each_hit() {
+    for (entry, kind, place, root) in [
+        ("kprobe: tcp_sendmsg", ProbeKind::Kprobe, "tcp_sendmsg", Root::Host),
+        ("kretprobe: 'nf_conntrack:nf_in'", ProbeKind::Kretprobe, "nf_conntrack:nf_in", Root::Host),
+        ("uprobe: '/b:f+4', in: {pid: 7}", ProbeKind::Uprobe, "/b:f+0x4", Root::Process(7)),
+        ("uretprobe: '/b:f'", ProbeKind::Uretprobe, "/b:f", Root::Host),
+        ("usdt: '/b:p:m', in: {cgroup: /c}", ProbeKind::Usdt, "/b:p:m", Root::Cgroup("/c".into())),
+    ] {
+        let Source::Probe { definition, rate } = profile(entry).source else { panic!("{entry}") };
+        let Definition { location, root: found, arguments } = definition;
+        assert_eq!((location.kind(), &*location.to_string(), found), (kind, place, root), "{entry}");
+        assert_eq!((arguments, rate), (Vec::new(), Rate::Period(1)), "{entry}");
+    }
+    assert_eq!(rate("kprobe: f, period: 100"), Rate::Period(100));
+    assert_eq!(rate("uprobe: '/b:f', frequency: 99"), Rate::Frequency(99));
 }
 
 #[test]
@@ -70,6 +89,32 @@ fn an_entry_is_of_one_kind_and_says_what_belongs_to_it() {
             "threshold: 1ms, kernel: false",
             ".kernel: `kernel` is about an `event`, and this entry samples waits; leave",
         ),
+        (
+            "event: cycles, kprobe: f",
+            ".event: an entry samples an event or a probe, not both; make two entries",
+        ),
+        ("kprobe: f, uprobe: '/b:f'", ".uprobe: an entry is of one probe; make two entries of it"),
+        (
+            "kprobe: f, threshold: 1ms",
+            ".threshold: `threshold` is about waits, and this entry samples a probe; make two entries of it: one with \
+             the probe, one with `threshold`",
+        ),
+        (
+            "event: cycles, in: {pid: 1}",
+            ".in: `in` is about the file of a probe, and this entry has none; leave it out",
+        ),
+        ("kprobe: f, in: {pid: 1}", ".in: a probe of the kernel is in no file; leave it out"),
+        (
+            "kprobe: f, filter: x > 1",
+            ".filter: `filter` is about the fields of a tracepoint, and this entry samples a",
+        ),
+        (
+            "kprobe: f, kernel: false",
+            ".kernel: `kernel` is about events that happen in the kernel and in programs",
+        ),
+        ("uprobe: '/b:f', idle: true", ".idle: `idle` is about clocks, and this entry samples a probe"),
+        ("uprobe: f", ".uprobe: `f` is no place of a uprobe: "),
+        ("kprobe: f, arguments: [x]", ".arguments: there is no setting `arguments`"),
         ("threshold: 1ms, filter: x > 1", ".filter: `filter` is about an `event`"),
         ("threshold: 1ms, idle: true", ".idle: `idle` is about an `event`"),
     ] {

@@ -81,29 +81,28 @@ fn of_marker(labels: &[Label], measure: &Measure, filter: Option<&str>) -> Vec<A
     fields.iter().filter_map(|field| Argument::parse(&format!("{field}=${field}")).ok()).collect()
 }
 
-/// Which kind of probe an entry has, and where; no place if that cannot be understood.
-fn place(
-    name: &At<String>,
-    entry: &At<Probe>,
-    report: &mut Report<'_>,
-) -> Option<(ProbeKind, Option<Location>)> {
+/// The probe of an entry: its kind, and where it is; no place if that cannot be understood.
+pub(in crate::config) type Place = (ProbeKind, Option<Location>);
+
+/// What an entry says about where a probe is, in the order of [`ProbeKind::ALL`].
+type Written<'e> = [Option<&'e At<String>>; ProbeKind::ALL.len()];
+
+fn place(name: &At<String>, entry: &At<Probe>, report: &mut Report<'_>) -> Option<Place> {
     let Probe { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
-    let written = [
-        (ProbeKind::Kprobe, kprobe),
-        (ProbeKind::Kretprobe, kretprobe),
-        (ProbeKind::Uprobe, uprobe),
-        (ProbeKind::Uretprobe, uretprobe),
-        (ProbeKind::Usdt, usdt),
-    ];
-    let mut written = written.into_iter().filter_map(|(kind, text)| Some((kind, text.as_ref()?)));
-    let Some((kind, text)) = written.next() else {
-        if !report.blames(entry.node) {
-            let message = "the entry does not say where";
-            let hint = "write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`";
-            report.error(name.node, message, Some(hint.into()));
-        }
-        return None;
-    };
+    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
+    if place.is_none() && !report.blames(entry.node) {
+        let message = "the entry does not say where";
+        let hint = "write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`";
+        report.error(name.node, message, Some(hint.into()));
+    }
+    place
+}
+
+/// Which kind of probe an entry has, and where. `None` if it has none.
+pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>) -> Option<Place> {
+    let written = ProbeKind::ALL.into_iter().zip(written);
+    let mut written = written.filter_map(|(kind, text)| Some((kind, text?)));
+    let (kind, text) = written.next()?;
     if let Some((_, second)) = written.next() {
         let message = "an entry is of one probe";
         report.error(second.node, message, Some("make two entries of it".into()));
@@ -118,11 +117,15 @@ fn place(
 }
 
 /// In whose files the path is.
-fn root(written: Option<&At<Within>>, kind: Option<ProbeKind>, report: &mut Report<'_>) -> Root {
+pub(in crate::config) fn root(
+    written: Option<&At<Within>>,
+    kind: Option<ProbeKind>,
+    report: &mut Report<'_>,
+) -> Root {
     let Some(At { node, value: Within { cgroup, pid } }) = written else { return Root::Host };
     if matches!(kind, Some(ProbeKind::Kprobe | ProbeKind::Kretprobe)) {
         let message = "a probe of the kernel is in no file";
-        let hint = "leave it out; `per: [cgroup]` tells who hits it";
+        let hint = "leave it out; it is the same for everybody";
         report.error(*node, message, Some(hint.into()));
     }
     match (cgroup, pid) {

@@ -448,7 +448,7 @@ fn an_entry_is_of_one_probe_in_one_place() {
         ("kprobe: f, uprobe: '/a:f'", ".uprobe: an entry is of one probe; make two entries of it"),
         (
             "kprobe: f, in: {pid: 7}",
-            ".in: a probe of the kernel is in no file; leave it out; `per: [cgroup]` tells who hits it",
+            ".in: a probe of the kernel is in no file; leave it out; it is the same for everybody",
         ),
         (
             "uprobe: '/a:f', in: {}",

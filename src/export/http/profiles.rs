@@ -292,7 +292,7 @@ fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
             Ok(Made::new(TEXT, Folded::new(profile, options).text()))
         }
         Output::FlameGraph => {
-            let options = flamegraph::Options { shape: *shape, root: *root };
+            let options = flamegraph::Options { shape: *shape, root: *root, title: None };
             if *format == Some(Format::Svg) {
                 let svg = flamegraph::standalone(profile, options, &nothing())?;
                 return Ok(Made::new(flamegraph::CONTENT_TYPE, svg));
@@ -304,7 +304,7 @@ fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
         Output::Top => {
             let top = Top::new(profile, limit.unwrap_or(FUNCTIONS));
             match format {
-                Some(Format::Text) => Ok(Made::new(TEXT, top.text(profile, &nothing()))),
+                Some(Format::Text) => Ok(Made::new(TEXT, top.text(profile, &nothing(), "`limit=`"))),
                 Some(Format::Json) => Ok(Made::new("application/json", serde_json::to_vec_pretty(&top)?)),
                 _ => {
                     let sentence = nothing();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `20 004`, with narrow spaces that do not break.
-pub(in crate::export) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
@@ -16,7 +16,7 @@ pub(in crate::export) fn count(number: u64) -> String {
 }
 
 /// `22.4 MiB`.
-pub(in crate::export) fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
     let mut amount = number as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if amount < 1024.0 {
@@ -28,7 +28,7 @@ pub(in crate::export) fn bytes(number: u64) -> String {
 }
 
 /// The two largest units that matter: `3.4 ms`, `12.0 s`, `2 d 4 h`.
-pub(in crate::export) fn duration(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let pair = |large, size: u64, small, part: u64| {
         format!("{}\u{a0}{large} {}\u{a0}{small}", seconds / size, seconds % size / part)
@@ -44,8 +44,13 @@ pub(in crate::export) fn duration(duration: Duration) -> String {
 }
 
 /// `0.44 %`.
-pub(in crate::export) fn percent(number: f64) -> String {
+pub(crate) fn percent(number: f64) -> String {
     format!("{number:.*}\u{a0}%", if number < 10.0 { 2 } else { 0 })
+}
+
+/// A text with spaces that every program takes for such.
+pub(crate) fn plain(text: &str) -> String {
+    text.replace(['\u{a0}', '\u{202f}'], " ")
 }
 
 #[cfg(test)]

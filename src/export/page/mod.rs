@@ -1,9 +1,9 @@
 //! The page for people, on `/` and `/status`: one HTML document without scripts and without anything to load, that can
 //! be read on a phone. What is wrong stands first.
 
-pub(in crate::export) mod figures;
+pub(crate) mod figures;
 mod html;
-pub(in crate::export) mod profile;
+pub mod profile;
 mod profiled;
 mod traces;
 

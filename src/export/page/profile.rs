@@ -2,11 +2,12 @@
 //! form for the selection, and links to the same selection in other formats. Their scripts are within them, and bear
 //! the nonce that the policy of the answer allows.
 
+use std::io;
 use std::sync::Arc;
 
 use super::figures::{count, duration};
 use super::html::Html;
-use crate::export::flamegraph::{Embedded, Shape, lost, title};
+use crate::export::flamegraph::{self, Embedded, Shape, lost, title};
 use crate::export::folded::Root;
 use crate::export::query::{LONGEST, Query, root_word, shape_word};
 use crate::export::status::Utc;
@@ -51,23 +52,57 @@ pub(in crate::export) fn flamegraph(
     begin(&mut html, Page::FlameGraph, view);
     about(&mut html, Page::FlameGraph, view, profile);
     match picture {
-        Ok(picture) => {
-            html.raw("<div class=\"card graph\">").picture(picture).raw("</div>");
-            html.raw(
-                "<div class=\"key\"><span><i style=\"background:#e76f5b\"></i>native</span>\
-                 <span><i style=\"background:#e9d45a\"></i>C++, Rust</span>\
-                 <span><i style=\"background:#67d2d6\"></i>inlined</span>\
-                 <span><i style=\"background:#f4a044\"></i>kernel</span>\
-                 <span><i style=\"background:#7fd277\"></i>compiled at run time</span>\
-                 <span><i style=\"background:#bababa\"></i>unknown</span></div>\
-                 <p class=\"quiet\">Click a frame to enlarge it, Ctrl+F to search with a regular expression. What is \
-                 narrower than a thousandth is left out: select a part to see more of it.</p>",
-            );
-        }
+        Ok(picture) => drawn(&mut html, picture),
         Err(sentence) => nothing(&mut html, sentence),
     }
     end(html)
 }
+
+/// A picture, what its colours mean, and how it is used.
+fn drawn(html: &mut Html, picture: &Embedded) {
+    html.raw("<div class=\"card graph\">").picture(picture).raw("</div>");
+    html.raw(
+        "<div class=\"key\"><span><i style=\"background:#e76f5b\"></i>native</span>\
+         <span><i style=\"background:#e9d45a\"></i>C++, Rust</span>\
+         <span><i style=\"background:#67d2d6\"></i>inlined</span>\
+         <span><i style=\"background:#f4a044\"></i>kernel</span>\
+         <span><i style=\"background:#7fd277\"></i>compiled at run time</span>\
+         <span><i style=\"background:#bababa\"></i>unknown</span></div>\
+         <p class=\"quiet\">Click a frame to enlarge it, Ctrl+F to search with a regular expression. What is \
+         narrower than a thousandth is left out: select a part to see more of it.</p>",
+    );
+}
+
+/// A page that stands alone in a file: the picture with what it is of, and the table of the first `functions` functions.
+/// It loads nothing, wherever it is opened.
+///
+/// # Errors
+/// What inferno says, or that it drew what we cannot embed.
+pub fn offline(profile: &Profile, headline: Option<&str>, functions: usize) -> io::Result<String> {
+    let options = flamegraph::Options { title: headline, ..flamegraph::Options::default() };
+    let picture = flamegraph::embedded(profile, options, NO_NONCE)?;
+    let name = headline.map_or_else(|| title(profile), str::to_owned);
+    let mut html = Html::default();
+    // All that came from outside was escaped: what scripts there are, are ours.
+    html.raw(HEAD_START).raw(
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; \
+         style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>",
+    );
+    html.text(&name).raw(HEAD_STYLE).text(&name).raw("</h1></header><main><div class=\"about\">");
+    facts(&mut html, profile);
+    html.raw("</div>");
+    match &picture {
+        Some(picture) => {
+            drawn(&mut html, picture);
+            functions_card(&mut html, NO_NONCE, profile, &Top::new(profile, functions), None);
+        }
+        None => nothing(&mut html, &flamegraph::nothing(profile, 0)),
+    }
+    Ok(end(html))
+}
+
+/// What scripts bear where nobody asks for it.
+const NO_NONCE: &str = "0";
 
 /// The page with the table of functions, or with a sentence where there are none.
 pub(in crate::export) fn top(view: View<'_>, profile: &Profile, top: Result<&Top, &str>) -> String {
@@ -127,18 +162,23 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
 /// What is said where no profiles are taken.
 pub(in crate::export) const NO_KINDS: &str = "no profiles are taken: the configuration has none under `profiles`, or none could be opened (see /status)";
 
+/// What a page begins with.
+const HEAD_START: &str = concat!(
+    "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
+    "<link rel=\"icon\" href=\"data:,\">"
+);
+
+/// What stands between its title and its headline.
+const HEAD_STYLE: &str = concat!(
+    " - perf-exporter</title><style>",
+    include_str!("page.css"),
+    include_str!("profile.css"),
+    "</style></head><body><header><h1>"
+);
+
 fn head(html: &mut Html, name: &'static str) {
-    html.raw(concat!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">",
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
-        "<link rel=\"icon\" href=\"data:,\"><title>"
-    ));
-    html.raw(name).raw(concat!(
-        " - perf-exporter</title><style>",
-        include_str!("page.css"),
-        include_str!("profile.css"),
-        "</style></head><body><header><h1>"
-    ));
+    html.raw(HEAD_START).raw("<title>").raw(name).raw(HEAD_STYLE);
     html.raw(name).raw("</h1><a href=\"/\">perf-exporter</a>");
 }
 
@@ -208,9 +248,9 @@ fn option(html: &mut Html, word: &str, selected: bool) {
     html.raw(if selected { "<option selected>" } else { "<option>" }).text(word).raw("</option>");
 }
 
-/// What a profile is of, and where else it is.
-fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
-    html.raw("<div class=\"about\"><h2>").text(title(profile)).raw("</h2><span>");
+/// What a profile is of.
+fn facts(html: &mut Html, profile: &Profile) {
+    html.raw("<h2>").text(title(profile)).raw("</h2><span>");
     html.text(value(profile.total(), profile.kind.value.unit));
     html.raw(" in ").text(count(profile.taken())).raw(" samples</span><span class=\"quiet\">");
     html.text(duration(profile.duration)).raw(" from ").text(format_args!("{:#}", Utc(profile.start)));
@@ -218,6 +258,12 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
     if let Some(lost) = lost(profile) {
         html.raw("<span class=\"refused\">lost: ").text(lost).raw("</span>");
     }
+}
+
+/// What a profile is of, and where else it is.
+fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
+    html.raw("<div class=\"about\">");
+    facts(html, profile);
     html.raw("<nav>");
     let root = root_word(view.query.root);
     let mut link = |words: &'static str, path: &str, more: &[(&str, &str)]| {
@@ -246,6 +292,12 @@ fn nothing(html: &mut Html, sentence: &str) {
 }
 
 fn table(html: &mut Html, view: View<'_>, profile: &Profile, top: &Top) {
+    let more = view.query.link("/top", &[("limit", "10000")]);
+    functions_card(html, view.nonce, profile, top, Some(&more));
+}
+
+/// The table of functions; those that are left out are behind a link, if there is one.
+fn functions_card(html: &mut Html, nonce: &str, profile: &Profile, top: &Top, link: Option<&str>) {
     html.raw(
         "<div class=\"card\"><input id=\"find\" class=\"find\" type=\"search\" aria-label=\"Find\" \
          placeholder=\"Find a function or module\">\
@@ -259,10 +311,13 @@ fn table(html: &mut Html, view: View<'_>, profile: &Profile, top: &Top) {
     top.functions.iter().for_each(|shown| row(html, profile, shown));
     html.raw("</tbody></table>");
     if let Some(more) = top.distinct.checked_sub(top.functions.len()).filter(|&more| more > 0) {
-        html.raw("<p class=\"quiet\">and ").text(count(more as u64)).raw(" more: <a href=\"");
-        html.address(&view.query.link("/top", &[("limit", "10000")])).raw("\">show more</a></p>");
+        html.raw("<p class=\"quiet\">and ").text(count(more as u64)).raw(" more");
+        if let Some(link) = link {
+            html.raw(": <a href=\"").address(link).raw("\">show more</a>");
+        }
+        html.raw("</p>");
     }
-    html.raw("</div><script nonce=\"").text(view.nonce).raw("\">");
+    html.raw("</div><script nonce=\"").text(nonce).raw("\">");
     html.raw(include_str!("top.js")).raw("</script>");
 }
 

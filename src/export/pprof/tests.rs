@@ -279,8 +279,19 @@ fn a_place_without_a_function_shows_and_can_still_be_looked_up() {
     assert_eq!(decoded.text(mapping.filename), "/usr/lib/libstripped.so.3");
     assert!(!mapping.has_functions && mapping.build_id != 0);
     assert!((mapping.memory_start..mapping.memory_limit).contains(&innermost.address));
-    let name = format!("libstripped.so.3+{:#x}", innermost.address);
+    // By the way that pprof takes, from the address to the file's own.
+    let address = innermost.address - mapping.memory_start + mapping.file_offset;
+    let name = format!("libstripped.so.3+{address:#x}");
     assert_eq!(decoded.names(sample).last(), Some(&name.as_str()));
+}
+
+#[test]
+fn no_file_is_where_another_one_is() {
+    let mut taken: Vec<(u64, u64)> = (decode(&specimen()).mapping.iter())
+        .map(|mapping| (mapping.memory_start, mapping.memory_limit))
+        .collect();
+    taken.sort_unstable();
+    assert!(taken.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{taken:x?}");
 }
 
 #[test]

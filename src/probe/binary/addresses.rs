@@ -243,26 +243,12 @@ impl Addresses {
         let mut best: Option<Vec<u8>> = None;
         let aliases = self.entries.iter().skip(place.first).take(place.count);
         for at in aliases {
-            let Some(name) = self.read(file, at.name)? else { continue };
+            let Some(name) = name_at(file, self.strings, at.name)? else { continue };
             if best.as_ref().is_none_or(|best| preference(&name) < preference(best)) {
                 best = Some(name);
             }
         }
         Ok(best)
-    }
-
-    fn read(&self, file: &File, at: u32) -> std::io::Result<Option<Vec<u8>>> {
-        let Some(left) = self.strings.size.checked_sub(at.into()) else { return Ok(None) };
-        let Some(offset) = self.strings.offset.checked_add(at.into()) else { return Ok(None) };
-        for size in [NAME_PIECE, NAME_LIMIT + 1] {
-            let mut name = vec![0; usize::try_from(left).unwrap_or(size).min(size)];
-            file.read_exact_at(&mut name, offset)?;
-            if let Some(end) = memchr::memchr(0, &name) {
-                name.truncate(end);
-                return Ok((end > 0).then_some(name));
-            }
-        }
-        Ok(None)
     }
 
     /// How many functions there are.
@@ -279,6 +265,21 @@ impl Addresses {
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.entries)
     }
+}
+
+/// A name of the table `strings` of a file, by where it is in it. `None` if it is empty or too long.
+pub(super) fn name_at(file: &File, strings: Part, at: u32) -> std::io::Result<Option<Vec<u8>>> {
+    let Some(left) = strings.size.checked_sub(at.into()) else { return Ok(None) };
+    let Some(offset) = strings.offset.checked_add(at.into()) else { return Ok(None) };
+    for size in [NAME_PIECE, NAME_LIMIT + 1] {
+        let mut name = vec![0; usize::try_from(left).unwrap_or(size).min(size)];
+        file.read_exact_at(&mut name, offset)?;
+        if let Some(end) = memchr::memchr(0, &name) {
+            name.truncate(end);
+            return Ok((end > 0).then_some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// The lowest is the best of several names of one place.

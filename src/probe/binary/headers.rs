@@ -1,10 +1,11 @@
 //! The headers of an ELF file: what of it is loaded where, and which tables it has. Source of the format: `elf(5)` and
 //! the System V ABI, chapter 4.
 
+use gimli::SectionId;
 use object::elf::{
     EM_AARCH64, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL, FileHeader32, FileHeader64, PF_X, PN_XNUM,
-    PT_LOAD, SHF_EXECINSTR, SHN_XINDEX, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB,
-    SectionType,
+    PT_LOAD, SHF_COMPRESSED, SHF_EXECINSTR, SHN_XINDEX, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM,
+    SHT_NOBITS, SHT_RELA, SHT_SYMTAB, SectionType,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, pod};
@@ -19,6 +20,8 @@ const SEGMENT_LIMIT: u16 = 1024;
 const SECTION_LIMIT: u64 = 65_536;
 /// The largest table of names of sections, in bytes.
 const SECTION_NAMES_LIMIT: u64 = 4 << 20;
+/// The longest name of a section that means anything here, in bytes.
+const SECTION_NAME_LIMIT: usize = 64;
 
 /// What the headers tell.
 #[derive(Debug)]
@@ -41,7 +44,46 @@ pub(super) struct Headers {
     pub(super) build_id: Option<Part>,
     /// `.gnu_debuglink`
     pub(super) debug_link: Option<Part>,
+    /// `.gnu_debugdata`: names, in an ELF file of their own that is compressed with xz.
+    pub(super) mini_debug: Option<Part>,
+    /// What there is of DWARF.
+    pub(super) debug: Vec<DebugPart>,
+    /// `.plt` and its kin, with their addresses: what calls functions of other files.
+    pub(super) stubs: Vec<(u64, Part)>,
+    /// What the dynamic linker fills in, by the names in `dynsym`.
+    pub(super) relocations: Vec<Part>,
 }
+
+/// A section of DWARF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DebugPart {
+    pub(super) id: SectionId,
+    pub(super) part: Part,
+    pub(super) packed: Packed,
+}
+
+/// How a section is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packed {
+    Not,
+    /// As its own header says (`SHF_COMPRESSED`).
+    Header,
+    /// As it was before there was such a header: its name begins with `.zdebug_`.
+    Old,
+}
+
+/// What lines and inlined functions are read out of.
+const DEBUG_SECTIONS: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
 
 /// How wide addresses are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +124,7 @@ struct Section {
     name: u32,
     kind: SectionType,
     executable: bool,
+    compressed: bool,
     address: u64,
     part: Part,
     link: u32,
@@ -140,6 +183,10 @@ impl Headers {
             marker_base: named(b".stapsdt.base\0").map(|section| section.address),
             build_id: named(b".note.gnu.build-id\0").map(|section| section.part),
             debug_link: named(b".gnu_debuglink\0").map(|section| section.part),
+            mini_debug: named(b".gnu_debugdata\0").map(|section| section.part),
+            debug: debug(&sections, &names),
+            stubs: stubs(&sections, &names),
+            relocations: relocations(&sections),
         })
     }
 }
@@ -216,12 +263,52 @@ fn code(sections: &[Section]) -> Vec<(u64, u64)> {
     code
 }
 
+/// The sections of DWARF that have bytes in the file.
+fn debug(sections: &[Section], names: &[u8]) -> Vec<DebugPart> {
+    let mut found = Vec::new();
+    for section in sections.iter().filter(|section| section.kind != SHT_NOBITS) {
+        let name = name_at(names, section.name);
+        let old = name.strip_prefix(b".zdebug_");
+        let Some(word) = old.or_else(|| name.strip_prefix(b".debug_")) else { continue };
+        let known = |id: &SectionId| id.name().strip_prefix(".debug_").map(str::as_bytes) == Some(word);
+        let Some(id) = DEBUG_SECTIONS.into_iter().find(known) else { continue };
+        let packed = match (old, section.compressed) {
+            (Some(_), _) => Packed::Old,
+            (None, true) => Packed::Header,
+            (None, false) => Packed::Not,
+        };
+        // Of several with one name the first counts, as for debuggers.
+        if !found.iter().any(|part: &DebugPart| part.id == id) {
+            found.push(DebugPart { id, part: section.part, packed });
+        }
+    }
+    found
+}
+
+fn stubs(sections: &[Section], names: &[u8]) -> Vec<(u64, Part)> {
+    let code = sections.iter().filter(|section| section.executable && section.kind != SHT_NOBITS);
+    let is_stub = |section: &&Section| {
+        let wanted: [&[u8]; 3] = [b".plt", b".plt.sec", b".plt.got"];
+        wanted.contains(&name_at(names, section.name))
+    };
+    code.filter(is_stub).map(|section| (section.address, section.part)).collect()
+}
+
+fn relocations(sections: &[Section]) -> Vec<Part> {
+    let of_dynsym = |section: &&Section| {
+        let table = usize::try_from(section.link).ok().and_then(|link| sections.get(link));
+        section.kind == SHT_RELA && table.is_some_and(|table| table.kind == SHT_DYNSYM)
+    };
+    sections.iter().filter(of_dynsym).map(|section| section.part).collect()
+}
+
 impl Section {
     fn of<Header: SectionHeader<Endian = Endianness>>(header: &Header, endian: Endianness) -> Self {
         Self {
             name: header.sh_name(endian),
             kind: header.sh_type(endian),
             executable: header.sh_flags(endian).contains(SHF_EXECINSTR),
+            compressed: header.sh_flags(endian).contains(SHF_COMPRESSED),
             address: header.sh_addr(endian).into(),
             part: Part { offset: header.sh_offset(endian).into(), size: header.sh_size(endian).into() },
             link: header.sh_link(endian),
@@ -251,6 +338,14 @@ fn section_names<Elf: FileHeader<Endian = Endianness>>(
 fn section_at(sections: &[Section], index: u32) -> Option<&Section> {
     let section = sections.get(usize::try_from(index).ok()?)?;
     (index != 0 && section.kind != SHT_NOBITS).then_some(section)
+}
+
+/// The name at an offset, without the NUL at its end.
+fn name_at(strings: &[u8], offset: u32) -> &[u8] {
+    let rest = usize::try_from(offset).ok().and_then(|offset| strings.get(offset..)).unwrap_or_default();
+    // Names of sections are short; who has made a long one has many of them.
+    let rest = rest.get(..SECTION_NAME_LIMIT).unwrap_or(rest);
+    memchr::memchr(0, rest).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
 /// Whether `name`, with the NUL at its end, stands at an offset.

@@ -30,6 +30,7 @@ fn wish(location: &str, arguments: &[&str]) -> Wish {
     let arguments = arguments.iter().map(|text| Argument::parse(text).unwrap()).collect();
     let location = Location::parse(ProbeKind::Kprobe, location).unwrap();
     Wish {
+        section: "probes",
         name: "sends".into(),
         definition: Definition { location, root: Root::Host, arguments },
         timed: false,
@@ -38,7 +39,7 @@ fn wish(location: &str, arguments: &[&str]) -> Wish {
 }
 
 fn placed(roots: &Roots, wish: &Wish) -> Result<Vec<Placed>, Refusal> {
-    Installer::new(roots, 1).place(std::slice::from_ref(wish)).remove(&wish.name).unwrap()
+    Installer::new(roots, 1).place(std::slice::from_ref(wish)).remove(&wish.entry()).unwrap()
 }
 
 #[test]
@@ -98,7 +99,10 @@ fn many_probes_are_told_apart_by_one_look_at_the_symbols() {
     let wishes = ["tcp_sendmsg", "tcp_sendmsgs", "tcp_recvmsg", "module:anything"]
         .map(|function| Wish { name: function.into(), ..wish(function, &[]) });
     let placements = Installer::new(&roots, 1).place(&wishes);
-    let said = |name: &str| placements[name].as_ref().map(Vec::len).map_err(|refusal| &*refusal.reason);
+    let said = |name: &str| {
+        let placed = &placements[&("probes", name.into())];
+        placed.as_ref().map(Vec::len).map_err(|refusal| &*refusal.reason)
+    };
     assert_eq!(said("tcp_sendmsg"), Ok(1));
     assert_eq!(
         said("tcp_sendmsgs"),

@@ -69,6 +69,8 @@ pub struct Group<'a> {
     entries: &'a [[u8; 8]],
     /// Numbers of an entry; 0 where there is none.
     stride: usize,
+    /// Whether the second of them is an id.
+    has_ids: bool,
 }
 
 impl<'a> Sample<'a> {
@@ -129,7 +131,7 @@ impl<'a> Group<'a> {
         let fields = 1 + usize::from(format.id) + usize::from(format.lost);
         let members = usize::try_from(members).map_err(|_| Malformed)?;
         let entries = words.words(members.checked_mul(fields).ok_or(Malformed)?)?;
-        Ok(Self { enabled, running, members, entries, stride: fields })
+        Ok(Self { enabled, running, members, entries, stride: fields, has_ids: format.id })
     }
 
     /// How many members it has.
@@ -151,7 +153,8 @@ impl<'a> Group<'a> {
 
     /// The ids, if they were asked for.
     pub fn ids(&self) -> impl Iterator<Item = u64> + 'a {
-        self.column(1)
+        // Behind all entries there is nothing.
+        self.column(if self.has_ids { 1 } else { self.entries.len() })
     }
 
     /// The numbers at one place of each entry.
@@ -200,9 +203,8 @@ mod tests {
             let group = parse(&sample, &fields).group;
             assert_eq!((group.enabled, group.running, group.members()), (100, 90, 2));
             assert_eq!(group.values().collect::<Vec<_>>(), [10, 20], "{format:?}");
-            if id {
-                assert_eq!(group.ids().collect::<Vec<_>>(), [1000, 2000]);
-            }
+            let ids = if id { vec![1000, 2000] } else { vec![] };
+            assert_eq!(group.ids().collect::<Vec<_>>(), ids, "{format:?}");
         }
     }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::Failure;
-use super::args::Target;
+use super::{Failure, Target};
 use crate::config::Per;
 use crate::counter::Whom;
 use crate::error::printable;
@@ -16,7 +15,7 @@ use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection}
 
 /// Who is counted.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(in crate::cli) enum Subject {
     /// Everything on these CPUs; whether they were chosen.
     Machine { cpus: CpuSet, chosen: bool },
     /// Cgroups on these CPUs.
@@ -31,7 +30,7 @@ pub(super) enum Subject {
 
 /// A cgroup to count.
 #[derive(Debug)]
-pub(super) struct CgroupDir {
+pub(in crate::cli) struct CgroupDir {
     /// Below the root of the hierarchy.
     path: Arc<str>,
     dir: PathBuf,
@@ -42,7 +41,7 @@ impl Subject {
     ///
     /// # Errors
     /// When any of those who were named is not there.
-    pub(super) fn find(target: &Target, roots: &Roots, facts: &Facts) -> Result<Self, Failure> {
+    pub(in crate::cli) fn find(target: &Target, roots: &Roots, facts: &Facts) -> Result<Self, Failure> {
         Ok(match target {
             Target::Machine(cpus) => {
                 Self::Machine { cpus: online(cpus.as_ref(), facts)?, chosen: cpus.is_some() }
@@ -58,7 +57,7 @@ impl Subject {
     }
 
     /// For whom groups are to be planned. Who exactly it is, the plan need not know.
-    pub(super) fn per(&self) -> Per {
+    pub(in crate::cli) fn per(&self) -> Per {
         match self {
             Self::Machine { .. } => Per::Cpu,
             Self::Cgroups { .. } => Per::Cgroup(CgroupSelection {
@@ -82,7 +81,7 @@ impl Subject {
     ///
     /// # Errors
     /// When somebody has gone since [`find`](Self::find).
-    pub(super) fn whom(&self, roots: &Roots, child: Option<u32>) -> anyhow::Result<Vec<Whom>> {
+    pub(in crate::cli) fn whom(&self, roots: &Roots, child: Option<u32>) -> anyhow::Result<Vec<Whom>> {
         Ok(match self {
             Self::Machine { cpus, .. } => vec![Whom::Cpus(cpus.clone())],
             Self::Cgroups { dirs, cpus } => {
@@ -107,7 +106,7 @@ impl Subject {
     }
 
     /// The paths below `/proc` of those with whom the measurement ends.
-    pub(super) fn ends_with(&self, roots: &Roots) -> Vec<PathBuf> {
+    pub(in crate::cli) fn ends_with(&self, roots: &Roots) -> Vec<PathBuf> {
         match self {
             Self::Processes(ids) | Self::Threads(ids) => {
                 ids.iter().map(|id| roots.proc.join(id.to_string())).collect()
@@ -117,15 +116,26 @@ impl Subject {
     }
 
     /// The cgroups that are shown by themselves. Their names may hold anything but a slash, and stay on their line.
-    pub(super) fn cgroups(&self) -> Vec<Arc<str>> {
+    pub(in crate::cli) fn cgroups(&self) -> Vec<Arc<str>> {
         match self {
             Self::Cgroups { dirs, .. } => dirs.iter().map(|cgroup| printable(&cgroup.path).into()).collect(),
             _ => Vec::new(),
         }
     }
 
+    /// Whether it is about processes, of whom one may look at one's own without privileges.
+    pub(in crate::cli) fn is_processes(&self) -> bool {
+        matches!(self, Self::Processes(_) | Self::Threads(_) | Self::Command)
+    }
+
+    /// Whether the kernel would refuse to look into itself (`perf_event_paranoid` 2, no `CAP_PERFMON`). Of CPUs and
+    /// cgroups it refuses everything then, and says so itself.
+    pub(in crate::cli) fn user_space_only(&self, facts: &Facts) -> bool {
+        self.is_processes() && facts.paranoid.is_some_and(|level| level >= 2) && !facts.capabilities.perfmon()
+    }
+
     /// The CPUs that can be shown by themselves.
-    pub(super) fn cpus(&self) -> Vec<u32> {
+    pub(in crate::cli) fn cpus(&self) -> Vec<u32> {
         match self {
             Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.iter().collect(),
             Self::Processes(_) | Self::Threads(_) | Self::Command => Vec::new(),
@@ -133,7 +143,7 @@ impl Subject {
     }
 
     /// What perf calls it: `'system wide'`.
-    pub(super) fn describe(&self, command: &str) -> String {
+    pub(in crate::cli) fn describe(&self, command: &str) -> String {
         let list = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match self {
             Self::Machine { cpus, chosen: true } => format!("'CPU(s) {cpus}'"),

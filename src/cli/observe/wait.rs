@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal as Number, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
+use super::Ending;
 use crate::host;
 
 /// How often to look whether the processes that are counted are still there.
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The signals that end a measurement, and the one that tells of a child. Caught as long as this lives.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(in crate::cli) struct Signals {
     stop: Stop,
     child: Signal,
 }
@@ -35,7 +36,7 @@ impl Signals {
     ///
     /// # Errors
     /// When the kernel refuses a handler.
-    pub(super) fn catch() -> io::Result<Self> {
+    pub(in crate::cli) fn catch() -> io::Result<Self> {
         let stop = Stop {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -58,7 +59,7 @@ impl Stop {
 
 /// Something for the measurement to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(in crate::cli) enum Happened {
     /// An interval is over.
     Interval,
     /// The command ended, or everybody who is counted.
@@ -71,11 +72,11 @@ pub(super) enum Happened {
 
 /// A measurement's wait for its end.
 #[derive(Debug)]
-pub(super) struct Wait<'s> {
+pub(in crate::cli) struct Wait<'s> {
     signals: &'s mut Signals,
     child: Option<Child>,
     /// How the child ended.
-    pub status: Option<ExitStatus>,
+    pub(in crate::cli) status: Option<ExitStatus>,
     /// `/proc/PID` of those who are counted, if the measurement ends with them.
     counted: Vec<PathBuf>,
     intervals: Option<Interval>,
@@ -88,7 +89,7 @@ pub(super) struct Wait<'s> {
 impl<'s> Wait<'s> {
     /// Begins to wait for `child`, for all of `counted` (paths below `/proc`) to be gone, for the end of intervals, or
     /// for the `timeout`.
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         signals: &'s mut Signals,
         child: Option<Child>,
         counted: Vec<PathBuf>,
@@ -117,7 +118,7 @@ impl<'s> Wait<'s> {
     ///
     /// As perf and `time` do, a first signal leaves a command its time to end: Ctrl-C has reached it too, and the others
     /// are passed on to it. A second one is for us.
-    pub(super) async fn next(&mut self) -> Happened {
+    pub(in crate::cli) async fn next(&mut self) -> Happened {
         loop {
             let Signals { stop, child } = &mut *self.signals;
             tokio::select! {
@@ -149,13 +150,32 @@ impl<'s> Wait<'s> {
         }
     }
 
+    /// Ends the command after what has happened, if it has not ended by itself, and tells how all of it ended.
+    pub(in crate::cli) async fn end(&mut self, happened: Happened) -> Ending {
+        match happened {
+            Happened::Ended => {}
+            Happened::Interval => self.for_child().await,
+            Happened::TimeUp => {
+                self.send(Number::TERM);
+                self.for_child().await;
+            }
+            Happened::Stopped(_) => self.send(Number::TERM),
+        }
+        match (happened, self.status) {
+            (Happened::Stopped(number), _) => Ending::Signal(number),
+            // It was we who ended it.
+            (Happened::TimeUp, _) | (_, None) => Ending::Done,
+            (_, Some(status)) => Ending::Command(status),
+        }
+    }
+
     /// Whether somebody has asked to stop, and the child was left to end by it.
-    pub(super) fn was_asked(&self) -> bool {
+    pub(in crate::cli) fn was_asked(&self) -> bool {
         self.asked
     }
 
     /// Waits for the child's end, however long it takes; a signal kills it.
-    pub(super) async fn for_child(&mut self) {
+    async fn for_child(&mut self) {
         (self.intervals, self.deadline) = (None, None);
         self.counted.clear();
         let asked = std::mem::replace(&mut self.asked, true);
@@ -169,7 +189,7 @@ impl<'s> Wait<'s> {
     }
 
     /// Sends the child a signal, if it has not been waited for: so the number is still its own.
-    pub(super) fn send(&self, number: Number) {
+    fn send(&self, number: Number) {
         let Some(child) = self.child.as_ref().filter(|_| self.status.is_none()) else { return };
         if let Err(errno) = kill_process(Pid::from_child(child), number) {
             tracing::warn!("the command cannot be sent signal {}: {errno}", number.as_raw());

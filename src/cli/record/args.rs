@@ -1,0 +1,165 @@
+//! What can be typed behind `perf-exporter record`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::sample::SampleArgs;
+
+/// Where the profile is written unless somebody says it.
+const FILE: &str = "profile.pb.gz";
+
+/// The shortest recording, in seconds, and the longest.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=1e7;
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is recorded until Ctrl-C, which ends every recording and \
+writes what there is. A command beside one of them only says for how long: -a sleep 10. Processes are followed into \
+what they start.
+
+Callers are recorded unless --call-graph no is given. Unlike perf, nothing has to be reported afterwards: names are \
+looked up while the programs are still there, and the file is what is looked at: go tool pprof profile.pb.gz, or a browser \
+for .svg and .html.
+
+Exit code: that of the command; 1 if nothing could be recorded, 2 for bad arguments, 126 and 127 for a command that \
+cannot be run.")]
+pub(in crate::cli) struct RecordArgs {
+    #[command(flatten)]
+    pub(super) sample: SampleArgs,
+    /// Stop after so many seconds; a command is sent SIGTERM then.
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(super) duration: Option<Duration>,
+    /// Where to write the profile; - is standard output. The name says how: .pb.gz and .pprof for pprof, .folded and .txt
+    /// for folded stacks, .svg for a flame graph, .html for a page with it. What is there is overwritten.
+    #[arg(short = 'o', long, value_name = "FILE", default_value = FILE)]
+    output: PathBuf,
+    /// How to write it, whatever the name says; on standard output folded unless this is given.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// What stands above the flame graph.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) title: Option<String>,
+    /// The command to run and record, with its arguments.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub(super) command: Vec<OsString>,
+}
+
+/// How a profile is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For pprof, Pyroscope, Parca and their kin.
+    Pprof,
+    /// A line for each stack and its value, as flamegraph.pl and speedscope read them.
+    Folded,
+    /// A flame graph.
+    Svg,
+    /// A page with the flame graph and a table of functions, which needs nothing else.
+    Html,
+    /// The table of functions, as perf report --stdio prints it.
+    Top,
+}
+
+/// Where a profile is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sink<'a> {
+    /// With what the command writes.
+    Stdout,
+    /// To a file.
+    File(&'a Path),
+}
+
+impl RecordArgs {
+    /// Where the profile is written, and how.
+    ///
+    /// # Errors
+    /// When the name of the file does not say how.
+    pub(super) fn sink(&self) -> anyhow::Result<(Sink<'_>, Format)> {
+        let path = &*self.output;
+        if path == "-" {
+            return Ok((Sink::Stdout, self.format.unwrap_or(Format::Folded)));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let by_name = || {
+            let endings = [
+                (Format::Pprof, &[".pb.gz", ".pprof"][..]),
+                (Format::Folded, &[".folded", ".txt"]),
+                (Format::Svg, &[".svg"]),
+                (Format::Html, &[".html"]),
+            ];
+            let named = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+            endings.into_iter().find(|(_, endings)| named(endings)).map(|(format, _)| format)
+        };
+        let format = self.format.or_else(by_name).ok_or_else(|| {
+            anyhow::anyhow!(
+                "-o {}: the name does not say how to write it; end it in .pb.gz, .pprof, .folded, .txt, .svg or .html, or \
+                 give --format",
+                path.display()
+            )
+        })?;
+        Ok((Sink::File(path), format))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| SECONDS.contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!("expected seconds from {} to {}, such as 10 or 0.5", SECONDS.start(), SECONDS.end())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        record: RecordArgs,
+    }
+
+    fn read(line: &str) -> Result<RecordArgs, String> {
+        let words = std::iter::once("record").chain(line.split(' ').filter(|word| !word.is_empty()));
+        Alone::try_parse_from(words).map(|alone| alone.record).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_name_of_the_file_says_how_it_is_written_unless_somebody_says_otherwise() {
+        for (line, file, format) in [
+            ("", "profile.pb.gz", Format::Pprof),
+            ("-o a/b.PPROF", "a/b.PPROF", Format::Pprof),
+            ("-o x.folded", "x.folded", Format::Folded),
+            ("-o x.txt", "x.txt", Format::Folded),
+            ("-o x.svg", "x.svg", Format::Svg),
+            ("-o x.html", "x.html", Format::Html),
+            ("-o x.svg --format top", "x.svg", Format::Top),
+            ("-o /dev/null --format html", "/dev/null", Format::Html),
+        ] {
+            let args = read(line).unwrap();
+            assert_eq!(args.sink().unwrap(), (Sink::File(Path::new(file)), format), "{line}");
+        }
+        assert_eq!(read("-o -").unwrap().sink().unwrap(), (Sink::Stdout, Format::Folded));
+        assert_eq!(read("-o - --format pprof").unwrap().sink().unwrap(), (Sink::Stdout, Format::Pprof));
+        let error = read("-o perf.data").unwrap().sink().unwrap_err().to_string();
+        assert!(error.starts_with("-o perf.data: the name does not say how"), "{error}");
+    }
+
+    #[test]
+    fn a_recording_lasts_for_seconds() {
+        assert_eq!(read("--duration 0.25").unwrap().duration, Some(Duration::from_millis(250)));
+        for nonsense in ["0", "-1", "ten", "NaN", "1e9", "inf"] {
+            let error = read(&format!("--duration={nonsense}")).unwrap_err();
+            assert!(error.contains("such as 10 or 0.5"), "{error}");
+        }
+    }
+
+    #[test]
+    fn everything_behind_the_command_belongs_to_it() {
+        let args = read("-F 999 -- ls -o x --format y").unwrap();
+        assert_eq!(args.command, ["ls", "-o", "x", "--format", "y"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! The file that a profile is written to: whole, or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::{Access, access};
+
+use super::args::{Format, Sink};
+use crate::export::flamegraph::{self, nothing, standalone};
+use crate::export::folded::{self, Folded};
+use crate::export::page::profile::offline;
+use crate::export::pprof;
+use crate::export::top::Top;
+use crate::profile::Profile;
+
+/// How many functions a table has.
+const FUNCTIONS: usize = 1000;
+
+/// Where a profile will be written, found before anything is recorded.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    Stdout,
+    /// Written beside and renamed.
+    File(PathBuf),
+    /// A device or a pipe, which keeps its place.
+    Special(PathBuf),
+}
+
+impl Output {
+    /// Looks whether it can be written.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(super) fn find(sink: Sink<'_>, format: Format) -> anyhow::Result<Self> {
+        let path = match sink {
+            Sink::Stdout if format == Format::Pprof && io::stdout().is_terminal() => {
+                anyhow::bail!(
+                    "-o -: pprof is nothing for a terminal; write it to a file, or add --format folded"
+                )
+            }
+            Sink::Stdout => return Ok(Self::Stdout),
+            Sink::File(path) => path,
+        };
+        let named = || format!("-o {}", path.display());
+        let place = match fs::metadata(path) {
+            Ok(there) if there.is_dir() => anyhow::bail!("{}: is a directory", named()),
+            Ok(there) if !there.is_file() => return Ok(Self::Special(path.to_owned())),
+            // A link stays one.
+            Ok(_) => fs::canonicalize(path).with_context(named)?,
+            Err(_) => path.to_owned(),
+        };
+        access(dir(&place), Access::WRITE_OK | Access::EXEC_OK).with_context(named)?;
+        Ok(Self::File(place))
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Stdout => "standard output".into(),
+            Self::File(path) | Self::Special(path) => path.display().to_string(),
+        }
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// When not all of it could be written. A file is as it was before then.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes)?;
+                out.flush()
+            }
+            Self::Special(path) => OpenOptions::new().write(true).open(path)?.write_all(bytes),
+            Self::File(path) => replace(path, bytes),
+        }
+    }
+}
+
+fn dir(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Puts a file of these bytes in the place of whatever is there.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = dir(path).join(name);
+    let written = File::create_new(&beside).and_then(|mut file| file.write_all(bytes));
+    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+        // What is left is ours, and nobody misses it if it was never there.
+        drop(fs::remove_file(&beside));
+    })
+}
+
+/// A profile in a format.
+///
+/// # Errors
+/// When the picture cannot be drawn.
+pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> io::Result<Vec<u8>> {
+    let options = flamegraph::Options { title, ..flamegraph::Options::default() };
+    Ok(match format {
+        Format::Pprof => pprof::encode(profile)?,
+        Format::Folded => Folded::new(profile, folded::Options::default()).text().into_bytes(),
+        Format::Svg => standalone(profile, options, &nothing(profile, 0))?.into_bytes(),
+        Format::Html => offline(profile, title, FUNCTIONS)?.into_bytes(),
+        Format::Top => {
+            let top = Top::new(profile, FUNCTIONS);
+            top.text(profile, &nothing(profile, 0), "--format pprof").into_bytes()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::host;
+    use crate::profile::specimen::specimen;
+
+    fn found(path: &Path) -> anyhow::Result<Output> {
+        Output::find(Sink::File(path), Format::Folded)
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.folded");
+        for text in ["first and longer", "second"] {
+            found(&path).unwrap().write(text.as_bytes()).unwrap();
+            assert_eq!(host::read_text(&path).unwrap(), text);
+        }
+        assert_eq!(host::list(dir.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_replaced_and_the_link_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        symlink(&file, &link).unwrap();
+        found(&link).unwrap().write(b"new").unwrap();
+        assert_eq!(host::read_text(&file).unwrap(), "new");
+        assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn a_device_keeps_its_place() {
+        let null = Path::new("/dev/null");
+        assert_eq!(found(null).unwrap(), Output::Special(null.to_owned()));
+        found(null).unwrap().write(b"gone").unwrap();
+        assert!(!null.is_file());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_before_anything_is_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(found(dir.path()).unwrap_err().to_string().ends_with(": is a directory"));
+        let nowhere = dir.path().join("no/such/file.svg");
+        assert!(format!("{:#}", found(&nowhere).unwrap_err()).contains("No such file or directory"));
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("taken");
+        let output = found(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        output.write(b"new").unwrap_err();
+        assert_eq!(host::list(dir.path()).unwrap().len(), 1);
+        assert!(path.is_dir());
+    }
+
+    #[test]
+    fn each_format_is_what_it_is_called() {
+        let bytes = |format| encode(&specimen(), format, Some("a & <title>")).unwrap();
+        let text = |format| String::from_utf8(bytes(format)).unwrap();
+        assert_eq!(bytes(Format::Pprof)[..2], [0x1f, 0x8b]);
+        assert!(text(Format::Folded).lines().all(|line| line.rsplit_once(' ').is_some()));
+        let (svg, html) = (text(Format::Svg), text(Format::Html));
+        assert!(svg.contains("<svg ") && svg.contains("a &amp; &lt;title&gt;"));
+        assert!(html.starts_with("<!doctype html>") && html.contains("a &amp; &lt;title&gt;"));
+        assert!(!html.contains("<a href=") && html.contains("<svg ") && html.contains("id=\"functions\""));
+        assert!(text(Format::Top).contains("Function"));
+    }
+
+    #[test]
+    fn a_profile_without_samples_says_so_in_every_format() {
+        for format in [Format::Svg, Format::Html, Format::Top] {
+            let bytes = encode(&Profile::default(), format, None).unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(text.contains("no samples so far"), "{format:?}: {text}");
+        }
+        assert!(encode(&Profile::default(), Format::Folded, None).unwrap().is_empty());
+    }
+}

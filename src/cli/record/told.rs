@@ -1,0 +1,158 @@
+//! What is said on standard error: how it goes, and what came of it. Pure.
+
+use std::time::Duration;
+
+use crate::export::flamegraph::nothing;
+use crate::export::page::figures::{bytes, count, duration, plain};
+use crate::profile::{Losses, Profile, Shortfalls};
+
+/// What each of our lines begins with.
+const WHO: &str = "[ perf-exporter record:";
+
+/// How it goes.
+pub(super) fn progress(elapsed: Duration, losses: &Losses) -> String {
+    let lost: u64 = losses.reasons().iter().map(|(_, count)| count).sum();
+    let samples = count(losses.samples);
+    plain(&format!("{WHO} {}, {samples} samples, {} lost; Ctrl-C ends ]", duration(elapsed), count(lost)))
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub(super) struct Closing<'a> {
+    /// Where the profile is, and how many bytes it has.
+    pub(super) written: (&'a str, usize),
+    pub(super) profile: &'a Profile,
+    pub(super) cpus: usize,
+    pub(super) throttled: u64,
+    pub(super) shortfalls: &'a Shortfalls,
+}
+
+impl Closing<'_> {
+    /// The last words: what was written, what is missing, and what would help, a line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let Self { written: (name, size), profile, cpus, .. } = self;
+        let mut first = format!(
+            "{WHO} wrote {} to {}: {} {} in {} on {cpus} {}",
+            bytes(*size as u64),
+            crate::error::printable(name),
+            count(profile.taken()),
+            if profile.taken() == 1 { "sample" } else { "samples" },
+            duration(profile.duration),
+            if *cpus == 1 { "CPU" } else { "CPUs" },
+        );
+        for ([one, many], reasons) in self.missing() {
+            let total = reasons.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+            let what = if total == 1 { one } else { many };
+            first += &format!("; {} {what} ({})", count(total), by_reason(&reasons));
+        }
+        first.push_str(" ]");
+        let mut lines = vec![plain(&first)];
+        if profile.taken() == 0 {
+            lines.push(format!("  {}", plain(&nothing(profile, 0))));
+        }
+        lines.extend(self.hints().into_iter().map(|hint| format!("  {hint}")));
+        lines
+    }
+
+    /// What is missing, with how often for which reason: once as one of it is called, once as many are.
+    fn missing(&self) -> Vec<([&'static str; 2], Reasons)> {
+        let Self { profile, throttled, shortfalls, .. } = self;
+        let mut missing = vec![
+            (["record lost", "records lost"], profile.lost.clone()),
+            (["pause of an event", "pauses of events"], vec![("throttled", *throttled)]),
+            (["stack cut", "stacks cut"], shortfalls.cut.clone()),
+            (["frame without a name", "frames without a name"], shortfalls.unnamed.clone()),
+        ];
+        missing.iter_mut().for_each(|(_, reasons)| reasons.retain(|(_, count)| *count > 0));
+        missing.retain(|(_, reasons)| !reasons.is_empty());
+        missing
+    }
+
+    /// What would help.
+    fn hints(&self) -> Vec<&'static str> {
+        let Self { profile, shortfalls, throttled, .. } = self;
+        let lost = |reason: &str| profile.lost.iter().any(|&(other, count)| other == reason && count > 0);
+        let cut = |reason: &str| shortfalls.cut.iter().any(|&(other, _)| other == reason);
+        let unnamed = |reason: &str| shortfalls.unnamed.iter().any(|&(other, _)| other == reason);
+        let hints = [
+            (
+                lost("ring_full"),
+                "ring_full: sample less often (-F), or copy less (--call-graph fp, or dwarf,SIZE), or give CAP_IPC_LOCK",
+            ),
+            (lost("full"), "full: too many different stacks for one profile; record for a shorter time"),
+            (*throttled > 0, "throttled: the event fires too often; sample less of it (-F, -c)"),
+            (
+                cut("copy"),
+                "copy: stacks are deeper than what was copied of them; copy more (--call-graph dwarf,32768)",
+            ),
+            (
+                unnamed("kernel_forbidden"),
+                "kernel_forbidden: names of the kernel's functions need CAP_SYSLOG, or sysctl kernel.kptr_restrict=0",
+            ),
+            (
+                unnamed("map_missing"),
+                "map_missing: code made at run time has names if its program tells them (node --perf-basic-prof, java \
+                 with perf-map-agent)",
+            ),
+        ];
+        hints.into_iter().filter(|(holds, _)| *holds).map(|(_, hint)| hint).collect()
+    }
+}
+
+/// Why, and how often.
+type Reasons = Vec<(&'static str, u64)>;
+
+/// The most frequent first; how often, if there are several.
+fn by_reason(reasons: &[(&'static str, u64)]) -> String {
+    if let [(reason, _)] = reasons {
+        return (*reason).to_owned();
+    }
+    let mut reasons: Vec<_> = reasons.iter().collect();
+    reasons.sort_by_key(|(reason, count)| (std::cmp::Reverse(*count), *reason));
+    reasons
+        .iter()
+        .map(|(reason, number)| format!("{} {reason}", count(*number)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::specimen::specimen;
+
+    #[test]
+    fn the_last_words_are_as_recorded() {
+        let whole = Profile { lost: Vec::new(), ..specimen() };
+        let fine = Closing {
+            written: ("profile.pb.gz", 1_258_291),
+            profile: &whole,
+            cpus: 8,
+            throttled: 0,
+            shortfalls: &Shortfalls::default(),
+        };
+        let shortfalls = Shortfalls {
+            cut: vec![("deep", 1), ("copy", 2_040)],
+            unnamed: vec![("stripped", 12), ("kernel_forbidden", 311), ("map_missing", 4)],
+        };
+        let lossy = Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("full", 7)], ..specimen() };
+        let bad = Closing {
+            written: ("a\n\u{1b}[2J.svg", 17),
+            profile: &lossy,
+            cpus: 1,
+            throttled: 3,
+            shortfalls: &shortfalls,
+        };
+        let empty = Profile { duration: Duration::from_secs(4), ..Profile::default() };
+        let idle = Closing { profile: &empty, ..fine.clone() };
+        let said = [fine, bad, idle].map(|closing| closing.lines().join("\n"));
+        insta::assert_snapshot!(said.join("\n"));
+    }
+
+    #[test]
+    fn progress_fits_on_a_line() {
+        let losses = Losses { samples: 4711, ring_full: 12, late: 1, ..Losses::default() };
+        let line = progress(Duration::from_millis(12_345), &losses);
+        assert_eq!(line, "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; Ctrl-C ends ]");
+    }
+}

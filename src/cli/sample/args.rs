@@ -1,0 +1,135 @@
+//! Perf's options for what to sample.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::observe::TargetArgs;
+use crate::config::profiled::{self, STACK, STACKS, Unsuitable, Unwind, one_event};
+use crate::event::syntax::Event;
+
+/// What to sample, how often, and of whom.
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct SampleArgs {
+    /// What to sample, in perf's language: cycles:u, page-faults, sched:sched_switch. Without it cycles, or cpu-clock
+    /// where there are no hardware counters.
+    #[arg(short = 'e', long = "event", value_name = "EVENT", value_parser = event)]
+    pub(super) event: Option<Event>,
+    /// About so many samples a second on each CPU.
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) frequency: u64,
+    /// Instead, a sample each time that so many were counted; of clocks, nanoseconds.
+    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) period: Option<u64>,
+    /// Sample callers too. That is done anyway; --call-graph no turns it off.
+    #[arg(short = 'g')]
+    _callers: bool,
+    /// How callers are found: auto, by DWARF and by frame pointers where there is none of it; fp, by frame pointers alone,
+    /// which copies nothing; dwarf, or dwarf,SIZE with so many bytes of the stack copied for each sample; no, not at all.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = call_graph)]
+    pub(super) call_graph: Unwind,
+    /// Show lines of the source and functions that were inlined, too, where programs have debug information. That takes a
+    /// while at the end.
+    #[arg(long = "inline")]
+    pub(super) inlined: bool,
+    /// Instead of an event, where threads wait and for how long: waits of at least 1ms, or of --off-cpu=THRESHOLD.
+    #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms", conflicts_with_all = ["event", "frequency", "period"], value_parser = threshold)]
+    pub(super) off_cpu: Option<Duration>,
+    #[command(flatten)]
+    pub(in crate::cli) whom: TargetArgs,
+}
+
+fn event(text: &str) -> Result<Event, Unsuitable> {
+    let event = one_event(text)?;
+    match event.alias {
+        None => Ok(event),
+        Some(_) => Err(Unsuitable {
+            message: "a profile bears the name of its event".into(),
+            hint: "leave out name=".into(),
+        }),
+    }
+}
+
+fn call_graph(text: &str) -> Result<Unwind, String> {
+    let size = |text: &str| {
+        let size = text.parse::<u64>().ok().filter(|size| STACKS.contains(size) && size.is_multiple_of(8));
+        size.and_then(|size| u32::try_from(size).ok()).ok_or_else(|| {
+            format!(
+                "{text:?} is no size of a stack: write a multiple of 8 from {} to {}, such as dwarf,{STACK}",
+                STACKS.start(),
+                STACKS.end()
+            )
+        })
+    };
+    match text.split_once(',') {
+        Some(("dwarf", bytes)) => Ok(Unwind::Dwarf { stack: size(bytes)? }),
+        None if text == "auto" => Ok(Unwind::Auto { stack: STACK }),
+        None if text == "dwarf" => Ok(Unwind::Dwarf { stack: STACK }),
+        None if text == "fp" => Ok(Unwind::FramePointers),
+        None if text == "no" => Ok(Unwind::Nothing),
+        _ => Err("expected auto, fp, dwarf, dwarf,SIZE or no".into()),
+    }
+}
+
+fn threshold(text: &str) -> Result<Duration, String> {
+    profiled::duration(text).ok_or_else(|| "expected a whole number with ms, s, m or h, such as 10ms".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        sample: SampleArgs,
+    }
+
+    fn read(line: &str) -> Result<SampleArgs, String> {
+        let words = std::iter::once("record").chain(line.split(' ').filter(|word| !word.is_empty()));
+        Alone::try_parse_from(words).map(|alone| alone.sample).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn callers_are_sampled_unless_somebody_says_no() {
+        for (line, unwind) in [
+            ("", Unwind::Auto { stack: STACK }),
+            ("-g", Unwind::Auto { stack: STACK }),
+            ("--call-graph fp", Unwind::FramePointers),
+            ("--call-graph dwarf", Unwind::Dwarf { stack: STACK }),
+            ("--call-graph dwarf,8192", Unwind::Dwarf { stack: 8192 }),
+            ("--call-graph no", Unwind::Nothing),
+        ] {
+            assert_eq!(read(line).unwrap().call_graph, unwind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_a_millisecond_unless_somebody_says_how_long() {
+        assert_eq!(read("").unwrap().off_cpu, None);
+        assert_eq!(read("--off-cpu").unwrap().off_cpu, Some(profiled::THRESHOLD));
+        assert_eq!(read("--off-cpu=20ms").unwrap().off_cpu, Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (line, words) in [
+            ("-e cycles,faults", "is more than one event, and a profile is of one event"),
+            ("-e sched:*", "is a pattern"),
+            ("-e cycles:pp", "samples are as exact as the event is by itself"),
+            ("-e cpu/event=1,name=x/", "leave out name="),
+            ("-e cycles:", "is not an event"),
+            ("-F 0", "0 is not in 1.."),
+            ("-F 99 -c 1000", "cannot be used with"),
+            ("--call-graph lbr", "expected auto, fp, dwarf, dwarf,SIZE or no"),
+            ("--call-graph dwarf,100", "write a multiple of 8 from 1024 to 61440, such as dwarf,16384"),
+            ("--off-cpu=5", "expected a whole number with ms, s, m or h"),
+            ("--off-cpu -e cycles", "cannot be used with"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! From options to what is sampled on this host.
+
+use std::time::Duration;
+
+use super::SampleArgs;
+use crate::cli::foreseen;
+use crate::cli::observe::{Failure, Subject};
+use crate::config::Profiled;
+use crate::config::profiled::{LIMIT, Rate, Source, Whose, one_event};
+use crate::event::{Catalog, Event, syntax};
+use crate::health::{Refusal, Scope};
+use crate::plan::{self, Sampler};
+use crate::probe::install::Placements;
+
+/// What is sampled of `subject`. Pages of it look back for `window`.
+///
+/// # Errors
+/// When the event is none, or this host has none of it.
+pub(in crate::cli) fn sampler(
+    args: &SampleArgs,
+    subject: &Subject,
+    catalog: &Catalog,
+    window: Duration,
+) -> Result<Sampler, Failure> {
+    let user_only = subject.user_space_only(catalog.facts());
+    let (name, source) = match args.off_cpu {
+        Some(threshold) => ("off_cpu".into(), Source::OffCpu { threshold, limit: LIMIT }),
+        None => of_event(args, user_only, catalog)?,
+    };
+    let (unwind, whose) = (args.call_graph, Whose::default());
+    let profiled = Profiled { name, source, unwind, lines: args.inlined, whose, functions: 0, window };
+    // Nothing is filtered, so there is no filter to be wrong.
+    plan::sampler(&profiled, catalog, &Placements::new(), &|_, _, _| None).map_err(|refused| {
+        let plan::Refused { refusal, mistake, .. } = *refused;
+        match mistake {
+            true => Failure::Usage(anyhow::anyhow!("{}: {}", refusal.event, refusal.reason)),
+            false => Failure::Nothing(vec![refusal]),
+        }
+    })
+}
+
+fn of_event(
+    args: &SampleArgs,
+    user_only: bool,
+    catalog: &Catalog,
+) -> Result<(std::sync::Arc<str>, Source), Failure> {
+    let rate = rate(args, catalog)?;
+    let event = match &args.event {
+        Some(event) => event.clone(),
+        None => by_default(catalog)?,
+    };
+    for found in resolved(&event, user_only, catalog)? {
+        if let Some(refusal) = foreseen(&found.name, found.kind, Scope::Host, catalog, catalog.facts()) {
+            let instead = "-e cpu-clock samples time, and needs none";
+            let remedy = match refusal.remedy {
+                Some(remedy) => format!("{instead}; or {remedy}"),
+                None => instead.into(),
+            };
+            return Err(Failure::Nothing(vec![Refusal { remedy: Some(remedy), ..refusal }]));
+        }
+    }
+    // Whoever has said where, has said it.
+    let kernel = !user_only || event.modifiers.contains(['u', 'k', 'h']);
+    Ok((event.to_string().into(), Source::Event { event, filter: None, rate, kernel, idle: false }))
+}
+
+/// What is sampled where nobody says it, as perf has it.
+fn by_default(catalog: &Catalog) -> Result<syntax::Event, Failure> {
+    let name = if catalog.has_core_pmu() { "cycles" } else { "cpu-clock" };
+    one_event(name).map_err(|error| Failure::Failed(error.into()))
+}
+
+/// What an event stands for on this host.
+fn resolved(event: &syntax::Event, user_only: bool, catalog: &Catalog) -> Result<Vec<Event>, Failure> {
+    let resolved = match user_only {
+        true => catalog.resolve_in_user_space(event),
+        false => catalog.resolve(event),
+    };
+    resolved.map_err(|unresolved| match unresolved.cause.is_mistake() {
+        true => Failure::Usage(anyhow::Error::new(unresolved).context("-e")),
+        false => Failure::Nothing(vec![plan::refusal(event, &unresolved)]),
+    })
+}
+
+fn rate(args: &SampleArgs, catalog: &Catalog) -> Result<Rate, Failure> {
+    if let Some(period) = args.period {
+        return Ok(Rate::Period(period));
+    }
+    let frequency = args.frequency;
+    match catalog.facts().max_sample_rate {
+        Some(most) if frequency > most => Err(Failure::Usage(anyhow::anyhow!(
+            "-F {frequency}: this kernel takes at most {most} samples a second; ask for fewer, or set sysctl \
+             kernel.perf_event_max_sample_rate={frequency}"
+        ))),
+        _ => Ok(Rate::Frequency(frequency)),
+    }
+}

@@ -1,0 +1,190 @@
+//! `perf-exporter top`: what `perf top` does, with the engine of the service.
+
+mod args;
+mod screen;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::observe::{Ending, Failure, Happened, Signals, Subject, Wait, exit, notes};
+use super::sample::{Host, Sampling, sampler};
+use crate::clock::Clock;
+use crate::event::Catalog;
+use crate::export::flamegraph::nothing;
+use crate::export::top::Top;
+use crate::host::{Facts, Roots};
+use crate::profile::{Asked, Profile, Selection};
+use crate::sys::Kernel;
+use crate::sys::live::Live;
+pub(super) use args::TopArgs;
+use screen::Screen;
+
+/// Lines of a table besides its functions: three about the whole, three of headings, one about those that are left out; and
+/// two above them.
+const AROUND: usize = ABOVE + 7;
+/// Lines above a table.
+const ABOVE: usize = 2;
+
+/// Shows tables until somebody has seen enough.
+pub(super) fn top(args: &TopArgs, roots: &Roots) -> ExitCode {
+    exit(run(args, roots, &Live), "sampled")
+}
+
+fn run<K: Kernel>(args: &TopArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
+    let facts = Facts::read(roots);
+    let catalog = Catalog::load(roots, &facts);
+    let subject = Subject::find(&args.sample.whom.target(&[]), roots, &facts)?;
+    let window = if args.zero { args.delay() } else { args.window() };
+    let sampler = sampler(&args.sample, &subject, &catalog, window)?;
+    let host = Host { kernel, roots, facts: &facts, clock: &Clock::system() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot wait for signals")
+        .map_err(Failure::Failed)?;
+    runtime.block_on(async {
+        let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
+        let sampling = Sampling::open(host, &sampler, &subject, None)?;
+        let screen = match args.batch {
+            true => None,
+            false => Screen::take().context("the terminal").map_err(Failure::Failed)?,
+        };
+        let whom = subject.describe("");
+        let shown = Shown { args, screen, whom, begun: None, tables: 0, sampling };
+        let wait = Wait::new(&mut signals, None, subject.ends_with(roots), Some(args.delay()), None);
+        shown.go_on(wait).await
+    })
+}
+
+/// What is shown.
+struct Shown<'a, K: Kernel> {
+    args: &'a TopArgs,
+    screen: Option<Screen>,
+    whom: String,
+    /// The profile that the next table is of, if each is of its own time.
+    begun: Option<Asked>,
+    tables: u64,
+    sampling: Sampling<'a, K>,
+}
+
+impl<K: Kernel> Shown<'_, K> {
+    async fn go_on(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
+        self.tell_what_is_missing().map_err(Failure::Output)?;
+        if self.args.zero {
+            self.begun = Some(self.sampling.ask()?);
+        }
+        loop {
+            let quit = async {
+                match &self.screen {
+                    Some(screen) => screen.quit().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let happened = tokio::select! {
+                happened = wait.next() => happened,
+                () = quit => return Ok(Ending::Done),
+            };
+            match happened {
+                // Ctrl-C is how one leaves it, and no failure; whoever sends something else wants to see that it came.
+                Happened::Stopped(number) if number == rustix::process::Signal::INT => {
+                    return Ok(Ending::Done);
+                }
+                Happened::Stopped(number) => return Ok(Ending::Signal(number)),
+                Happened::TimeUp => return Ok(Ending::Done),
+                Happened::Interval | Happened::Ended => {}
+            }
+            self.sampling.collect();
+            let profile = self.profile()?;
+            self.show(&profile).map_err(Failure::Output)?;
+            self.tables += 1;
+            if happened == Happened::Ended || self.args.iterations == Some(self.tables) {
+                return Ok(Ending::Done);
+            }
+        }
+    }
+
+    /// What the next table is of.
+    fn profile(&mut self) -> Result<Profile, Failure> {
+        let everybody = Selection::default();
+        let asked = match self.begun.take() {
+            Some(begun) => {
+                // The next one begins before this one ends: names take a while, and what happens meanwhile counts.
+                self.begun = Some(self.sampling.ask()?);
+                self.sampling.asked().end(begun, &everybody)
+            }
+            None => {
+                self.sampling.asked().last(&self.sampling.sampler().entry, self.args.window(), &everybody)
+            }
+        };
+        asked.map_err(|error| Failure::Failed(error.into()))
+    }
+
+    fn show(&self, profile: &Profile) -> io::Result<()> {
+        let Some(screen) = &self.screen else {
+            let mut out = io::stdout().lock();
+            let table = table(profile, self.args.lines(None));
+            write!(out, "{}{table}", if self.tables == 0 { "" } else { "\n" })?;
+            return out.flush();
+        };
+        let lines = self.args.lines(Some((screen.rows(), AROUND)));
+        let sampler = self.sampling.sampler();
+        let event = sampler.events.first().map_or("", |event| &*event.name);
+        let heading = format!(
+            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {} CPUs; q ends\n\n",
+            sampler.rate,
+            self.whom,
+            self.sampling.cpus()
+        );
+        screen.show(&(heading + &table(profile, lines)))
+    }
+
+    /// Says what cannot be seen, before the first table: on a terminal it stands there again at the end.
+    fn tell_what_is_missing(&self) -> io::Result<()> {
+        let mut out = io::stderr().lock();
+        if let (Some(text), None) = (self.sampling.user_space_only(), &self.screen) {
+            writeln!(out, "{text}")?;
+        }
+        let refused = notes::refused(&self.sampling.refusals());
+        if !refused.is_empty() && self.screen.is_none() {
+            writeln!(out, "Not sampled everywhere:")?;
+            notes::write(&mut out, &refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// A table of the first functions.
+fn table(profile: &Profile, lines: usize) -> String {
+    Top::new(profile, lines).text(profile, &nothing(profile, 0), "-n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::specimen::{hostile, specimen};
+
+    #[test]
+    fn the_table_is_as_recorded() {
+        insta::assert_snapshot!(table(&specimen(), 5));
+    }
+
+    #[test]
+    fn a_table_has_no_more_lines_than_are_around_its_functions() {
+        for lines in [1, 3, 10] {
+            assert!(table(&specimen(), lines).lines().count() <= lines + AROUND - ABOVE);
+        }
+    }
+
+    #[test]
+    fn hostile_names_cannot_talk_to_the_terminal() {
+        let table = table(&hostile(), 100);
+        assert!(!table.contains(|c: char| c.is_control() && c != '\n'));
+    }
+
+    #[test]
+    fn where_nothing_was_seen_the_table_says_so() {
+        assert!(table(&Profile::default(), 5).contains("no samples so far"));
+    }
+}

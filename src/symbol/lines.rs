@@ -1,0 +1,421 @@
+//! Lines and inlined functions of frames in files, for those who ask for them.
+//!
+//! Debug information is read when an address is asked for that nobody asked for before, and let go of at once: the
+//! answers stay, within a limit of memory. So a profile that is looked at again costs nothing, and an exporter that
+//! nobody asks holds no debug information. Whoever reads rings never waits for this.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::cache::Cache;
+use super::debug;
+use super::demangle::demangle;
+use super::dwarf::{self, Budget, Found, Trouble};
+use super::identity::{Identity, Written};
+use super::{Named, NamedLine};
+use crate::host::Roots;
+use crate::probe::binary::{Binary, BinaryError, NoDebugInfo};
+use crate::probe::root::Opened;
+use crate::stack::{Code, Frame, Module, ModuleId};
+
+/// Memory for answers, in bytes.
+const ANSWERS: usize = 16 << 20;
+/// How many times as much as of one file is read of all files for one profile.
+const FILES: u64 = 4;
+/// How much work one file may be for one profile, and all of them. A step takes some nanoseconds, going through a unit of
+/// 10 MiB some millions of them; units that have none of the addresses are passed over.
+const STEPS: u64 = 1 << 26;
+const STEPS_OF_ALL: u64 = 1 << 27;
+/// How much memory may be taken by what is found in one file, in bytes.
+const FOUND: usize = 64 << 20;
+
+/// Why a frame has no line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LineReason {
+    /// The file could not be opened when it was mapped.
+    NoFile,
+    /// The file, or its debug file, could not be read, or is no ELF file that is understood.
+    Unreadable,
+    /// It was compiled without debug information, or that was taken out and no debug file was found.
+    NoDebugInfo,
+    /// Its functions are in `.dwo` files, or names in a file of `dwz`. The lines are there; what was inlined is not, or has
+    /// no name.
+    Split,
+    /// It is compressed in another way than by zlib.
+    Compressed,
+    /// It is larger than `limits.debug_info`, or so much work that nothing came of it.
+    TooLarge,
+    /// It breaks the format.
+    Damaged,
+    /// Somebody has written into the file since it was looked at first.
+    Changed,
+    /// It tells nothing of this address: code that was compiled without, or that a linker or an assembler made.
+    NotCovered,
+    /// It, or other files, took all that one profile may. When it is asked for again, it goes on from there.
+    Postponed,
+}
+
+impl LineReason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::NoFile,
+        Self::Unreadable,
+        Self::NoDebugInfo,
+        Self::Split,
+        Self::Compressed,
+        Self::TooLarge,
+        Self::Damaged,
+        Self::Changed,
+        Self::NotCovered,
+        Self::Postponed,
+    ];
+
+    /// The word for it in labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoFile => "no_file",
+            Self::Unreadable => "unreadable",
+            Self::NoDebugInfo => "no_debug_info",
+            Self::Split => "split",
+            Self::Compressed => "compressed",
+            Self::TooLarge => "too_large",
+            Self::Damaged => "damaged",
+            Self::Changed => "changed",
+            Self::NotCovered => "not_covered",
+            Self::Postponed => "postponed",
+        }
+    }
+}
+
+/// How many frames in files were asked for, and what became of them. Everything only grows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LineAccounts {
+    /// Frames with a line.
+    pub found: u64,
+    /// Frames that lack it, or a part of what was inlined there, in the order of [`LineReason::ALL`].
+    missing: [u64; LineReason::ALL.len()],
+}
+
+impl LineAccounts {
+    /// Frames that lack it for one reason.
+    pub fn of(&self, reason: LineReason) -> u64 {
+        self.missing.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    fn count(&mut self, reason: Option<LineReason>) {
+        match reason.and_then(|reason| self.missing.get_mut(reason as usize)) {
+            Some(count) => *count += 1,
+            None => self.found += 1,
+        }
+    }
+}
+
+/// What is at an address: lines with demangled names, and what is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Answer {
+    /// Innermost first. The last is the function itself, whose name may be empty: the symbol's is better.
+    lines: Box<[NamedLine]>,
+    reason: Option<LineReason>,
+}
+
+/// A file that has debug information.
+#[derive(Debug)]
+struct Known {
+    identity: Identity,
+    source: Result<Source, LineReason>,
+}
+
+/// Where it is.
+#[derive(Debug)]
+struct Source {
+    file: Arc<Opened>,
+    written: Option<Written>,
+    /// It is too large, damaged, or not what can be read.
+    spoilt: Option<LineReason>,
+}
+
+/// Finds lines and inlined functions.
+#[derive(Debug)]
+pub struct Lines {
+    roots: Roots,
+    /// The most that is read of one file, in bytes, uncompressed.
+    limit: u64,
+    known: FxHashMap<ModuleId, Known>,
+    answers: Cache<(ModuleId, u64), Arc<Answer>>,
+    accounts: LineAccounts,
+}
+
+/// What may still be done for one profile.
+struct Left {
+    bytes: u64,
+    steps: u64,
+}
+
+impl Lines {
+    /// One that has read nothing yet. Of a file with more than `limit` bytes of debug information none is read.
+    pub fn new(roots: &Roots, limit: u64) -> Self {
+        Self {
+            roots: roots.clone(),
+            limit,
+            known: FxHashMap::default(),
+            answers: Cache::new(ANSWERS),
+            accounts: LineAccounts::default(),
+        }
+    }
+
+    /// Reads files of another size from now on.
+    pub fn set_limit(&mut self, limit: u64) {
+        if self.limit != limit {
+            (self.limit, self.known) = (limit, FxHashMap::default());
+            self.answers.retain(|_| false);
+        }
+    }
+
+    /// How many frames have lines, and why the others have none.
+    pub fn accounts(&self) -> &LineAccounts {
+        &self.accounts
+    }
+
+    /// How much memory is held, in bytes, roughly.
+    pub fn bytes(&self) -> usize {
+        self.answers.bytes() + self.known.len() * size_of::<(ModuleId, Known)>()
+    }
+
+    /// Adds lines, and the functions that were inlined, to what [`Symbolizer::resolve`](super::Symbolizer::resolve) has
+    /// found for these frames. The outermost function keeps the name that it has. While a file is read, its debug
+    /// information is in memory.
+    pub fn refine(&mut self, frames: &[Frame], named: &mut [Arc<Named>], code: &Code) {
+        self.check(code);
+        let mut by_file: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
+        for (place, frame) in frames.iter().enumerate() {
+            if let Frame::File { module, .. } = frame {
+                by_file.entry(*module).or_default().push(place);
+            }
+        }
+        let mut left = Left { bytes: self.limit.saturating_mul(FILES), steps: STEPS_OF_ALL };
+        for (id, places) in by_file {
+            let addresses = places.iter().filter_map(|&place| named.get(place)).map(|named| named.address);
+            let answers = self.answers(id, addresses.collect(), code, &mut left);
+            for place in places {
+                let Some(named) = named.get_mut(place) else { continue };
+                let answer = answers.get(&named.address);
+                self.accounts.count(answer.map_or(Some(LineReason::NotCovered), |answer| answer.reason));
+                if let Some(better) = answer.and_then(|answer| answer.applied_to(named)) {
+                    *named = Arc::new(better);
+                }
+            }
+        }
+    }
+
+    /// Forgets what a number stood for that stands for another file now.
+    fn check(&mut self, code: &Code) {
+        let is = |id: &ModuleId, known: &Known| {
+            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
+        };
+        let before = self.known.len();
+        self.known.retain(|id, known| is(id, known));
+        if self.known.len() < before {
+            let known = &self.known;
+            self.answers.retain(|(id, _)| known.contains_key(id));
+        }
+    }
+
+    /// What is at each of these addresses of a file.
+    fn answers(
+        &mut self,
+        id: ModuleId,
+        mut addresses: Vec<u64>,
+        code: &Code,
+        left: &mut Left,
+    ) -> FxHashMap<u64, Arc<Answer>> {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let mut answers = FxHashMap::default();
+        addresses.retain(|&address| match self.answers.get(&(id, address)) {
+            Some(answer) => {
+                answers.insert(address, answer);
+                false
+            }
+            None => true,
+        });
+        if addresses.is_empty() {
+            return answers;
+        }
+        let found = self.read(id, &addresses, code, left);
+        let failed = |reason| Arc::new(Answer { lines: Box::default(), reason: Some(reason) });
+        let mut names = Interned::default();
+        for (place, address) in addresses.into_iter().enumerate() {
+            let answer = match &found {
+                Err(reason) => failed(*reason),
+                Ok((found, trouble)) => {
+                    let found = found.get(place).filter(|found| !found.levels.is_empty());
+                    match found {
+                        Some(found) => Arc::new(names.answer(found)),
+                        None => failed(trouble.unwrap_or(LineReason::NotCovered)),
+                    }
+                }
+            };
+            if answer.reason != Some(LineReason::Postponed) {
+                self.answers.insert((id, address), Arc::clone(&answer), answer.bytes());
+            }
+            answers.insert(address, answer);
+        }
+        answers
+    }
+
+    /// What a file tells of these addresses, and why it does not tell of all.
+    fn read(
+        &mut self,
+        id: ModuleId,
+        addresses: &[u64],
+        code: &Code,
+        left: &mut Left,
+    ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
+        let module = code.modules.get(id.0 as usize).ok_or(LineReason::NoFile)?;
+        let roots = &self.roots;
+        let known = self.known.entry(id).or_insert_with(|| Known {
+            identity: Identity::of(module),
+            source: Source::find(module, code, roots),
+        });
+        let source = known.source.as_mut().map_err(|reason| *reason)?;
+        match source.read(addresses, self.limit, left) {
+            Err(reason) if reason != LineReason::Postponed => {
+                source.spoilt = Some(reason);
+                Err(reason)
+            }
+            answer => answer,
+        }
+    }
+}
+
+impl Source {
+    /// The file of a module, or the one that its debug information was moved to.
+    fn find(module: &Module, code: &Code, roots: &Roots) -> Result<Self, LineReason> {
+        let file = module.file.as_ref().map_err(|_| LineReason::NoFile)?;
+        let binary = file.binary().map_err(|_| LineReason::Unreadable)?;
+        let file = if binary.has_debug_info() {
+            Arc::clone(file)
+        } else {
+            let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
+            let found = debug::find(roots, pid, &module.path, &binary, Binary::has_debug_info);
+            Arc::new(found.ok_or(LineReason::NoDebugInfo)?.0)
+        };
+        Ok(Self { written: Written::of(&file.file), file, spoilt: None })
+    }
+
+    fn read(
+        &self,
+        addresses: &[u64],
+        limit: u64,
+        left: &mut Left,
+    ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
+        if let Some(reason) = self.spoilt {
+            return Err(reason);
+        }
+        if Written::of(&self.file.file) != self.written {
+            return Err(LineReason::Changed);
+        }
+        let binary = self.file.binary().map_err(|_| LineReason::Unreadable)?;
+        let info = binary.debug_info(limit.min(left.bytes)).map_err(|error| match error {
+            NoDebugInfo::Absent => LineReason::NoDebugInfo,
+            NoDebugInfo::TooLarge { size } if size <= limit => LineReason::Postponed,
+            NoDebugInfo::TooLarge { .. } => LineReason::TooLarge,
+            NoDebugInfo::Compressed => LineReason::Compressed,
+            NoDebugInfo::Unreadable(BinaryError::Damaged { .. }) => LineReason::Damaged,
+            NoDebugInfo::Unreadable(BinaryError::TooMany { .. }) => LineReason::TooLarge,
+            NoDebugInfo::Unreadable(_) => LineReason::Unreadable,
+        })?;
+        left.bytes = left.bytes.saturating_sub(info.size());
+        let steps = STEPS.min(left.steps);
+        let mut budget = Budget { steps, memory: FOUND };
+        let (found, trouble) = dwarf::look_up(&info, addresses, &mut budget);
+        left.steps = left.steps.saturating_sub(steps - budget.steps);
+        let has_some = found.iter().any(|found| !found.levels.is_empty());
+        let reason = trouble.map(|trouble| match trouble {
+            Trouble::Damaged => LineReason::Damaged,
+            // What was found is kept, so that the next time there is less to do.
+            Trouble::Exhausted if steps < STEPS || has_some => LineReason::Postponed,
+            Trouble::Exhausted => LineReason::TooLarge,
+        });
+        Ok((found, reason))
+    }
+}
+
+/// Names, each once.
+#[derive(Default)]
+struct Interned(FxHashMap<Arc<str>, Arc<str>>);
+
+impl Interned {
+    fn answer(&mut self, found: &Found) -> Answer {
+        let lines = found.levels.iter().map(|level| {
+            // What was inlined and has no name is a function all the same.
+            let linkage = level.function.clone().unwrap_or_else(|| "".into());
+            let name = self.0.entry(Arc::clone(&linkage)).or_insert_with_key(|linkage| match &**linkage {
+                "" => "".into(),
+                linkage => demangle(linkage).into(),
+            });
+            NamedLine { name: Arc::clone(name), linkage, file: level.file.clone(), line: level.line }
+        });
+        let reason = if found.elsewhere {
+            Some(LineReason::Split)
+        } else if found.levels.first().is_none_or(|level| level.line == 0) {
+            Some(LineReason::NotCovered)
+        } else {
+            None
+        };
+        Answer { lines: lines.collect(), reason }
+    }
+}
+
+impl Answer {
+    /// Roughly, as if no name were shared.
+    fn bytes(&self) -> usize {
+        let text = |line: &NamedLine| {
+            line.name.len() + line.linkage.len() + line.file.as_ref().map_or(0, |file| file.len())
+        };
+        let texts: usize = self.lines.iter().map(text).sum();
+        size_of::<Self>() + self.lines.len() * size_of::<NamedLine>() + texts
+    }
+
+    /// What is known with this; `None` if that is no more than before.
+    fn applied_to(&self, named: &Named) -> Option<Named> {
+        const UNNAMED: &str = "[inlined]";
+        let (own, inlined) = self.lines.split_last()?;
+        let own = match named.lines.last() {
+            Some(symbol) => {
+                let (name, linkage) = (Arc::clone(&symbol.name), Arc::clone(&symbol.linkage));
+                NamedLine { name, linkage, ..own.clone() }
+            }
+            None if own.name.is_empty() => return None,
+            None => own.clone(),
+        };
+        let inlined = inlined.iter().map(|line| match &*line.name {
+            "" => NamedLine { name: UNNAMED.into(), linkage: UNNAMED.into(), ..line.clone() },
+            _ => line.clone(),
+        });
+        let lines = inlined.chain([own]).collect();
+        Some(Named { lines, unknown: None, reason: None, ..named.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_an_account_and_a_word_of_its_own() {
+        let mut accounts = LineAccounts::default();
+        for (place, reason) in LineReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+            accounts.count(Some(reason));
+            assert_eq!(accounts.of(reason), 1);
+        }
+        let words: std::collections::BTreeSet<_> =
+            LineReason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), LineReason::ALL.len());
+        accounts.count(None);
+        assert_eq!(accounts.found, 1);
+    }
+}

@@ -1,0 +1,154 @@
+//! Our samples against those of `perf record`, of the same process over the same time.
+//!
+//! Both sample by a clock of their own, so that no two samples are the same, and what is compared are shares. The
+//! process waits at both ends: who begins earlier or ends later sees no more of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::perf::PerfRecord;
+use crate::profiles::{FRAME_POINTERS, lacks_profiles, profiling};
+use crate::support::cgroup::TestCgroup;
+use crate::support::folded::Folded;
+use crate::support::load::switches_from;
+use crate::support::program::Program;
+use crate::support::{Feature, lacks};
+
+/// Not a multiple of what timers of the kernel are set to.
+const FREQUENCY: u64 = 997;
+
+/// The CPU time that is sampled: enough for four thousand samples.
+const MILLISECONDS: u64 = 4000;
+
+/// In how many parts the time of the program is, one for the first function and so on.
+const PARTS: f64 = 325.0;
+
+/// How often it is tried where records were lost.
+const ATTEMPTS: usize = 3;
+
+/// What two saw of one process.
+struct Seen {
+    ours: Folded,
+    perfs: Folded,
+    /// Records that found no room, of anybody.
+    lost: f64,
+    /// How often the process was taken from its CPU meanwhile.
+    switches: f64,
+}
+
+impl Seen {
+    /// Has a program work while both sample it.
+    fn once() -> Self {
+        let program = Program::compile_hot("parts", &FRAME_POINTERS);
+        let service = profiling(&format!(
+            "cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: fp, window: 600s}}"
+        ));
+        let (cgroup, mut running) = (TestCgroup::new("sampled"), program.start());
+        cgroup.take(running.pid());
+        let mut perf = PerfRecord::open("cpu-clock", FREQUENCY, &cgroup);
+        perf.enable();
+        let before = switches_from(running.pid());
+        running.does(&format!("parts {MILLISECONDS}"));
+        let switches = switches_from(running.pid()) - before;
+        let (perfs, lost) = perf.samples_of(running.pid());
+        let ours = Folded::of(&service, &format!("type=cpu&annotate=false&pid={}", running.pid()));
+        let lost_by_us = service.metrics().sum("perf_lost_records_total", &[("ring", "samples")]);
+        Self { ours, perfs, lost: lost as f64 + lost_by_us, switches: switches as f64 }
+    }
+
+    /// How many samples we took: each stands for a period.
+    fn samples(&self) -> f64 {
+        self.ours.total() / (1_000_000_000 / FREQUENCY) as f64
+    }
+}
+
+/// Four times what a share of so many samples is off by chance, squared.
+fn chance(share: f64, samples: f64) -> f64 {
+    // Sums of shares may be a little above one.
+    let share = share.min(1.0);
+    16.0 * share * (1.0 - share) / samples
+}
+
+/// The functions with the largest shares, without those below a hundredth.
+fn largest<'a>(shares: &BTreeMap<&'a str, f64>) -> BTreeSet<&'a str> {
+    let mut shares: Vec<(&str, f64)> = shares.iter().map(|(&name, &share)| (name, share)).collect();
+    shares.sort_by(|one, other| other.1.total_cmp(&one.1));
+    shares.into_iter().take(20).filter(|(_, share)| *share > 0.01).map(|(name, _)| name).collect()
+}
+
+/// Spearman's rank correlation.
+fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let rank = |pair: &(f64, f64)| {
+            let among = |than: fn(&f64, &f64) -> bool| {
+                pairs.iter().filter(|other| than(&of(other), &of(pair))).count() as f64
+            };
+            // Those that are the same share the middle of their ranks.
+            among(|other, own| other < own) + (among(|other, own| other == own) - 1.0) / 2.0
+        };
+        pairs.iter().map(rank).collect()
+    };
+    let (ones, others) = (ranks(|pair| pair.0), ranks(|pair| pair.1));
+    let mean = (pairs.len() as f64 - 1.0) / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    product(&ones, &others) / (product(&ones, &ones) * product(&others, &others)).sqrt()
+}
+
+/// The largest functions of both have the same shares, and are in the same order.
+fn assert_agree(ours: &BTreeMap<&str, f64>, perfs: &BTreeMap<&str, f64>, samples: f64) {
+    let of = |shares: &BTreeMap<&str, f64>, name: &str| shares.get(name).copied().unwrap_or(0.0);
+    let names: BTreeSet<&str> = largest(ours).union(&largest(perfs)).copied().collect();
+    let rows: Vec<(&str, f64, f64)> =
+        names.into_iter().map(|name| (name, of(ours, name), of(perfs, name))).collect();
+    let told = rows.iter().map(|(name, ours, perfs)| format!("{name}: we {ours:.4}, perf {perfs:.4}\n"));
+    let told = told.collect::<String>();
+    for (name, ours, perfs) in &rows {
+        let off = 0.01 + (2.0 * chance(perfs.max(*ours), samples)).sqrt();
+        assert!((ours - perfs).abs() < off, "{name} is off by more than {off:.4}:\n{told}");
+    }
+    let correlation = rank_correlation(&rows.iter().map(|row| (row.1, row.2)).collect::<Vec<_>>());
+    assert!(correlation > 0.85, "the order of functions is another: {correlation:.3}\n{told}");
+}
+
+#[test]
+fn functions_have_the_shares_that_perf_gives_them() {
+    if lacks_profiles() || lacks(Feature::Perf) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let mut attempts = (0..ATTEMPTS).map(|_| Seen::once());
+    let mut seen = attempts.next().expect("there is more than one attempt");
+    while seen.lost > 0.0
+        && let Some(again) = attempts.next()
+    {
+        seen = again;
+    }
+    let (samples, perfs) = (seen.samples(), seen.perfs.total());
+    // Each time that it is on a CPU, a clock ticks once more or once less than its time has periods.
+    let by_chance = 4.0 * (seen.switches / 2.0).sqrt() + 2.0;
+    assert!(
+        (samples - perfs).abs() <= 0.02 * perfs + by_chance + seen.lost,
+        "{samples} samples, {perfs} of perf, {} lost, {} switches",
+        seen.lost,
+        seen.switches
+    );
+    assert!(samples > 1000.0, "too few to compare: {samples}");
+
+    let innermost = seen.ours.innermost();
+    assert_agree(&innermost, &seen.perfs.innermost(), samples);
+    assert_agree(&seen.ours.anywhere(), &seen.perfs.anywhere(), samples);
+    for part in 1..=25 {
+        let (name, expected) = (format!("part_{part}"), f64::from(part) / PARTS);
+        let share = innermost.get(&*name).copied().unwrap_or(0.0);
+        let off = 0.01 + chance(expected, samples).sqrt();
+        assert!((share - expected).abs() < off, "{name}: {share} of {expected}: {innermost:#?}");
+    }
+}
+
+#[test]
+fn the_same_order_correlates_and_another_does_not() {
+    let of = |others: [f64; 4]| {
+        rank_correlation(&[1.0, 2.0, 3.0, 4.0].into_iter().zip(others).collect::<Vec<_>>())
+    };
+    assert_eq!(of([10.0, 20.0, 30.0, 40.0]), 1.0);
+    assert_eq!(of([4.0, 3.0, 2.0, 1.0]), -1.0);
+    assert!((of([2.0, 1.0, 4.0, 3.0]) - 0.6).abs() < 1e-9);
+}

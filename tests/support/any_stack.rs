@@ -1,0 +1,157 @@
+//! What must hold for a stack that an enemy has made: what its file says about unwinding, its registers, its memory, and
+//! what the kernel follows of it. Called by a fuzz target, and by a test that keeps it from rotting.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use perf_exporter::ring::{Comm, MappedFile, Mmap, Record, Sample, UserStack};
+use perf_exporter::stack::{Analyzer, Frame, Limits, Loss, Unwind};
+use perf_exporter::sys::Registers;
+
+use crate::machine::{Machine, PID};
+
+/// The most frames that are unwound.
+const DEPTH: usize = 32;
+/// Where the code of the program is, in the file and as its headers count, and what says how to unwind it behind it.
+const CODE: (u64, u64) = (0x1000, 0x3000);
+/// How far above that it is loaded.
+const LOADED: u64 = 0x7000_0000;
+/// Where memory without a file is.
+const ANONYMOUS: u64 = 0x9000_0000;
+/// Where the stack is.
+const STACK: u64 = 0x7fff_0000;
+/// `PERF_CONTEXT_USER`
+const USER: u64 = -512i64 as u64;
+
+/// Takes what it needs from the front.
+struct Input<'b>(&'b [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((&byte, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        byte
+    }
+
+    /// Any number, and more often one that leads somewhere: the highest byte says where.
+    fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        let word = u64::from_le_bytes(*word);
+        Some(match word >> 56 {
+            1 => LOADED + CODE.0 + (word & 0x1fff),
+            2 => STACK + (word & 0x3ff),
+            3 => ANONYMOUS + (word & 0xfff),
+            _ => word,
+        })
+    }
+}
+
+/// An entry of `.eh_frame`; its length counts what is behind it, and DW_CFA_nop fills up.
+fn entry(parts: &[&[u8]]) -> Vec<u8> {
+    let mut body = parts.concat();
+    body.resize((body.len() + 4).next_multiple_of(8) - 4, 0);
+    let length = u32::try_from(body.len()).expect("it is short");
+    [&length.to_le_bytes()[..], &body].concat()
+}
+
+/// `.eh_frame` at an address, with these instructions for all of the code.
+fn section(address: u64, instructions: &[u8]) -> Vec<u8> {
+    // Version 1, "zR", code by 1, data by -8, return address in register 16, pointers pcrel | sdata4; then
+    // DW_CFA_def_cfa r7, 8 and DW_CFA_offset r16, -8.
+    let common = entry(&[&[0; 4], b"\x01zR\0\x01\x78\x10\x01\x1b", &[0x0c, 7, 8, 0x80 | 16, 1]]);
+    let back = u32::try_from(common.len() + 4).expect("it is short");
+    let distance = CODE.0.wrapping_sub(address + u64::from(back) + 4) as u32;
+    let size = (CODE.1 - CODE.0) as u32;
+    let numbers = [back, distance, size].map(u32::to_le_bytes).concat();
+    [common, entry(&[&numbers, &[0], instructions]), vec![0; 4]].concat()
+}
+
+/// A program without section headers, whose code is at [`CODE`] and behind it `.eh_frame_hdr` of `index` and whatever is
+/// `behind` it.
+fn program(index: &[u8; 8], behind: &[u8]) -> Vec<u8> {
+    let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let size = 8 + behind.len() as u64;
+    let program = |kind: u32, flags: u32, at: u64, size: u64| {
+        let numbers = [at, at, at, size, size, 8].map(u64::to_le_bytes).concat();
+        [&[kind, flags].map(u32::to_le_bytes).concat()[..], &numbers].concat()
+    };
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0".to_vec();
+    file.extend([&machine.to_le_bytes()[..], &1u32.to_le_bytes()].concat());
+    file.extend([CODE.0, 64, 0].map(u64::to_le_bytes).concat());
+    file.extend([&[0; 4][..], &[64, 56, 3, 0, 0, 0].map(u16::to_le_bytes).concat()].concat());
+    // PT_LOAD of the code, readable and executable; PT_LOAD of what is behind it; PT_GNU_EH_FRAME.
+    file.extend(program(1, 5, CODE.0, CODE.1 - CODE.0));
+    file.extend(program(1, 4, CODE.1, size));
+    file.extend(program(0x6474_e550, 4, CODE.1, 8));
+    file.resize(CODE.1 as usize, 0);
+    [&file[..], index, behind].concat()
+}
+
+/// What a file says about unwinding. `bits` say whether it is about the code, or any bytes.
+fn unwinding(bits: u8, bytes: &[u8]) -> Vec<u8> {
+    // Version 1, DW_EH_PE_pcrel | sdata4 to what follows; no index.
+    let usual = [1, 0x1b, 0xff, 0xff, 4, 0, 0, 0];
+    match (bits & 1, bytes.split_first_chunk::<8>()) {
+        (0, _) => program(&usual, &section(CODE.1 + 8, bytes)),
+        (_, Some((index, behind))) if bits & 2 != 0 => program(index, behind),
+        _ => program(&usual, bytes),
+    }
+}
+
+/// A process of the program.
+fn process(machine: &Machine, file: &[u8]) -> Analyzer {
+    machine.write("proc/7/root/bin/program", file);
+    machine.write("proc/7/maps", "");
+    let mut analyzer = Analyzer::new(&machine.roots(), Limits { depth: DEPTH, ..Limits::default() });
+    let metadata = fs::metadata(machine.path("proc/7/root/bin/program")).expect("it was written");
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let program = MappedFile::Inode { major, minor, inode: metadata.ino() };
+    let nothing = MappedFile::Inode { major: 0, minor: 0, inode: 0 };
+    analyzer.hear(&Record::Comm(Comm { pid: PID, tid: PID, name: b"program", exec: true }));
+    let mappings = [
+        (LOADED + CODE.0, CODE.1 - CODE.0, program, &b"/bin/program"[..]),
+        (ANONYMOUS, 0x1000, nothing, b"//anon"),
+    ];
+    for (start, length, file, path) in mappings {
+        let mmap = Mmap { pid: PID, tid: PID, start, length, offset: CODE.0, file, protection: 5, path };
+        analyzer.hear(&Record::Mmap(mmap));
+    }
+    analyzer
+}
+
+/// The bytes say how it is unwound, what the file says, the registers, and the rest is the stack, which is the call chain
+/// as well. Returns how many frames are places in the file.
+pub(crate) fn holds(bytes: &[u8]) -> usize {
+    let mut input = Input(bytes);
+    let (bits, length) = (input.byte(), usize::from(input.byte()));
+    let (section, rest) = input.0.split_at(length.min(input.0.len()));
+    input.0 = rest;
+    let machine = Machine::new();
+    let mut analyzer = process(&machine, &unwinding(bits, section));
+    let [ip, sp, fp, lr] = std::array::from_fn(|_| input.word().unwrap_or(LOADED + CODE.0));
+    let words: Vec<u64> = std::iter::from_fn(|| input.word()).collect();
+    let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let chain: Vec<[u8; 8]> = [USER].iter().chain(&words).map(|word| word.to_ne_bytes()).collect();
+    let registers = Registers { ip, sp, fp, lr };
+    let user = Some(UserStack { registers, bytes: &copy, full: bits & 4 != 0 });
+    let mut places = 0;
+    for unwind in [Unwind::Auto, Unwind::Dwarf, Unwind::FramePointers] {
+        let sample = Sample { ip, pid: PID, tid: PID, callchain: &chain, user, ..Sample::default() };
+        let taken = analyzer.stack(&sample, unwind);
+        // The same sample is the same stack.
+        assert_eq!(analyzer.stack(&sample, unwind), taken);
+        let frames: Vec<Frame> = analyzer.stacks().frames(taken.stack).collect();
+        // A stack of nothing is told. What is of the kernel in the chain is in every one, and one frame says that the
+        // rest is missing.
+        assert!(!frames.is_empty() || analyzer.accounts().lost(Loss::NoStack) > 0);
+        assert!(frames.len() <= DEPTH + chain.len() + 2, "{} frames", frames.len());
+        if unwind == Unwind::Dwarf {
+            let unwound =
+                frames.iter().filter(|frame| !matches!(frame, Frame::Kernel(_) | Frame::Cut(_))).count();
+            assert!(unwound <= DEPTH, "{unwound} frames were unwound");
+        }
+        places += frames.iter().filter(|frame| matches!(frame, Frame::File { .. })).count();
+    }
+    places
+}

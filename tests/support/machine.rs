@@ -1,0 +1,112 @@
+//! A machine in a directory, with one process that an enemy runs: number 7 there, and number 1 in its container.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use perf_exporter::clock::{Clock, Timestamp};
+use perf_exporter::host::Roots;
+use perf_exporter::probe::{Root, root};
+use perf_exporter::stack::{Code, Frame, Module, ModuleId, Process, ProcessId};
+use perf_exporter::symbol::{Named, Options, Symbolizer};
+
+/// The process.
+pub(crate) const PROCESS: ProcessId = ProcessId(0);
+/// Its number on the machine.
+pub(crate) const PID: u32 = 7;
+/// The longest name that is kept of what was made at run time, and the longest that is made of one of a file, in bytes.
+/// Characters that would play tricks are escaped, which makes them up to eight times as long.
+const NAME: usize = 8 * 4096;
+
+/// The machine, which is gone with the value.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    dir: tempfile::TempDir,
+    clock: Clock,
+    pub(crate) code: Code,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let code = Code { modules: Vec::new(), processes: vec![Process { pid: PID, own_pid: 1 }] };
+        let machine = Self { dir, clock: Clock::manual(Timestamp(1_000_000)), code };
+        let user = fs::metadata(machine.dir.path()).expect("it is there").uid();
+        machine.write(
+            "proc/7/status",
+            format!("Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nNSpid:\t7\t1\n"),
+        );
+        machine
+    }
+
+    /// Where the machine's files are.
+    pub(crate) fn roots(&self) -> Roots {
+        Roots::under(self.dir.path())
+    }
+
+    /// Where a path of it is on this machine.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("it is in the machine")).expect("room for a directory");
+        fs::write(path, content).expect("room for a file");
+    }
+
+    pub(crate) fn append(&self, path: &str, content: &[u8]) {
+        let file = OpenOptions::new().append(true).open(self.path(path));
+        file.expect("it was written before").write_all(content).expect("room for more");
+    }
+
+    /// A file that the process has mapped, by its path in the container.
+    pub(crate) fn module(&mut self, path: &str) -> ModuleId {
+        let opened = root::open(&Root::Process(PID), path, &self.roots(), None).map(Arc::new);
+        let file = opened.map_err(|error| error.to_string().into());
+        self.code.modules.push(Module { path: path.into(), build_id: None, process: PROCESS, file });
+        ModuleId(u32::try_from(self.code.modules.len() - 1).expect("there are few"))
+    }
+
+    /// Who finds names in it, with so much memory.
+    pub(crate) fn symbolizer(&self, memory: usize) -> Symbolizer {
+        let options = Options { memory, ..Options::default() };
+        Symbolizer::new(&self.roots(), self.clock.clone(), options)
+    }
+
+    /// What is believed for a while is looked at again.
+    pub(crate) fn later(&self) {
+        self.clock.advance(Duration::from_secs(60));
+    }
+}
+
+/// Asks for the names of frames, and for them again. Returns how many have one.
+///
+/// # Panics
+/// If an answer is missing, changes, has no text, or one that is longer than a name may be; or if more is held than may
+/// be, and what was asked for.
+pub(crate) fn asked(
+    symbolizer: &mut Symbolizer,
+    machine: &Machine,
+    frames: &[Frame],
+    memory: usize,
+) -> usize {
+    let answers = symbolizer.resolve(frames, &machine.code);
+    assert_eq!(answers.len(), frames.len());
+    let text = |named: &Named| {
+        let names = named.lines.iter().flat_map(|line| [&line.name, &line.linkage]).chain(&named.unknown);
+        assert!(named.lines.is_empty() == named.unknown.is_some(), "{named:?}");
+        names.map(|name| name.len()).inspect(|length| assert!((1..=NAME).contains(length))).sum::<usize>()
+    };
+    let told: usize = answers.iter().map(|named| text(named)).sum();
+    let held = symbolizer.bytes();
+    assert!(
+        held <= memory + 2 * told + 64 * 1024,
+        "{held} bytes are held of {memory}, {told} of them asked for"
+    );
+    assert_eq!(symbolizer.resolve(frames, &machine.code), answers);
+    answers.iter().filter(|named| !named.lines.is_empty()).count()
+}
