@@ -10,58 +10,13 @@
 set -euo pipefail
 
 exporter=${1:?usage: prometheus.sh EXPORTER}
-failures=0
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-pass() {
-  echo "ok: $*"
-}
-
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-
-# expect SENTENCE COMMAND...: what should be true, and the command that succeeds if it is
-expect() {
-  local sentence=$1
-  shift
-  if "$@"; then
-    pass "$sentence"
-  else
-    fail "$sentence"
-  fi
-}
-
-# within SECONDS COMMAND...: whether the command succeeds in that time
-within() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ $SECONDS -lt $end ] || return 1
-    sleep 0.2
-  done
-}
-
-check_tools() {
-  local tool missing=()
-  for tool in prometheus promtool curl python3; do
-    command -v "$tool" >/dev/null || missing+=("$tool")
-  done
-  if [ ${#missing[@]} -gt 0 ]; then
-    echo "prometheus.sh: not found: ${missing[*]}; Debian has them in the packages prometheus, curl and python3" >&2
-    exit 2
-  fi
-  if [ ! -x "$exporter" ]; then
-    echo "prometheus.sh: $exporter: no such program; cargo build makes target/debug/perf-exporter" >&2
-    exit 2
-  fi
-}
-
-# Three different ports that nobody listens on.
+# Two different ports that nobody listens on.
 free_ports() {
   python3 -c '
 import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(socket.getsockname()[1] for socket in sockets))'
 }
 
@@ -77,10 +32,7 @@ start_busy_cgroup() {
   local mount
   mount=$(cgroup_mount)
   if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
-    case ,${PERF_EXPORTER_REQUIRE-}, in
-      *,cgroup,*) fail "a cgroup can be made in ${mount:-a cgroup hierarchy with perf_event, but none is mounted}" ;;
-      *) echo "skipped: the check of a cgroup: none can be made in ${mount:-any hierarchy with perf_event}" ;;
-    esac
+    lacks cgroup "the check of a cgroup" "none can be made in ${mount:-any hierarchy with perf_event}"
     return
   fi
   cgroup_dir=$mount$cgroup
@@ -91,24 +43,13 @@ start_busy_cgroup() {
   pids+=($!)
 }
 
-start_exporter() {
-  cat >"$scratch/exporter.yaml" <<-END
-	counters:
-	  switches: {events: [context-switches], per: [cpu]}
-	  clock: {events: [task-clock], per: [cgroup]}
-	cgroups: {include: ["$cgroup"]}
-	END
-  "$exporter" run --config "$scratch/exporter.yaml" --listen "127.0.0.1:$exporter_port" >"$scratch/exporter.log" 2>&1 &
-  pids+=($!)
-}
-
 # start_prometheus NAME PORT [OPTIONS]
 start_prometheus() {
   cat >"$scratch/prometheus.yaml" <<-END
 	global: {scrape_interval: 1s, scrape_timeout: 1s}
 	scrape_configs:
 	  - job_name: perf
-	    static_configs: [{targets: ["127.0.0.1:$exporter_port"]}]
+	    static_configs: [{targets: ["$exporter_address"]}]
 	END
   prometheus --config.file="$scratch/prometheus.yaml" --storage.tsdb.path="$scratch/$1.data" --log.level=warn \
     --web.listen-address="127.0.0.1:$2" "${@:3}" >"$scratch/$1.log" 2>&1 &
@@ -116,7 +57,7 @@ start_prometheus() {
 }
 
 scrape() {
-  curl -sSf --max-time 5 "$@" "http://127.0.0.1:$exporter_port/metrics"
+  fetch /metrics --max-time 5 "$@"
 }
 
 serves() {
@@ -190,34 +131,24 @@ check() {
   check_native
 }
 
-# shellcheck disable=SC2317  # the trap calls it
-clean_up() {
-  local pid
-  for pid in "${pids[@]}"; do
-    kill -KILL "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-  done
+clean_up_more() {
   if [ -n "$cgroup_dir" ]; then
     rmdir "$cgroup_dir"
   fi
-  rm -rf "$scratch"
 }
 
-check_tools
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/interop.XXXXXX")
-pids=() cgroup=/perf-exporter-interop-$$ cgroup_dir=''
-trap clean_up EXIT
-trap 'exit 130' INT TERM HUP
-read -r exporter_port prometheus_port native_port < <(free_ports)
+cgroup=/perf-exporter-interop-$$ cgroup_dir=''
+needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python3
+read -r prometheus_port native_port < <(free_ports)
 start_busy_cgroup
-start_exporter
+start_exporter "$exporter" <<END
+counters:
+  switches: {events: [context-switches], per: [cpu]}
+  clock: {events: [task-clock], per: [cgroup]}
+profiles: {}
+cgroups: {include: ["$cgroup"]}
+END
 start_prometheus prometheus "$prometheus_port"
 start_prometheus native "$native_port" --enable-feature=native-histograms
 check
-if [ $failures -gt 0 ]; then
-  for log in exporter prometheus native; do
-    echo "-- the end of the log of the $log"
-    tail -n 20 "$scratch/$log.log"
-  done
-  exit 1
-fi
+finish exporter prometheus native

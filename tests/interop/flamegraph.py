@@ -1,0 +1,183 @@
+"""flamegraph.py CHROMIUM ADDRESS COMM DIRECTORY
+
+Opens the pages of an exporter as a person does: searches the flame graph, enlarges a frame, sorts the table. COMM is a
+program that does nothing but what tests/data/programs/hot.c calls `spins`. Leaves screenshots in the directory.
+Exit code: 0 if all holds, else 1.
+"""
+
+import json
+import os
+import sys
+import urllib.request
+
+from browser import Browser
+
+failures = 0
+
+
+def expect(sentence, holds, otherwise=""):
+    global failures
+    print(f"ok: {sentence}" if holds else f"FAILED: {sentence}: {otherwise}", flush=True)
+    failures += not holds
+
+
+def share(address, comm, function):
+    """The percentage of stacks that a function is in, by the table."""
+    with urllib.request.urlopen(f"{address}/top?type=cpu&comm={comm}&format=json&limit=1000") as answer:
+        functions = json.load(answer)["functions"]
+    return next((row["total_percent"] for row in functions if row["function"] == function), -1)
+
+
+def frame(function):
+    """An expression that gives the widest frame of a function."""
+    return (
+        "Array.from(document.querySelectorAll('#frames > *'))"
+        f".filter(e => e.querySelector('title').textContent.startsWith('{function} ('))"
+        ".sort((a, b) => b.querySelector('rect').width.animVal.value - a.querySelector('rect').width.animVal.value)[0]"
+    )
+
+
+def width(browser, function):
+    """The width of a function's frame, in percent of the picture; 0 if it is hidden."""
+    return browser.ask(
+        f"(() => {{ const e = {frame(function)}; const all = document.getElementById('frames').getBoundingClientRect(); "
+        "return 100 * e.getBoundingClientRect().width / all.width; })()"
+    )
+
+
+def is_shown(browser, element):
+    return browser.ask(f"getComputedStyle(document.getElementById('{element}')).display != 'none'")
+
+
+def matched(browser):
+    """The percentage that the search found; None if nothing is searched."""
+    text = browser.ask("document.getElementById('matched').textContent").strip()
+    return float(text.removeprefix("Matched:").strip().rstrip("%")) if text else None
+
+
+class Pages:
+    def __init__(self, browser, address, directory):
+        self.browser, self.address, self.directory = browser, address, directory
+
+    def open(self, what, path):
+        self.browser.open(self.address + path)
+        self.is_quiet(what)
+
+    def is_quiet(self, what):
+        """Nothing went wrong, and nothing was asked of anybody else. Data in the page itself has an address, too."""
+        browser = self.browser
+        others = [url for url in browser.requests if not url.startswith((self.address + "/", "data:"))]
+        expect(f"{what} asks nobody else for anything", not others and browser.requests, others)
+        expect(f"{what} has nothing to complain about", not browser.errors, browser.errors)
+
+    def show(self, name):
+        self.browser.picture(os.path.join(self.directory, f"{name}.png"))
+
+    def search(self, text, by_key):
+        browser = self.browser
+        if by_key:
+            browser.control("F")
+        else:
+            browser.click("document.getElementById('search')")
+        browser.answer(text)
+        browser.until("the search is done", lambda: matched(browser) is not None)
+        return matched(browser)
+
+    def ends_search(self):
+        self.browser.click("document.getElementById('search')")
+        self.browser.until("the search is over", lambda: not matched(self.browser))
+
+
+def flame_graph(pages, comm):
+    browser = pages.browser
+    pages.open("the flame graph", f"/flamegraph?type=cpu&comm={comm}")
+    pages.show("flamegraph")
+    part, known = pages.search("^three_quarters", by_key=True), share(pages.address, comm, "three_quarters")
+    expect(f"Ctrl-F finds the hot function's caller in {part} %, of {known:.1f} %", abs(part - known) < 8)
+    expect("an address leads to what was found", "s=%5Ethree_quarters" in browser.ask("location.href"))
+    pages.show("flamegraph-searched")
+    pages.ends_search()
+    expect("the search can be ended", "s=" not in browser.ask("location.href"))
+    part = pages.search("burns (", by_key=False)
+    expect(f"what is no regular expression is found as it is written, in {part} %", part > 90)
+    pages.ends_search()
+
+    before = width(browser, "one_quarter")
+    expect(f"a quarter of the time is {before:.1f} % of the picture", 10 < before < 40)
+    browser.click(frame("one_quarter"))
+    browser.until("the frame is enlarged", lambda: width(browser, "one_quarter") > 99)
+    expect("a click enlarges a frame, and hides those beside it", width(browser, "three_quarters") == 0)
+    expect("it can be undone", is_shown(browser, "unzoom"))
+    pages.show("flamegraph-enlarged")
+    address = browser.ask("location.href")
+    browser.click("document.getElementById('unzoom')")
+    browser.until("the frame is as it was", lambda: abs(width(browser, "one_quarter") - before) < 0.5)
+    expect("and is", width(browser, "three_quarters") > 50 and not is_shown(browser, "unzoom"))
+    pages.is_quiet("all of that")
+    # By then the picture is another, but the frames are where they were, about: it is opened, or nothing is enlarged.
+    pages.open("the address of an enlarged frame", address.removeprefix(pages.address))
+
+
+def picture_alone(pages, comm):
+    pages.open("the picture alone", f"/flamegraph?type=cpu&comm={comm}&format=svg")
+    part = pages.search("^burns", by_key=False)
+    expect(f"it can be searched: {part} %", part > 90)
+    pages.show("picture")
+    pages.is_quiet("its search")
+
+
+def table(pages, comm):
+    browser = pages.browser
+    pages.open("the table", f"/top?type=cpu&comm={comm}")
+    pages.show("top")
+    first = "document.querySelector('#functions tbody tr:not([hidden]) .function').textContent"
+    expect("the hot function is the first row", browser.ask(first).strip() == "burns", browser.ask(first))
+    browser.click("document.querySelector('#functions th.function button')")
+    names = "Array.from(document.querySelectorAll('#functions tbody .function code')).map(e => e.textContent)"
+    browser.until("rows are sorted", lambda: browser.ask(first).strip() != "burns")
+    given = browser.ask(names)
+    expect("a click on a head sorts by it", given == browser.ask(f"{names}.sort((a, b) => a.localeCompare(b))"), given)
+    browser.click("document.getElementById('find')")
+    browser.type("quarter")
+    shown = "Array.from(document.querySelectorAll('#functions tbody tr')).filter(e => !e.hidden).length"
+    browser.until("rows are found", lambda: browser.ask(shown) == 2)
+    expect("what is typed into the field shows the rows with it", browser.ask(shown) == 2)
+    pages.is_quiet("all of that")
+
+
+def others(pages):
+    for what, path in [
+        ("the start page", "/"),
+        ("/status", "/status"),
+        ("the index of profiles", "/debug/pprof/"),
+        ("the flame graph of everybody", "/flamegraph"),
+        ("a flame graph of nothing", "/flamegraph?comm=nobody"),
+        ("a refusal", "/flamegraph?seconds=0"),
+    ]:
+        pages.browser.open(pages.address + path)
+        # What the server refuses is logged, and is what it should be.
+        pages.browser.errors = [error for error in pages.browser.errors if "status of 400" not in error]
+        pages.is_quiet(what)
+        pages.show("page" + path.split("=")[0].replace("/", "-").replace("?", "-"))
+
+
+def main():
+    chromium, address, comm, directory = sys.argv[1:]
+    with Browser(chromium) as browser:
+        pages = Pages(browser, address, directory)
+        browser.look()
+        flame_graph(pages, comm)
+        picture_alone(pages, comm)
+        table(pages, comm)
+        others(pages)
+        for name, look in [("dark", {"dark": True}), ("narrow", {"width": 400})]:
+            browser.look(**look)
+            for page, path in [("status", "/"), ("top", "/top"), ("flamegraph", f"/flamegraph?comm={comm}")]:
+                browser.open(address + path)
+                pages.show(f"{name}-{page}")
+                wide = browser.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                expect(f"{path} fits into a {name} window", wide <= 0, f"{wide} pixels too wide")
+    sys.exit(failures > 0)
+
+
+main()

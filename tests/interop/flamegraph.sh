@@ -1,0 +1,40 @@
+#!/bin/bash
+# flamegraph.sh EXPORTER
+#
+# Opens the pages of a running exporter in Chromium, without a window, and uses them: the flame graph is searched and
+# enlarged, the table sorted, and nothing that they need comes from anywhere else. Screenshots stay in a directory in
+# TMPDIR, whose name is the last line.
+# Needs gcc, curl and python3. Without chromium all of it is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
+# `chromium`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: flamegraph.sh EXPORTER}
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Whether the profile of the last minute has enough samples for its shares to be told.
+has_samples() {
+  fetch '/top?type=cpu&comm=flaming&format=json' 2>/dev/null |
+    python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["samples"] < 500)' 2>/dev/null
+}
+
+needs "$exporter" "gcc curl python3" gcc, curl and python3
+chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [ -z "$chromium" ]; then
+  lacks chromium "a browser shows the pages" "there is none in PATH; Debian has it in chromium"
+  finish
+fi
+# Small copies of the stack, so that a debug build on a busy machine keeps up.
+start_exporter "$exporter" <<'YAML'
+counters:
+  os: {events: [task-clock, context-switches], per: [cpu, cgroup]}
+profiles:
+  cpu: {event: cpu-clock, frequency: 199, stack: 2KiB}
+YAML
+start_hot flaming
+expect "the program is sampled" within 120 has_samples
+pictures=$(mktemp -d "${TMPDIR:-/tmp}/flamegraph.XXXXXX")
+python3 -B "$(dirname "${BASH_SOURCE[0]}")/flamegraph.py" "$chromium" "http://$exporter_address" flaming "$pictures" ||
+  failures=$((failures + 1))
+echo "screenshots: $pictures"
+finish exporter

@@ -1,0 +1,209 @@
+#!/bin/bash
+# pprof.sh EXPORTER
+#
+# Lets `go tool pprof` read profiles of a program whose functions take known shares of its time, as a person and as the
+# scrapers of Pyroscope and Parca do: the table of functions, what the profile says of files, processes and cgroups, and
+# the instructions that are hot, of a program at any address, of one at its own, and of one whose file is elsewhere.
+# Needs gcc, readelf, curl and Go, which is looked for in PATH and in /usr/local/go/bin. (The pprof of google-perftools is
+# another: it knows an older format.) Without Go all of it is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE
+# names `pprof`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: pprof.sh EXPORTER}
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# How many samples a profile must have for its shares to be told.
+enough=300
+
+go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
+
+# Nothing is fetched, and nothing written elsewhere, but what Go keeps of programs that it builds.
+pprof() {
+  PPROF_TMPDIR=$scratch GOTOOLCHAIN=local "$go" tool pprof "$@"
+}
+
+# take WHOM: what pprof fetches of them, in $scratch/profile.pb.gz. True if that is enough samples.
+take() {
+  pprof -proto -output="$scratch/profile.pb.gz" \
+    "http://$exporter_address/debug/pprof/profile?seconds=3&type=cpu&$1" >"$scratch/pprof.log" 2>&1 &&
+    pprof -raw "$scratch/profile.pb.gz" >"$scratch/raw" 2>>"$scratch/pprof.log" &&
+    [ "$(samples)" -ge "$enough" ]
+}
+
+# How many samples the profile has.
+samples() {
+  awk '/^Samples:/ { inside = 1 } /^Locations/ { inside = 0 } inside && /^ +[0-9]+ +[0-9]+: / { sum += $1 }
+    END { print sum + 0 }' "$scratch/raw"
+}
+
+# report OPTIONS...: a report of the profile, in $scratch/report
+report() {
+  pprof "$@" "$scratch/profile.pb.gz" >"$scratch/report" 2>>"$scratch/pprof.log"
+}
+
+# says PATTERN: whether a line of the profile, as -raw shows it, matches
+says() {
+  grep -Eq -- "$1" "$scratch/raw"
+}
+
+# share FUNCTION COLUMN: its part in percent, by `-top`: of itself in column 2, of all below it in column 5
+share() {
+  awk -v name="$1" -v column="$2" '$NF == name { sub("%", "", $column); print $column; found = 1 }
+    END { if (!found) print -1 }' "$scratch/report"
+}
+
+# is_about NUMBER FROM TO
+is_about() {
+  awk -v n="$1" -v from="$2" -v to="$3" 'BEGIN { exit !(n >= from && n <= to) }'
+}
+
+first_function() {
+  awk '$1 == "flat" { getline; print $NF; exit }' "$scratch/report"
+}
+
+build_id() {
+  readelf -n "$1" | sed -n 's/.*Build ID: *//p'
+}
+
+# The path of the cgroup that the profile's samples bear; the kernel has several for a process on a machine with v1.
+labelled_cgroup() {
+  sed -n 's/.*cgroup:\[\([^]]*\)\].*/\1/p' "$scratch/raw" | sort -u
+}
+
+is_in_cgroup() {
+  [ -n "$2" ] && cut -d: -f3- "/proc/$1/cgroup" | grep -qxF -- "$2"
+}
+
+# Whether the report of -disasm has the function, instructions with values on them, and all of its values there: what
+# stands at an address that is none of an instruction is in the sum of the function alone.
+instructions_have_it_all() {
+  awk -v name="$1" '
+    function ms(text) { return text ~ /ms$/ ? text + 0 : text ~ /us$/ ? text / 1000 : text ~ /s$/ ? text * 1000 : 0 }
+    $1 == "ROUTINE" { inside = $3 == name; next }
+    inside && /% of Total/ { whole = ms($1); next }
+    inside && $3 ~ /^[0-9a-f]+:$/ { lines++; sum += ms($1) }
+    END { exit !(lines > 3 && whole > 0 && sum > 0.98 * whole && sum < 1.02 * whole) }' "$scratch/report"
+}
+
+# Whether no time is shown twice: functions at the same addresses of two files have no more than there is.
+time_is_shown_once() {
+  awk -v name="$1" '
+    function ms(text) { return text ~ /ms$/ ? text + 0 : text ~ /us$/ ? text / 1000 : text ~ /s$/ ? text * 1000 : 0 }
+    $1 == "Total:" { total = ms($2) }
+    $1 == "ROUTINE" { inside = $3 == name; routines += inside; next }
+    inside && /% of Total/ { sum += ms($1) }
+    END { exit !(routines == 2 && sum > 0.9 * total && sum < 1.02 * total) }' "$scratch/report"
+}
+
+check_functions() {
+  report -top
+  expect "pprof -top has the hot function first" test "$(first_function)" = burns
+  expect "it has nearly all of the time" is_about "$(share burns 2)" 90 100
+  expect "its callers have three quarters" is_about "$(share three_quarters 5)" 62 88
+  expect "and one quarter" is_about "$(share one_quarter 5)" 12 38
+  expect "everything is below main()" is_about "$(share main 5)" 95 100
+}
+
+# check_contents NAME PID
+check_contents() {
+  expect "the values are samples and, by default, CPU time" says '^samples/count cpu/nanoseconds\[dflt\]$'
+  expect "the period is that of the frequency" says '^Period: 2004008$'
+  expect "the program is the first mapping, with its path and build id" \
+    says "^1: 0x[0-9a-f]+/0x[0-9a-f]+/0x[0-9a-f]+ $scratch/$1 $(build_id "$scratch/$1") \[FN"
+  expect "every function of the program has a name" \
+    test "$(grep -cE ' M=1 .*\+0x' "$scratch/raw")" = 0
+  expect "samples bear the name of the thread" says "comm:\[$1\]"
+  expect "and its numbers" says "pid:\[$2\] tid:\[$2\]"
+  expect "and where they were taken" says 'mode:\[user\]'
+  expect "and its cgroup" is_in_cgroup "$2" "$(labelled_cgroup)"
+  report -tags
+  expect "pprof -tags knows the labels" grep -qE "comm: Total" "$scratch/report"
+  report -top -tagfocus="comm=$1"
+  expect "and can select by them" test "$(first_function)" = burns
+}
+
+# check_instructions WHAT [FILE]: in the file, where it is not at the path that the profile has.
+# pprof matches the name with the address before it, so that the pattern cannot begin with ^.
+check_instructions() {
+  report -disasm='\bburns\b' "${@:2}" || true
+  expect "pprof -disasm has all of the time on instructions of $1" instructions_have_it_all burns
+}
+
+# Two programs whose functions are at the same addresses of their files.
+check_neighbours() {
+  local first
+  start_hot neighbour1
+  first=$hot_pid
+  start_hot neighbour2 -g
+  if within 60 take "comm=neighbour*"; then
+    report -disasm='\bburns\b' || true
+    expect "pprof -disasm tells two programs apart" time_is_shown_once burns
+  else
+    fail "pprof fetches a profile of two programs"
+  fi
+  stop "$first"
+  stop "$hot_pid"
+}
+
+# What scrapers look at before they read: one layer of gzip, in a type that is no text.
+check_transport() {
+  fetch '/debug/pprof/profile?seconds=1' -D "$scratch/headers" -H 'Accept-Encoding: gzip' -o "$scratch/scraped" || true
+  expect "the type is application/octet-stream" \
+    grep -qi $'^content-type: application/octet-stream\r$' "$scratch/headers"
+  expect "gzip is the format, and no encoding of the transport" \
+    test "$(grep -ci '^content-encoding:' "$scratch/headers")" = 0
+  expect "it is one gzip stream" gzip -t "$scratch/scraped"
+  expect "and in it is no other" test "$(gzip -dc "$scratch/scraped" | head -c 2 | od -An -tx1)" != ' 1f 8b'
+}
+
+# The same stacks as text, added up without any other program.
+check_folded() {
+  fetch "/folded?type=cpu&pid=$hot_pid" -o "$scratch/folded" || true
+  local in_hot
+  in_hot=$(awk '{ all += $NF } /;burns [0-9]+$/ { hot += $NF } END { print all ? 100 * hot / all : 0 }' "$scratch/folded")
+  expect "folded stacks agree: $in_hot % of the time ends in the hot function" is_about "$in_hot" 90 100
+}
+
+check() {
+  expect "the exporter answers within 20 s" within 20 fetch /-/ready -o "$scratch/ready"
+  check_transport
+  start_hot movable
+  if ! within 60 take "pid=$hot_pid"; then
+    fail "pprof fetches a profile of $enough samples"
+    return
+  fi
+  pass "pprof fetches a profile of $enough samples"
+  check_functions
+  check_contents movable "$hot_pid"
+  check_instructions "a program that may be anywhere"
+  check_folded
+  mv "$scratch/movable" "$scratch/elsewhere"
+  check_instructions "one whose file is elsewhere, and given" "$scratch/elsewhere"
+  stop "$hot_pid"
+  check_neighbours
+  start_hot unmovable -no-pie
+  if within 60 take "pid=$hot_pid"; then
+    check_instructions "a program that has its addresses for good"
+  else
+    fail "pprof fetches a profile of a program that has its addresses for good"
+  fi
+}
+
+needs "$exporter" "gcc readelf curl gzip" gcc, binutils, curl and gzip
+if [ -z "$go" ]; then
+  lacks pprof "pprof reads profiles" "go is neither in PATH nor in /usr/local/go/bin; Debian has it in golang-go"
+  finish
+fi
+if ! pprof -h >"$scratch/pprof.log" 2>&1 && ! grep -q 'Output formats' "$scratch/pprof.log"; then
+  lacks pprof "pprof reads profiles" "$go tool pprof does not run: $(tail -n 1 "$scratch/pprof.log")"
+  finish
+fi
+# Small copies of the stack, so that a debug build on a busy machine keeps up.
+start_exporter "$exporter" <<END
+counters: {}
+profiles:
+  cpu: {event: cpu-clock, frequency: 499, stack: 2KiB}
+END
+check
+finish exporter pprof
