@@ -12,6 +12,7 @@ mod hierarchy_v1;
 mod loops;
 mod pmus;
 mod probes;
+mod profiles;
 mod sharing;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -21,7 +21,8 @@ use crate::support::{Feature, lacks};
 use crate::{ALWAYS_FRESH, advance, counters_with};
 
 /// The function behind the system call that nobody else makes.
-const GETPPID: &str = if cfg!(target_arch = "aarch64") { "__arm64_sys_getppid" } else { "__x64_sys_getppid" };
+pub(crate) const GETPPID: &str =
+    if cfg!(target_arch = "aarch64") { "__arm64_sys_getppid" } else { "__x64_sys_getppid" };
 
 /// Probes of the kernel, for one test at a time: what they count, others could add to. `None` if this machine lacks
 /// them.
