@@ -69,8 +69,9 @@ pub(super) struct Engine<K: Kernel> {
     looked_at_files: Monotonic,
     metrics: Arc<SelfMetrics>,
     started: Timestamp,
-    /// CPU time used, and when, at the end of the collection before.
-    cost: (Duration, Monotonic),
+    /// When the collection before ended.
+    ended: Monotonic,
+    spending: Spending,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -97,7 +98,8 @@ impl<K: Kernel> Engine<K> {
             online: CpuSet::default(),
             source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
             started: clock.now(),
-            cost: (Duration::ZERO, clock.monotonic()),
+            ended: clock.monotonic(),
+            spending: Spending::since(clock.monotonic()),
             profiler: Profiler::new(clock.clone(), &roots)?,
             looked_at_files: clock.monotonic(),
             roots,
@@ -128,8 +130,8 @@ impl<K: Kernel> Engine<K> {
         self.apply();
         let mut last = self.collect(publisher);
         loop {
-            let (_, ended) = self.cost;
-            let due = self.config.collection.interval.saturating_sub(self.clock.monotonic().since(ended));
+            let due =
+                self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended));
             match requests.recv_timeout(due) {
                 Ok(Request::Collect(since)) if last >= since => {}
                 Ok(Request::Collect(_)) | Err(RecvTimeoutError::Timeout) => last = self.collect(publisher),
@@ -280,8 +282,9 @@ impl<K: Kernel> Engine<K> {
                 "series left out: a bug"
             );
         }
+        self.ended = self.clock.monotonic();
+        self.spending.note(usage.cpu, self.ended);
         let published = self.published(Some(snapshot), begin, took, usage);
-        self.cost = (usage.cpu, self.clock.monotonic());
         publisher.send_replace(Arc::new(published));
         begin
     }
@@ -307,8 +310,6 @@ impl<K: Kernel> Engine<K> {
         took: Duration,
         usage: crate::metrics::Usage,
     ) -> Published {
-        let since = self.clock.monotonic().since(self.cost.1).as_secs_f64();
-        let spent = usage.cpu.saturating_sub(self.cost.0).as_secs_f64();
         let stream = self.collector.stream_state();
         let facets = Facets {
             now: self.clock.now(),
@@ -330,10 +331,36 @@ impl<K: Kernel> Engine<K> {
             snapshot: snapshot.as_deref(),
             took,
             usage,
-            cpu_ratio: if since > 0.0 { spent / since } else { 0.0 },
+            cpu_ratio: self.spending.part,
         };
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
+    }
+}
+
+/// How much CPU time this process takes. A part of less than a second would say what a start costs, or a scrape.
+#[derive(Debug)]
+struct Spending {
+    cpu: Duration,
+    at: Monotonic,
+    /// As a part of the time that it was taken in; `None` in the first second.
+    part: Option<f64>,
+}
+
+impl Spending {
+    const SHORTEST: Duration = Duration::from_secs(1);
+
+    fn since(at: Monotonic) -> Self {
+        Self { cpu: Duration::ZERO, at, part: None }
+    }
+
+    /// So much was taken until now.
+    fn note(&mut self, cpu: Duration, now: Monotonic) {
+        let elapsed = now.since(self.at);
+        if elapsed >= Self::SHORTEST {
+            let spent = cpu.saturating_sub(self.cpu);
+            *self = Self { cpu, at: now, part: Some(spent.as_secs_f64() / elapsed.as_secs_f64()) };
+        }
     }
 }
 
@@ -382,6 +409,20 @@ mod tests {
         let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
         let engine = Engine::new(kernel.clone(), &options, Config::default(), Arc::new(metrics.unwrap()));
         (engine.unwrap(), kernel, clock)
+    }
+
+    #[test]
+    fn what_the_start_or_a_single_scrape_took_is_no_share_of_a_cpu() {
+        let moment = |milliseconds| Monotonic(Duration::from_millis(milliseconds));
+        let mut spending = Spending::since(moment(0));
+        let part = |spending: &mut Spending, cpu, at| {
+            spending.note(Duration::from_millis(cpu), moment(at));
+            spending.part
+        };
+        assert_eq!(part(&mut spending, 40, 15), None);
+        assert_eq!(part(&mut spending, 100, 1000), Some(0.1));
+        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "too soon to tell");
+        assert_eq!(part(&mut spending, 600, 2000), Some(0.5));
     }
 
     /// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.

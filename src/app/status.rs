@@ -59,8 +59,8 @@ pub(super) struct Facets<'a> {
     /// How long the collection took.
     pub(super) took: Duration,
     pub(super) usage: metrics::Usage,
-    /// CPU time since the collection before, as a part of the time between them.
-    pub(super) cpu_ratio: f64,
+    /// CPU time of about the last collection, as a part of the time since the one before; `None` in the first second.
+    pub(super) cpu_ratio: Option<f64>,
 }
 
 /// The status as of now.
@@ -95,7 +95,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         }),
         cost: Cost {
             cpu: facets.usage.cpu,
-            cpu_percent: facets.cpu_ratio * 100.0,
+            cpu_percent: facets.cpu_ratio.map(|ratio| ratio * 100.0),
             resident_bytes: facets.usage.resident_bytes,
         },
     }

@@ -295,8 +295,8 @@ pub struct Cost {
     /// CPU time since the start.
     #[serde(rename = "cpu_seconds", serialize_with = "seconds")]
     pub cpu: Duration,
-    /// CPU time of late, in percent of one CPU.
-    pub cpu_percent: f64,
+    /// CPU time of late, in percent of one CPU; `None` in the first second.
+    pub cpu_percent: Option<f64>,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
 }
@@ -524,7 +524,11 @@ pub(super) mod tests {
                 interval: Duration::from_secs(10),
                 series: 20_004,
             }),
-            cost: Cost { cpu: Duration::from_millis(83_210), cpu_percent: 0.44, resident_bytes: 23_500_000 },
+            cost: Cost {
+                cpu: Duration::from_millis(83_210),
+                cpu_percent: Some(0.44),
+                resident_bytes: 23_500_000,
+            },
         }
     }
 }

@@ -118,7 +118,7 @@ fn tiles(html: &mut Html, status: &Status) {
     }
     descriptors(html, status.descriptors);
     html.raw("<div class=\"tile\"><small>Own CPU</small><b>")
-        .text(percent(status.cost.cpu_percent))
+        .text(status.cost.cpu_percent.map_or_else(|| "–".to_owned(), percent))
         .raw("</b><small>of one CPU, ")
         .text(duration(status.cost.cpu))
         .raw(" in all</small></div><div class=\"tile\"><small>Own memory</small><b>")
