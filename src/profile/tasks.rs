@@ -79,7 +79,7 @@ impl Tasks {
 
     #[cold]
     fn find(&mut self, pid: u32, tid: u32, cgroup: u64) -> TaskId {
-        let comm = self.name(pid, tid);
+        let comm = self.name(pid, tid).unwrap_or_else(|| "[gone]".into());
         let key = (pid, tid, cgroup, Arc::clone(&comm));
         let id = match self.numbers.get(&key) {
             Some(&id) => id,
@@ -98,18 +98,16 @@ impl Tasks {
         id
     }
 
-    fn name(&mut self, pid: u32, tid: u32) -> Arc<str> {
+    /// The name of a thread; `None` if it is gone already, and was not told of: it ran before us, or the record about it
+    /// was lost.
+    fn name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>> {
         if let Some(name) = self.names.get(&tid) {
-            return Arc::clone(name);
+            return Some(Arc::clone(name));
         }
-        let path = self.roots.proc.join(format!("{pid}/task/{tid}/comm"));
-        // Gone already, and not told of: it ran before us, or the record about it was lost.
-        let name: Arc<str> = match read_text(&path) {
-            Ok(text) => text.trim_end_matches('\n').into(),
-            Err(_) => return "[gone]".into(),
-        };
+        let text = read_text(&self.roots.proc.join(format!("{pid}/task/{tid}/comm"))).ok()?;
+        let name = text.trim_end_matches('\n').into();
         self.call(tid, &name);
-        name
+        Some(name)
     }
 
     /// A process while it is in a cgroup.
@@ -152,7 +150,8 @@ impl Tasks {
                     self.processes.remove(&comm.pid);
                 }
             }
-            Record::Fork(task) => match self.names.get(&task.parent_tid).cloned() {
+            // The parent can be asked when the child has ended.
+            Record::Fork(task) => match self.name(task.parent_pid, task.parent_tid) {
                 Some(name) => self.call(task.tid, &name),
                 None => self.forget(task.tid),
             },
@@ -278,6 +277,18 @@ mod tests {
         let seen = tasks.get(id).unwrap();
         assert_eq!((&*seen.comm, &*seen.process.comm), ("worker/1", "server"));
         assert_eq!(seen.process.cgroup.as_deref(), Some("/web.service"));
+    }
+
+    #[test]
+    fn a_child_that_ended_soon_has_the_name_of_a_parent_that_ran_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let parent = roots.proc.join("10/task/10");
+        fs::create_dir_all(&parent).unwrap();
+        fs::write(parent.join("comm"), "server\n").unwrap();
+        let mut tasks = Tasks::new(&roots);
+        hear(&mut tasks, &fork(ring::Task { pid: 11, parent_pid: 10, tid: 11, parent_tid: 10, time: 5 }));
+        assert_eq!(name(&mut tasks, 11, 11), "server");
     }
 
     #[test]
