@@ -105,7 +105,7 @@ fn ours(service: &Service) -> f64 {
 /// Has perf record what we sample.
 fn perf_record(file: &Path) -> Child {
     let mut record = Command::new("perf");
-    // With -B it collects no build ids, over some of which perf 6.1 aborts.
+    // Without build ids (-B), for which it would read what it recorded, and files of everybody.
     record.args(["record", "-q", "-a", "-g", "-B", "-e", "cpu-clock", "-F", &FREQUENCY.to_string(), "-o"]);
     record.arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

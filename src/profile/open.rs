@@ -14,7 +14,7 @@ use crate::event::{Kind, Modifiers};
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::plan::Sampler;
 use crate::ring::room;
-use crate::sys::{Attr, Event, Fields, Inherit, Kernel, MmapFormat, Place, Rate, Sampling, Sideband, Start};
+use crate::sys::{Attr, Event, Fields, Inherit, Kernel, Place, Rate, Sampling, Sideband, Start};
 use crate::tracepoint::Context;
 
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and tells of what its sideband asks for.
@@ -251,25 +251,17 @@ pub(super) fn open<K: Kernel>(
     (Some(opened), refused)
 }
 
-/// Kernels before 5.12 do not give build ids, and those before 5.7 know no records of cgroups.
+/// Kernels before 5.7 know no records of cgroups.
 fn open_teller<K: Kernel>(
     kernel: &K,
     spot: &Spot<'_>,
     switches: bool,
     modifiers: Modifiers,
 ) -> Result<K::Event, Errno> {
-    let all = Sideband {
-        comm: true,
-        task: true,
-        cgroup: true,
-        mmap: Some(MmapFormat::BuildId),
-        switches,
-        ksymbol: true,
-    };
-    let older = Sideband { mmap: Some(MmapFormat::Inode), ..all };
-    let oldest = Sideband { cgroup: false, ksymbol: false, ..older };
+    let all = Sideband { comm: true, task: true, cgroup: true, mmap: true, switches, ksymbol: true };
+    let older = Sideband { cgroup: false, ksymbol: false, ..all };
     let mut answer = Err(Errno::EINVAL);
-    for sideband in [all, older, oldest] {
+    for sideband in [all, older] {
         // Wakes nobody: what it tells is read together with the samples.
         let sampling = Sampling { rate: Rate::Period(1), fields: SIDE, sideband, ordered: true };
         let inherit = spot.inherit;

@@ -54,25 +54,16 @@ fn task_record(kind: u32, task: Task) -> Vec<u8> {
 }
 
 pub(crate) fn mmap(mmap: &Mmap<'_>) -> Vec<u8> {
-    let (misc, file) = match mmap.file {
-        MappedFile::Inode { major, minor, inode } => {
-            (0, [halves(&[major, minor]), bytes(&[inode, 0])].concat())
-        }
-        MappedFile::BuildId(id) => {
-            let mut file = vec![0; 24];
-            file[0] = id.len() as u8;
-            file[4..4 + id.len()].copy_from_slice(id);
-            (abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16, file)
-        }
-    };
+    let MappedFile { major, minor, inode } = mmap.file;
     let body = [
         halves(&[mmap.pid, mmap.tid]),
         bytes(&[mmap.start, mmap.length, mmap.offset]),
-        file,
+        halves(&[major, minor]),
+        bytes(&[inode, 0]),
         halves(&[mmap.protection, 0]),
         text(mmap.path),
     ];
-    record(abi::PERF_RECORD_MMAP2, misc, &body.concat())
+    record(abi::PERF_RECORD_MMAP2, 0, &body.concat())
 }
 
 pub(crate) fn ksymbol(symbol: &Ksymbol<'_>) -> Vec<u8> {

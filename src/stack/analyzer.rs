@@ -142,7 +142,7 @@ impl Analyzer {
     pub fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library, &mut self.accounts),
-            Record::Fork(task) => self.spaces.fork(task, &mut self.accounts),
+            Record::Fork(task) => self.spaces.fork(task, &mut self.library, &mut self.accounts),
             Record::Exit(task) => self.spaces.exit(task),
             Record::Comm(comm) => self.spaces.comm(comm, &mut self.accounts),
             Record::Lost { .. } => self.spaces.distrust(),

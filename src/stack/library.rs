@@ -1,9 +1,13 @@
 //! The files whose code is executed: each known by a number, held open, and forgotten when nobody wants it any more.
 //!
-//! A file is told from others by the build id that the kernel gave, or by device and inode, and by its path. Files of
-//! other devices that turn out to have the same build id and path are the same: so all containers of an image share one,
-//! whatever device the kernel made up for each. (Who forges a build id gets the functions of another program shown for
-//! his own, or his for those of whoever comes later; the kernel's word for it is all there is.)
+//! A file is told from others by device and inode, and by its path. Files of other devices that turn out to have the same
+//! build id and path are the same: so all containers of an image share one, whatever device the kernel made up for each.
+//! (Who forges a build id gets the functions of another program shown for his own, or his for those of whoever comes
+//! later.)
+//!
+//! The kernel could tell build ids when files are mapped (`perf_event_attr.build_id`, Linux 5.12). It is not asked: then
+//! it marks the records of everybody else's older events as if they had build ids as well, which they have not, and
+//! `perf script` aborts over the file of whoever was recording (seen with Linux 6.18 and perf 6.1).
 //!
 //! A file is opened when it is seen first, because its process may be gone a moment later. As many are held open as the
 //! limit says; then the one that was used least lately is closed, and opened again if its code turns up in a stack.
@@ -19,6 +23,7 @@ use crate::error::printable;
 use crate::host::{self, Roots};
 use crate::probe::Root;
 use crate::probe::root::{self, Opened, RootError};
+use crate::ring::MappedFile;
 
 /// How often a file that could not be opened is tried again, when another process maps it.
 const ATTEMPTS: u8 = 8;
@@ -36,23 +41,12 @@ pub(super) struct Seen<'a> {
     pub(super) end: u64,
     /// In the root of the process.
     pub(super) path: &'a [u8],
-    pub(super) inode: Option<Inode>,
-    /// What the kernel says that its linker called it.
-    pub(super) build_id: Option<&'a [u8]>,
-}
-
-/// Where a file is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Inode {
-    pub(super) major: u32,
-    pub(super) minor: u32,
-    pub(super) inode: u64,
+    pub(super) stored: MappedFile,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
-    inode: Option<Inode>,
-    build_id: Option<BuildId>,
+    stored: MappedFile,
     path: Box<[u8]>,
 }
 
@@ -60,7 +54,8 @@ struct Key {
 #[derive(Debug, Default)]
 struct Shelf {
     free: bool,
-    inode: Option<Inode>,
+    /// `None` of what is not in a file.
+    stored: Option<MappedFile>,
     /// It was opened, and closed again because others were wanted more.
     closed: bool,
     attempts: u8,
@@ -137,8 +132,7 @@ impl Library {
         accounts: &mut Accounts,
         process: impl FnOnce(&mut Self) -> ProcessId,
     ) -> Option<ModuleId> {
-        let build_id = seen.build_id.filter(|id| !id.is_empty()).map(|id| BuildId(id.into()));
-        let key = Key { inode: seen.inode, build_id, path: seen.path.into() };
+        let key = Key { stored: seen.stored, path: seen.path.into() };
         if let Some(&known) = self.keys.get(&key) {
             self.try_again(known, seen);
             return Some(known);
@@ -146,16 +140,11 @@ impl Library {
         let path: Arc<str> = String::from_utf8_lossy(seen.path).into();
         if self.free_modules.is_empty() && self.code.modules.len() >= self.module_limit {
             // Nothing is opened for what nothing will be known of.
-            let known =
-                key.build_id.as_ref().and_then(|id| self.by_build_id.get(&(id.clone(), path))).copied();
-            if known.is_none() {
-                accounts.lose(Loss::ModulesFull);
-            }
-            return known;
+            accounts.lose(Loss::ModulesFull);
+            return None;
         }
         let opened = self.open(seen);
-        let found = opened.as_ref().ok().and_then(|found| found.build_id.clone());
-        let build_id = key.build_id.clone().or(found);
+        let build_id = opened.as_ref().ok().and_then(|found| found.build_id.clone());
         if let Some(build_id) = &build_id
             && let Some(&known) = self.by_build_id.get(&(build_id.clone(), Arc::clone(&path)))
         {
@@ -177,7 +166,7 @@ impl Library {
         };
         let module =
             Module { path: Arc::clone(&path), build_id: build_id.clone(), process, file: Err(refusal) };
-        let module = self.add(module, Shelf { inode: seen.inode, ..Shelf::default() });
+        let module = self.add(module, Shelf { stored: Some(seen.stored), ..Shelf::default() });
         if let Some(file) = file {
             self.hold(module, file);
         }
@@ -260,11 +249,8 @@ impl Library {
             return;
         }
         let (pid, start, end) = seen();
-        let (path, inode) = (Arc::clone(&known.path), shelf.inode);
-        let build_id = known.build_id.clone();
-        let build_id = build_id.as_ref().map(|id| &*id.0);
-        let seen = Seen { pid, start, end, path: path.as_bytes(), inode, build_id };
-        self.try_again(module, &seen);
+        let (path, Some(stored)) = (Arc::clone(&known.path), shelf.stored) else { return };
+        self.try_again(module, &Seen { pid, start, end, path: path.as_bytes(), stored });
     }
 
     fn file_is_missing(&self, module: ModuleId) -> bool {
@@ -411,20 +397,14 @@ struct Found {
 }
 
 impl Found {
-    /// Whether a file that was opened is the one that was mapped. Build ids decide where both are known, else the number
-    /// on the device. The device itself is compared only where the path is looked up in a root that may be another one:
-    /// overlayfs and btrfs name other devices in mappings than `stat` does.
+    /// Whether a file that was opened is the one that was mapped: the number on the device decides. The device itself is
+    /// compared only where the path is looked up in a root that may be another one: overlayfs and btrfs name other
+    /// devices in mappings than `stat` does.
     fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
         let build_id = Elf::read(&file.file).and_then(|elf| elf.build_id());
-        let same = match (seen.build_id.filter(|id| !id.is_empty()), &build_id, seen.inode) {
-            (Some(mapped), Some(found), _) => *found.0 == *mapped,
-            (_, _, Some(inode)) => {
-                let metadata = file.file.metadata().ok()?;
-                let device = rustix::fs::makedev(inode.major, inode.minor);
-                metadata.ino() == inode.inode && (!with_device || metadata.dev() == device)
-            }
-            (_, _, None) => false,
-        };
+        let metadata = file.file.metadata().ok()?;
+        let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
+        let same = metadata.ino() == seen.stored.inode && (!with_device || metadata.dev() == device);
         same.then_some(Self { file, build_id })
     }
 }

@@ -78,8 +78,8 @@ pub(super) enum Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// `inode` is 0 for memory, `None` where it is not told.
-    pub(super) fn of(path: &'a [u8], inode: Option<u64>) -> Self {
+    /// `inode` is 0 for memory.
+    pub(super) fn of(path: &'a [u8], inode: u64) -> Self {
         if path == b"[vdso]" {
             return Self::Vdso;
         }
@@ -88,7 +88,7 @@ impl<'a> Name<'a> {
         // Names that the kernel makes up for files that have none: shared memory, and what JITs write their code through.
         let made_up = [&b"//anon"[..], b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/dmabuf:"];
         let made_up = made_up.iter().any(|start| path.starts_with(start));
-        if inode == Some(0) || (nameless && !path.starts_with(b"(unreachable)")) || made_up {
+        if inode == 0 || (nameless && !path.starts_with(b"(unreachable)")) || made_up {
             return Self::Memory;
         }
         Self::File(path.strip_suffix(b" (deleted)").unwrap_or(path))
@@ -152,20 +152,20 @@ mod tests {
             "/dev/zero (deleted)",
             "/SYSV00000000",
         ] {
-            assert_eq!(Name::of(path.as_bytes(), Some(7)), Name::Memory, "{path}");
+            assert_eq!(Name::of(path.as_bytes(), 7), Name::Memory, "{path}");
         }
-        assert_eq!(Name::of(b"anon_inode:[io_uring]", None), Name::Memory);
-        assert_eq!(Name::of(b"/usr/bin/x", Some(0)), Name::Memory);
-        assert_eq!(Name::of(b"[vdso]", Some(0)), Name::Vdso);
-        assert_eq!(Name::of(b"/usr/bin/x (deleted)", Some(7)), Name::File(b"/usr/bin/x"));
-        assert_eq!(Name::of(b"/dev/shm/x.so", None), Name::File(b"/dev/shm/x.so"));
+        assert_eq!(Name::of(b"anon_inode:[io_uring]", 7), Name::Memory);
+        assert_eq!(Name::of(b"/usr/bin/x", 0), Name::Memory);
+        assert_eq!(Name::of(b"[vdso]", 0), Name::Vdso);
+        assert_eq!(Name::of(b"/usr/bin/x (deleted)", 7), Name::File(b"/usr/bin/x"));
+        assert_eq!(Name::of(b"/dev/shm/x.so", 7), Name::File(b"/dev/shm/x.so"));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_line_or_none(bytes: Vec<u8>, path: Vec<u8>) {
             Line::parse(&bytes);
-            Name::of(&bytes, None);
+            Name::of(&bytes, 7);
             let text = [b"1000-2000 r-xp 00001000 fe:00 12      /", &path[..]].concat();
             let line = Line::parse(&text);
             prop_assert!(line.is_some_and(|line| line.path.starts_with(b"/") && line.end == 0x2000));

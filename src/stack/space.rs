@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::ProcessId;
 use super::account::{Accounts, Loss};
-use super::library::{Inode, Library, Seen};
+use super::library::{Library, Seen};
 use super::map::{Map, Mapping, What};
 use super::maps::{Line, Name};
 use crate::error::{Errno, FileError, FileErrorKind};
@@ -126,11 +126,7 @@ impl Spaces {
         if mmap.protection & EXECUTABLE == 0 || is_nobody(mmap.pid) || mmap.start >= end {
             return;
         }
-        let (inode, build_id) = match mmap.file {
-            MappedFile::Inode { major, minor, inode } => (Some(Inode { major, minor, inode }), None),
-            MappedFile::BuildId(id) => (None, Some(id)),
-        };
-        let entry = Entry { start: mmap.start, end, offset: mmap.offset, inode, build_id, path: mmap.path };
+        let entry = Entry { start: mmap.start, end, offset: mmap.offset, file: mmap.file, path: mmap.path };
         let serial = self.next_serial();
         let limit = self.limits.mappings;
         let space = self.entry(mmap.pid, false, accounts);
@@ -145,16 +141,22 @@ impl Spaces {
     }
 
     /// A process was created, as a copy of another one, or a thread, which shares all.
-    pub(super) fn fork(&mut self, task: &Task, accounts: &mut Accounts) {
+    pub(super) fn fork(&mut self, task: &Task, library: &mut Library, accounts: &mut Accounts) {
         if task.pid == task.parent_pid || is_nobody(task.pid) {
             return;
+        }
+        // Of a parent that is not known nothing will be read when the child has ended before anybody looks at it.
+        let known = self.spaces.get(&task.parent_pid).is_some_and(|parent| parent.complete);
+        if !known && !is_nobody(task.parent_pid) {
+            self.read(task.parent_pid, task.parent_tid, library, accounts);
         }
         let Some(parent) = self.spaces.get(&task.parent_pid) else {
             // Whoever had the number is gone.
             self.spaces.remove(&task.pid);
             return;
         };
-        let (map, complete, doubt) = (Arc::clone(&parent.map), parent.complete, parent.doubt);
+        // What was read just now may be another program, which the parent executes since.
+        let (map, complete, doubt) = (Arc::clone(&parent.map), known, parent.doubt);
         let serial = self.next_serial();
         let space = self.entry(task.pid, false, accounts);
         *space = Space { serial, process: None, map, complete, doubt, used: false };
@@ -294,8 +296,7 @@ struct Entry<'a> {
     start: u64,
     end: u64,
     offset: u64,
-    inode: Option<Inode>,
-    build_id: Option<&'a [u8]>,
+    file: MappedFile,
     path: &'a [u8],
 }
 
@@ -308,16 +309,16 @@ impl Entry<'_> {
         library: &mut Library,
         accounts: &mut Accounts,
     ) -> Option<Mapping> {
-        let &Entry { start, end, offset, inode, build_id, path } = self;
+        let &Entry { start, end, offset, file, path } = self;
         let mut process = |library: &mut Library| *process.get_or_insert_with(|| library.add_process(pid));
-        let what = match Name::of(path, inode.map(|inode| inode.inode)) {
+        let what = match Name::of(path, file.inode) {
             Name::Memory => What::Memory,
             Name::Vdso => match library.vdso(start, process) {
                 Some(module) => What::File { module, offset: 0 },
                 None => What::Memory,
             },
             Name::File(path) => {
-                let seen = Seen { pid, start, end, path, inode, build_id };
+                let seen = Seen { pid, start, end, path, stored: file };
                 What::File { module: library.module(&seen, accounts, &mut process)?, offset }
             }
         };
@@ -346,8 +347,7 @@ fn read_list(
             start: line.start,
             end: line.end,
             offset: line.offset,
-            inode: Some(Inode { major, minor, inode: line.inode }),
-            build_id: None,
+            file: MappedFile { major, minor, inode: line.inode },
             path: &line.path,
         };
         if let Some(mapping) = entry.mapping(pid, process, library, accounts) {

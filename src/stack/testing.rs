@@ -70,14 +70,14 @@ fn device_of(path: &Path) -> (u32, u32, u64) {
 }
 
 /// By what a record names a file.
-pub(super) fn inode_of(path: &Path) -> MappedFile<'static> {
+pub(super) fn inode_of(path: &Path) -> MappedFile {
     let (major, minor, inode) = device_of(path);
-    MappedFile::Inode { major, minor, inode }
+    MappedFile { major, minor, inode }
 }
 
-pub(super) const NO_FILE: MappedFile<'static> = MappedFile::Inode { major: 0, minor: 0, inode: 0 };
+pub(super) const NO_FILE: MappedFile = MappedFile { major: 0, minor: 0, inode: 0 };
 
-pub(super) fn mmap<'a>(pid: u32, at: (u64, u64), file: MappedFile<'a>, path: &'a [u8]) -> Record<'a> {
+pub(super) fn mmap<'a>(pid: u32, at: (u64, u64), file: MappedFile, path: &'a [u8]) -> Record<'a> {
     let (start, end) = at;
     Record::Mmap(Mmap {
         pid,

@@ -21,7 +21,7 @@ const MAPS_LIMIT: u64 = 4 << 20;
 pub(super) fn image() -> Option<Opened> {
     let mut found = None;
     host::lines(Path::new("/proc/self/maps"), MAPS_LIMIT, |line| {
-        let line = Line::parse(line).filter(|line| Name::of(&line.path, None) == Name::Vdso);
+        let line = Line::parse(line).filter(|line| Name::of(&line.path, line.inode) == Name::Vdso);
         found = found.or(line.map(|line| (line.start, line.end - line.start)));
     })
     .ok()?;

@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::ring::LiveRing;
-use super::{Attr, Event, Inherit, Kernel, MmapFormat, Place, Rate, Registers, Sampling, Start};
+use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start};
 use crate::error::Errno;
 
 /// The running kernel.
@@ -192,11 +192,8 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         raw.sample_regs_user = Registers::MASK;
         raw.sample_stack_user = fields.user_stack;
     }
-    if let Some(format) = sideband.mmap {
-        raw.set_mmap(1);
-        raw.set_mmap2(1);
-        raw.set_build_id(u64::from(format == MmapFormat::BuildId));
-    }
+    raw.set_mmap(u64::from(sideband.mmap));
+    raw.set_mmap2(u64::from(sideband.mmap));
     raw.set_context_switch(u64::from(sideband.switches));
     raw.set_ksymbol(u64::from(sideband.ksymbol));
     raw.set_comm(u64::from(sideband.comm));

@@ -18,7 +18,7 @@ pub mod usage;
 
 pub use budget::Budget;
 pub use registers::Registers;
-pub use sample::{Drained, Fields, MmapFormat, Rate, ReadFormat, Ring, Sampling, Sideband};
+pub use sample::{Drained, Fields, Rate, ReadFormat, Ring, Sampling, Sideband};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

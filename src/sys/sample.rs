@@ -75,23 +75,13 @@ pub struct Sideband {
     pub task: bool,
     /// A cgroup was created (`PERF_RECORD_CGROUP`). Written only if `comm` or `task` is asked for as well. Linux 5.7.
     pub cgroup: bool,
-    /// A process mapped a file that it can execute (`PERF_RECORD_MMAP2`), with the file's build id where that can be had
-    /// (Linux 5.12; asked of an older one, the event is refused with `EINVAL` or `E2BIG`).
-    pub mmap: Option<MmapFormat>,
+    /// A process mapped a file that it can execute (`PERF_RECORD_MMAP2`).
+    pub mmap: bool,
     /// A task goes onto the CPU or leaves it (`PERF_RECORD_SWITCH_CPU_WIDE`), told by the scheduler itself: some kernels
     /// pass `sched:sched_switch` over when the CPU was idle. Linux 4.3.
     pub switches: bool,
     /// The kernel has a new function, or one less: BPF programs, trampolines (`PERF_RECORD_KSYMBOL`). Linux 5.0.
     pub ksymbol: bool,
-}
-
-/// By what a mapped file is told from others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MmapFormat {
-    /// Its device and inode.
-    Inode,
-    /// Its build id, or device and inode if it has none. Linux 5.12.
-    BuildId,
 }
 
 /// Memory that the kernel writes records into.

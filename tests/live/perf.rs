@@ -129,9 +129,6 @@ impl PerfCounts {
 }
 
 /// A `perf record` of call chains in a cgroup, on all CPUs, that waits for [`PerfRecord::enable`].
-///
-/// Not of everybody: perf 6.1 aborts when it looks up names in a file with a build id of more than 20 bytes, which anybody's
-/// programs may have.
 #[derive(Debug)]
 pub(crate) struct PerfRecord {
     perf: Controlled,
@@ -145,8 +142,7 @@ impl PerfRecord {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("perf.data");
         let mut command = Command::new("perf");
-        // It wants the cgroup's path without the first slash.
-        // Nor does it need any of them (-B): it aborts over those of others at its end, too.
+        // It wants the cgroup's path without the first slash. Build ids (-B) of everybody's files take it seconds.
         command.args(["record", "-a", "-g", "-B", "-e", event, "-F", &frequency.to_string()]);
         command.args(["-G", &cgroup.path()[1..], "-o"]).arg(&output);
         Self { perf: Controlled::start(&mut command), output, _dir: dir }

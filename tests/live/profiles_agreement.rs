@@ -143,6 +143,24 @@ fn functions_have_the_shares_that_perf_gives_them() {
     }
 }
 
+/// The kernel spoils what it tells others about mapped files once somebody asks it for their build ids.
+#[test]
+fn perf_that_records_already_is_not_disturbed() {
+    if lacks_profiles() || lacks(Feature::Perf) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let program = Program::compile_hot("undisturbed", &FRAME_POINTERS);
+    let cgroup = TestCgroup::new("undisturbed");
+    let mut perf = PerfRecord::open("cpu-clock", FREQUENCY, &cgroup);
+    perf.enable();
+    let _service = profiling("cpu: {event: cpu-clock}");
+    let mut running = program.start();
+    cgroup.take(running.pid());
+    running.does("spins 500");
+    let (seen, _) = perf.samples_of(running.pid());
+    assert!(seen.share(&["three_quarters", "burns"]) > 0.6, "{seen:#?}");
+}
+
 #[test]
 fn the_same_order_correlates_and_another_does_not() {
     let of = |others: [f64; 4]| {

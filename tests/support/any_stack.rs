@@ -106,8 +106,8 @@ fn process(machine: &Machine, file: &[u8]) -> Analyzer {
     let mut analyzer = Analyzer::new(&machine.roots(), Limits { depth: DEPTH, ..Limits::default() });
     let metadata = fs::metadata(machine.path("proc/7/root/bin/program")).expect("it was written");
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-    let program = MappedFile::Inode { major, minor, inode: metadata.ino() };
-    let nothing = MappedFile::Inode { major: 0, minor: 0, inode: 0 };
+    let program = MappedFile { major, minor, inode: metadata.ino() };
+    let nothing = MappedFile { major: 0, minor: 0, inode: 0 };
     analyzer.hear(&Record::Comm(Comm { pid: PID, tid: PID, name: b"program", exec: true }));
     let mappings = [
         (LOADED + CODE.0, CODE.1 - CODE.0, program, &b"/bin/program"[..]),
