@@ -109,12 +109,12 @@ impl<'a, K: Kernel> Recorder<'a, K> {
         };
         let elapsed = host.clock.monotonic().since(begin);
         sampling.close();
-        line.clear();
+        line.show("looking up names");
         let ending = wait.end(happened).await;
-        let profile = sampling
-            .asked()
-            .end(asked, &Selection::default())
-            .map_err(|error| Failure::Failed(error.into()))?;
+        let profile =
+            sampling.asked().end(asked, &Selection::default()).map_err(|error| Failure::Failed(error.into()));
+        line.clear();
+        let profile = profile?;
         Ok(Recorded { profile: Profile { duration: elapsed, ..profile }, sampling, ending })
     }
 }
