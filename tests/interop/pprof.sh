@@ -130,6 +130,21 @@ check_instructions() {
   expect "pprof -disasm has all of the time on instructions of $1" instructions_have_it_all burns
 }
 
+# Instructions beside the lines of the source, which pprof looks up in the program's debug information.
+check_lines() {
+  start_hot lined -g
+  if within 60 take "pid=$hot_pid"; then
+    report -symbolize=force -weblist='\bburns\b' -output="$scratch/weblist.html" || true
+    # A line of the source with time on it, and instructions of that line below it.
+    expect "pprof -weblist has the hot line of the source" \
+      grep -Eq '[0-9.]+m?s +[0-9.]+m?s .*sink .*= i . i;' "$scratch/weblist.html"
+    expect "and its hot instructions" grep -Eiq '[0-9.]+m?s +[0-9.]+m?s +[0-9a-f]+: .*\b(i?mul|add|madd)' "$scratch/weblist.html"
+  else
+    fail "pprof fetches a profile of a program with debug information"
+  fi
+  stop "$hot_pid"
+}
+
 # Two programs whose functions are at the same addresses of their files.
 check_neighbours() {
   local first
@@ -182,6 +197,7 @@ check() {
   check_instructions "one whose file is elsewhere, and given" "$scratch/elsewhere"
   stop "$hot_pid"
   check_neighbours
+  check_lines
   start_hot unmovable -no-pie
   if within 60 take "pid=$hot_pid"; then
     check_instructions "a program that has its addresses for good"
