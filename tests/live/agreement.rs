@@ -82,7 +82,8 @@ fn compare(
 
 fn assert_for_each(counts: &[Counts; 3], holds: impl Fn(&Counts) -> bool) {
     let [switches, faults, time] = counts;
-    let worked = switches.inner >= 200.0 && faults.inner >= 4096.0 && time.inner > 0.0;
+    // A nap is no switch if its time is over before the CPU is given away: of a guest that stood still meanwhile.
+    let worked = switches.inner >= 100.0 && faults.inner >= 4096.0 && time.inner > 0.0;
     assert!(worked && counts.iter().all(holds), "\n{switches}\n{faults}\n{time}");
 }
 

@@ -154,16 +154,21 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     let nobodys_before = scopes.map(|scope| nobodys(&books, scope));
     hog.begin(&Work::Burn(3000).to_string());
     let (mut charged_while_it_ran, mut late) = (0, Vec::new());
+    // The clock that writes records does not tick while the host of a guest runs others on that CPU.
+    let mut stolen_before = [stolen(); 4];
     for _ in 0..20 {
         thread::sleep(Duration::from_millis(70));
         let used = cpu_time_of(hog.pid()) - before;
+        stolen_before.rotate_right(1);
+        let late_by = LATE + stolen().saturating_sub(stolen_before[0]);
+        stolen_before[0] = stolen();
         let books = accountant.collect();
         let labels = [("cgroup", cgroup.path()), ("comm", "hog")];
         for ((scope, label), nobodys_before) in scopes.into_iter().zip(labels).zip(nobodys_before) {
             let charged = books.sum(&format!("perf_{scope}_task_clock_seconds"), &[label]);
             let charged = Duration::from_nanos(charged);
             let failed = Duration::from_nanos(nobodys(&books, scope) - nobodys_before);
-            if charged + failed + LATE < used {
+            if charged + failed + late_by < used {
                 late.push(format!(
                     "by {scope} it is charged with {charged:?} of {used:?}, nobody with {failed:?}"
                 ));
@@ -172,12 +177,19 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
         }
     }
     hog.finish();
-    // The clock of a guest stands still while its host runs others on that CPU.
+    // Not all of what a host takes is told in time.
     assert!(late.len() < 4, "{late:#?}");
     assert!(
         charged_while_it_ran > 20,
         "of 40 looks {charged_while_it_ran} saw it charged with more than that"
     );
+}
+
+/// For how long the host of this guest had its CPUs run others, all together: `steal` in `/proc/stat`.
+fn stolen() -> Duration {
+    let stat = read_text(Path::new("/proc/stat")).unwrap();
+    let ticks = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)).unwrap();
+    Duration::from_secs_f64(ticks.parse::<f64>().unwrap() / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// CPU time of the threads of a process, up to the last tick of those that run: the first field of `schedstat`.
