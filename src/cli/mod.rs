@@ -210,6 +210,19 @@ fn fail(code: u8, error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// What a line stands for that is typed behind a command; the words of its refusal.
+#[cfg(test)]
+fn typed<A: Args>(line: &str) -> Result<A, String> {
+    #[derive(Debug, Parser)]
+    struct Alone<A: Args> {
+        #[command(flatten)]
+        args: A,
+    }
+
+    let words = std::iter::once("command").chain(line.split(' ').filter(|word| !word.is_empty()));
+    Alone::try_parse_from(words).map(|alone| alone.args).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

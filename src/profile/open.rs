@@ -277,13 +277,13 @@ fn open_teller<K: Kernel>(
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::time::Duration;
 
     use super::*;
-    use crate::config::profiled::{self, Unwind, Whose};
+    use crate::config::profiled;
     use crate::health::Board;
     use crate::host::{CpuSet, Facts, Roots};
     use crate::plan::Value;
+    use crate::profile::specimen;
     use crate::sys::Budget;
     use crate::sys::fake::{FakeEvent, FakeKernel, FakePlace};
 
@@ -293,18 +293,11 @@ mod tests {
         let catalog = crate::event::Catalog::load(&Roots::under(dir.path()), &Facts::default());
         let event = profiled::one_event(text).unwrap();
         Arc::new(Sampler {
-            entry: "faults".into(),
             events: catalog.resolve(&event).unwrap(),
             rate: profiled::Rate::Period(1),
             value: Value { name: "faults".into(), nanoseconds: false },
-            period: Some(1),
-            waits: None,
-            unwind: Unwind::FramePointers,
-            lines: false,
-            whose: Whose::default(),
             tells_cgroup: true,
-            functions: 0,
-            window: Duration::from_secs(60),
+            ..(*specimen::sampler("faults")).clone()
         })
     }
 

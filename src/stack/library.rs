@@ -401,11 +401,10 @@ impl Found {
     /// compared only where the path is looked up in a root that may be another one: overlayfs and btrfs name other
     /// devices in mappings than `stat` does.
     fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
-        let build_id = Elf::read(&file.file).and_then(|elf| elf.build_id());
         let metadata = file.file.metadata().ok()?;
         let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
         let same = metadata.ino() == seen.stored.inode && (!with_device || metadata.dev() == device);
-        same.then_some(Self { file, build_id })
+        same.then(|| Self { build_id: Elf::read(&file.file).and_then(|elf| elf.build_id()), file })
     }
 }
 

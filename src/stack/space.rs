@@ -1,8 +1,8 @@
 //! Address spaces: what each process has mapped where, as far as it can be executed.
 //!
 //! Records tell of what happens while somebody listens: a process maps a file, is copied by a fork, executes another
-//! program, ends. What was there before is read from `/proc/PID/maps` when a sample first needs it. Nobody tells of what
-//! is unmapped; what is mapped there later takes its place.
+//! program, ends. What was there before is read from `/proc/PID/maps` when a sample first needs it, or a child that is a
+//! copy of it. Nobody tells of what is unmapped; what is mapped there later takes its place.
 
 use std::collections::VecDeque;
 use std::path::Path;

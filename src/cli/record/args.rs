@@ -112,19 +112,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Alone {
-        #[command(flatten)]
-        record: RecordArgs,
-    }
+    use crate::cli::typed;
 
     fn read(line: &str) -> Result<RecordArgs, String> {
-        let words = std::iter::once("record").chain(line.split(' ').filter(|word| !word.is_empty()));
-        Alone::try_parse_from(words).map(|alone| alone.record).map_err(|error| error.to_string())
+        typed(line)
     }
 
     #[test]

@@ -77,19 +77,11 @@ fn threshold(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Alone {
-        #[command(flatten)]
-        sample: SampleArgs,
-    }
+    use crate::cli::typed;
 
     fn read(line: &str) -> Result<SampleArgs, String> {
-        let words = std::iter::once("record").chain(line.split(' ').filter(|word| !word.is_empty()));
-        Alone::try_parse_from(words).map(|alone| alone.sample).map_err(|error| error.to_string())
+        typed(line)
     }
 
     #[test]

@@ -201,19 +201,11 @@ fn separator(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Alone {
-        #[command(flatten)]
-        stat: StatArgs,
-    }
+    use crate::cli::typed;
 
     fn read(line: &str) -> Result<StatArgs, String> {
-        let words = std::iter::once("stat").chain(line.split(' ').filter(|word| !word.is_empty()));
-        Alone::try_parse_from(words).map(|alone| alone.stat).map_err(|error| error.to_string())
+        typed(line)
     }
 
     #[test]

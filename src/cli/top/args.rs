@@ -65,19 +65,11 @@ impl TopArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Alone {
-        #[command(flatten)]
-        top: TopArgs,
-    }
+    use crate::cli::typed;
 
     fn read(line: &str) -> Result<TopArgs, String> {
-        let words = std::iter::once("top").chain(line.split(' ').filter(|word| !word.is_empty()));
-        Alone::try_parse_from(words).map(|alone| alone.top).map_err(|error| error.to_string())
+        typed(line)
     }
 
     #[test]
