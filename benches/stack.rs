@@ -39,6 +39,7 @@ const FIELDS: Fields = Fields {
     read: None,
     callchain: true,
     raw: false,
+    width: false,
     user_stack: 0,
     cgroup: true,
 };

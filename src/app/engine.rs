@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
+use super::governor::Governor;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::{self, Config};
@@ -72,6 +73,7 @@ pub(super) struct Engine<K: Kernel> {
     /// When the collection before ended.
     ended: Monotonic,
     spending: Spending,
+    governor: Governor,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -100,6 +102,7 @@ impl<K: Kernel> Engine<K> {
             started: clock.now(),
             ended: clock.monotonic(),
             spending: Spending::since(clock.monotonic()),
+            governor: Governor::new(),
             profiler: Profiler::new(clock.clone(), &roots)?,
             looked_at_files: clock.monotonic(),
             roots,
@@ -188,10 +191,15 @@ impl<K: Kernel> Engine<K> {
         let placed = self.installer.place(&self.wishes());
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
+        let detail = self.governor.detail();
+        let scheduler = detail.scheduler(self.config.scheduler.as_ref());
+        let syscalls = detail.syscalls(self.config.syscalls.as_ref());
         let entries = Entries {
             counters: &self.config.counters,
             traced: &self.config.traced,
             profiles: &self.config.profiles,
+            scheduler: scheduler.as_ref(),
+            syscalls: syscalls.as_ref(),
             placed: &placed,
             complain: &complain,
         };
@@ -237,6 +245,8 @@ impl<K: Kernel> Engine<K> {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
+                self.governor.restart();
+                self.metrics.detail_reduced(self.governor.detail().steps());
                 (self.source.loaded, self.source.failed) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
@@ -283,10 +293,27 @@ impl<K: Kernel> Engine<K> {
             );
         }
         self.ended = self.clock.monotonic();
-        self.spending.note(usage.cpu, self.ended);
+        if let Some(part) = self.spending.note(usage.cpu, self.ended) {
+            self.govern(part);
+        }
         let published = self.published(Some(snapshot), begin, took, usage);
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Tells less of threads when that takes too much of the CPUs, and more when there is room.
+    fn govern(&mut self, part: f64) {
+        let of_all = part / self.watch.online().len().max(1) as f64;
+        let Some(detail) = self.governor.note(of_all, &self.config, self.ended) else { return };
+        let limit = self.config.limits.cpu.unwrap_or(1.0);
+        tracing::warn!(
+            percent_of_all_cpus = %format_args!("{:.2}", of_all * 100.0),
+            limit = %format_args!("{:.2}", limit * 100.0),
+            "of the scheduler and of system calls is told from now on: {}",
+            detail.as_str()
+        );
+        self.metrics.detail_reduced(detail.steps());
+        self.apply();
     }
 
     /// Moves probes to the files that their paths lead to by now.
@@ -332,6 +359,9 @@ impl<K: Kernel> Engine<K> {
             took,
             usage,
             cpu_ratio: self.spending.part,
+            detail: self.governor.detail(),
+            remarkable: self.collector.remarkable(),
+            kernel_now: self.clock.kernel(),
         };
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
@@ -354,13 +384,15 @@ impl Spending {
         Self { cpu: Duration::ZERO, at, part: None }
     }
 
-    /// So much was taken until now.
-    fn note(&mut self, cpu: Duration, now: Monotonic) {
+    /// So much was taken until now. Gives the part, if it is news.
+    fn note(&mut self, cpu: Duration, now: Monotonic) -> Option<f64> {
         let elapsed = now.since(self.at);
-        if elapsed >= Self::SHORTEST {
-            let spent = cpu.saturating_sub(self.cpu);
-            *self = Self { cpu, at: now, part: Some(spent.as_secs_f64() / elapsed.as_secs_f64()) };
+        if elapsed < Self::SHORTEST {
+            return None;
         }
+        let spent = cpu.saturating_sub(self.cpu);
+        *self = Self { cpu, at: now, part: Some(spent.as_secs_f64() / elapsed.as_secs_f64()) };
+        self.part
     }
 }
 

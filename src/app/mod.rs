@@ -1,6 +1,7 @@
 //! The service, wired up: configuration, collection thread, HTTP server, signals; and the order in which they stop.
 
 mod engine;
+mod governor;
 mod status;
 
 use std::convert::Infallible;

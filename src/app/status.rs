@@ -1,12 +1,14 @@
 //! What the collection thread knows, as the page and `/api/v1/status` show it.
 
 mod profiles;
+mod threads;
 mod traces;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::governor::Detail;
 use crate::clock::Timestamp;
 use crate::config::Config;
 use crate::counter::{GroupState, StreamState};
@@ -22,7 +24,7 @@ use crate::plan::{Source, StreamSupport, Why};
 use crate::profile::{self, SamplerState};
 use crate::sys::Budget;
 use crate::target::Watch;
-use crate::tracepoint::{TraceState, TracerState};
+use crate::tracepoint::{Remarkable, TraceState, TracerState};
 
 /// Where the configuration comes from, and what came of it.
 #[derive(Debug)]
@@ -61,6 +63,12 @@ pub(super) struct Facets<'a> {
     pub(super) usage: metrics::Usage,
     /// CPU time of about the last collection, as a part of the time since the one before; `None` in the first second.
     pub(super) cpu_ratio: Option<f64>,
+    /// How much is told of threads.
+    pub(super) detail: Detail,
+    /// The threads that stand out.
+    pub(super) remarkable: &'a Remarkable,
+    /// The moment on the clock of the records.
+    pub(super) kernel_now: u64,
 }
 
 /// The status as of now.
@@ -73,7 +81,8 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         host: host(facets),
         counters: counters(facets.groups, facets.board),
         stream: facets.stream.map(|state| stream(state, facets.groups)),
-        traces: facets.traces.iter().map(|state| traces::trace(state, facets.board)).collect(),
+        traces: traces::all(facets.traces, facets.board),
+        threads: threads::threads(facets),
         profiles: facets.profiles.iter().map(|state| profiles::profile(state, facets.board)).collect(),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },

@@ -1,5 +1,6 @@
 //! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
 
+mod presets;
 mod profiles;
 mod rows;
 mod stream;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use rows::{Descriptors, GroupRow, RefusalRow};
 use stream::{NoStreamRow, StreamRow};
@@ -68,6 +70,9 @@ struct Report {
     /// What probes are to the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<ProbeRow>,
+    /// What is ready-made of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    presets: Vec<PresetRow>,
     /// What is sampled with its callers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profiles: Vec<ProfileRow>,
@@ -98,7 +103,7 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Err(error) => return refused(args, file, error),
     };
     let report = match report(args, roots, &config) {
-        Ok(report) => Report { file, warnings, ..report },
+        Ok(report) => Report { file, warnings, presets: PresetRow::all(&config.traced), ..report },
         Err(error) => return fail(FAILED, &error),
     };
     let (refused, warned, wrong) = (report.refusals.len(), report.warnings.len(), report.errors.len());
@@ -156,6 +161,8 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         counters: &config.counters,
         traced: &config.traced,
         profiles: &config.profiles,
+        scheduler: config.scheduler.as_ref(),
+        syscalls: config.syscalls.as_ref(),
         placed: &placed,
         complain: &complain,
     };
@@ -185,7 +192,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
             profiles,
             errors,
             groups,
-            traces: plan.traces.iter().map(|trace| TraceRow::new(trace, None)).collect(),
+            traces: TraceRow::all(plan.traces.iter().map(|trace| TraceRow::new(trace, None))),
             probes,
             refusals,
             stream,
@@ -217,7 +224,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let records = (traced, plan.sampled_descriptors(&facts.online));
     let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref(), records));
     let traces = collector.trace_states();
-    let traces = traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))).collect();
+    let traces = TraceRow::all(traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))));
     let report = Report { errors, groups, traces, probes, profiles, profile_rings, ..Report::default() };
     Ok(Report { refusals, stream, no_stream, descriptors, notes, ..report })
 }
@@ -241,7 +248,8 @@ fn mistakes(plan: &mut Plan) -> Vec<String> {
         let remedy = refusal.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
         let picture = picture.iter().flat_map(|picture| picture.lines()).map(|line| format!("\n    {line}"));
         let picture: String = picture.collect();
-        format!("{section}.{entry}: {}: {}{remedy}{picture}", refusal.event, refusal.reason)
+        let entry = if *entry == *section { entry.to_string() } else { format!("{section}.{entry}") };
+        format!("{entry}: {}: {}{remedy}{picture}", refusal.event, refusal.reason)
     };
     let mut lines: Vec<String> = Vec::new();
     for line in Vec::into_iter(mistakes).map(line) {

@@ -1,6 +1,7 @@
 //! `perf-exporter list`: what can be named on this machine, whether it opens, and how it is written in the YAML.
 
 mod fields;
+mod presets;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -29,6 +30,9 @@ pub(super) struct ListArgs {
     /// Do not try to open the events: only say what can be named. Needs no privilege.
     #[arg(long)]
     no_open: bool,
+    /// Show the ready-made sets that `presets` takes instead, and the metrics that each has on this machine.
+    #[arg(long)]
+    presets: bool,
     /// How to write the list.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
     output: Output,
@@ -63,6 +67,12 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     };
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
+    if args.presets {
+        return match presets::rows(&wanted, &catalog, &StreamSupport::foreseen(&facts)) {
+            Ok(rows) => written(presets::print(&rows, args.output)),
+            Err(error) => fail(FAILED, &error),
+        };
+    }
     let mut prober = (!args.no_open).then(|| Prober::new(&catalog, &facts));
     let listed: Vec<Listed> = catalog.events().filter(|event| is_wanted(event, &wanted)).collect();
     if listed.is_empty() {

@@ -1,14 +1,17 @@
 //! The command line: arguments in, exit code out. One file per sub-command.
 
 mod check;
+mod follow;
 mod list;
 mod observe;
 mod probe;
 mod record;
 mod run;
 mod sample;
+mod sched;
 mod stat;
 mod top;
+mod trace;
 mod wanted;
 
 use std::io::{self, IsTerminal};
@@ -70,6 +73,10 @@ enum Command {
     Record(record::RecordArgs),
     /// Show which functions the machine, a process or a cgroup is in now, over and over, as perf top does.
     Top(top::TopArgs),
+    /// Show how long threads wait for a CPU (latency), or each time that a thread runs (timehist), as perf sched does.
+    Sched(sched::SchedArgs),
+    /// Show system calls as they end, with their arguments, durations and errors, as perf trace does.
+    Trace(trace::TraceArgs),
 }
 
 /// Options of every command. They stand behind its own, and do not move when a command is added.
@@ -131,6 +138,8 @@ pub fn main() -> ExitCode {
         Command::Stat(args) => stat::stat(&args, &roots),
         Command::Record(args) => record::record(&args, &roots),
         Command::Top(args) => top::top(&args, &roots),
+        Command::Sched(args) => sched::sched(&args, &roots),
+        Command::Trace(args) => trace::trace(&args, &roots),
     }
 }
 

@@ -11,11 +11,12 @@ use super::file::{
     RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::problem::shown;
-use super::profiled::{Profiled, profiled};
+use super::profiled::profiled;
 use super::report::Report;
 use super::selection::{Selections, cgroups, number, processes};
+use super::tasks::{scheduler, syscalls};
 use super::traced::{Traced, traced};
-use super::value::{Address, Period, Size};
+use super::value::{Address, Percent, Period, Size};
 use super::{Collection, Config, Counters, Limits, Per};
 
 /// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
@@ -40,9 +41,17 @@ pub(super) fn check(
     };
     let traced = traced(file, &base.traced, &counters, &selections, report);
     let profiles = profiled(file.profiles.as_ref(), &base.profiles, report);
+    let scheduler = scheduler(file.scheduler.as_ref(), base.scheduler.as_ref(), &selections, report);
+    let syscalls = syscalls(file.syscalls.as_ref(), base.syscalls.as_ref(), &selections, report);
     if !entries_are_blamed(file, report) {
-        idle_service(file, &counters, &traced, &profiles, report);
-        idle_selections(file, &counters, &traced, report);
+        let tasks = scheduler.iter().map(|entry| &entry.per).chain(syscalls.iter().map(|entry| &entry.per));
+        let tasks: Vec<&Per> = tasks.flatten().collect();
+        idle_service(
+            file,
+            !(counters.is_empty() && traced.is_empty() && profiles.is_empty() && tasks.is_empty()),
+            report,
+        );
+        idle_selections(file, &counters, &traced, &tasks, report);
     }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
     let config = Config {
@@ -51,6 +60,8 @@ pub(super) fn check(
         counters,
         traced,
         profiles,
+        scheduler,
+        syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };
@@ -70,6 +81,7 @@ fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     let sections = [
         file.counters.as_ref().map(|entries| entries.node),
         file.tracepoints.as_ref().map(|entries| entries.node),
+        file.presets.as_ref().map(|list| list.node),
         file.probes.as_ref().map(|entries| entries.node),
         file.profiles.as_ref().map(|entries| entries.node),
     ];
@@ -77,30 +89,27 @@ fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
 }
 
 /// Reports that there is no entry at all.
-fn idle_service(
-    file: &File,
-    counters: &[Counters],
-    traced: &[Traced],
-    profiles: &[Profiled],
-    report: &mut Report<'_>,
-) {
-    if let Some(entries) = &file.counters
-        && counters.is_empty()
-        && traced.is_empty()
-        && profiles.is_empty()
-    {
+fn idle_service(file: &File, busy: bool, report: &mut Report<'_>) {
+    if let Some(entries) = file.counters.as_ref().filter(|_| !busy) {
         let hint = "add an entry, or leave `counters` out for the built-in ones";
         report.error(entries.node, "nothing would be counted", Some(hint.into()));
     }
 }
 
 /// Reports selections that no entry counts for.
-fn idle_selections(file: &File, counters: &[Counters], traced: &[Traced], report: &mut Report<'_>) {
-    if counters.is_empty() && traced.is_empty() {
+fn idle_selections(
+    file: &File,
+    counters: &[Counters],
+    traced: &[Traced],
+    tasks: &[&Per],
+    report: &mut Report<'_>,
+) {
+    if counters.is_empty() && traced.is_empty() && tasks.is_empty() {
         return;
     }
-    let all =
+    let entries =
         || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
+    let all = || entries().chain(tasks.iter().copied());
     let mut judge = |written: Option<_>, word: &str, counts: fn(&Per) -> bool| {
         let Some(node) = written else { return };
         if !all().any(counts) {
@@ -178,7 +187,8 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections, ring_memory, debug_info }) = written else {
+    let Some(file::Limits { series, descriptors, connections, ring_memory, debug_info, cpu }) = written
+    else {
         return base;
     };
     Limits {
@@ -192,6 +202,7 @@ fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>)
             report,
         ),
         debug_info: memory(debug_info.as_ref(), base.debug_info, DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report),
+        cpu: cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
     }
 }
 

@@ -354,7 +354,10 @@ mod tests {
         assert!(entry("events: []").starts_with(".events: an empty list counts nothing"));
         assert_eq!(entry("events: [5]").lines().count(), 1);
         assert_eq!(entry("presett: default").lines().count(), 1);
-        assert!(report("counters: {}\nprofiles: {}").starts_with("1:1: counters: nothing would be counted"));
+        assert!(
+            report("counters: {}\npresets: []\nprofiles: {}\nscheduler: {per: []}")
+                .starts_with("1:1: counters: nothing would be counted")
+        );
     }
 
     #[test]

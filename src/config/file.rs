@@ -4,6 +4,7 @@
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
 mod profiles;
+mod tasks;
 mod traced;
 
 use schemars::JsonSchema;
@@ -13,10 +14,12 @@ pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
 };
+pub(super) use tasks::{Scheduler, Syscalls, TaskPer};
 pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
-use super::value::{Address, Entries, Event, List, Period, Size};
+use super::presets;
+use super::value::{Address, Entries, Event, List, Percent, Period, Size};
 use crate::target;
 
 /// A configuration file. What it does not mention keeps its built-in value.
@@ -33,11 +36,19 @@ pub(super) struct File {
     pub(super) counters: Option<At<Entries<Counters>>>,
     /// Metrics of tracepoints: events that the kernel has, with their fields as labels, sums and histograms.
     pub(super) tracepoints: Option<At<Entries<Tracepoint>>>,
+    /// Ready-made entries of `tracepoints`, by name. If this is given at all, it replaces the built-in list; `[]` is none.
+    pub(super) presets: Option<At<List<presets::Preset>>>,
     /// Metrics of probes: any function of the kernel or of a program, with its arguments likewise.
     pub(super) probes: Option<At<Entries<Probe>>>,
     /// Samples of what runs or waits, with the functions that led there. If this is given at all, it replaces the built-in
     /// set; `{}` is none.
     pub(super) profiles: Option<At<Entries<Profile>>>,
+    /// Who runs, who waits for a CPU, for how long and for whom: `perf sched`, always on. What it does not mention is as in
+    /// the built-in configuration; `{per: []}` is none.
+    pub(super) scheduler: Option<At<Scheduler>>,
+    /// System calls: how often, how long, and how they end: `perf trace -s`, always on. A record is written at the beginning
+    /// and at the end of each call that `include` lets pass, about 1 µs together.
+    pub(super) syscalls: Option<At<Syscalls>>,
     /// Where tracepoints and probes are found.
     pub(super) tracefs: Option<Tracefs>,
     /// Which cgroups (containers, pods, services) to count for.
@@ -250,6 +261,10 @@ pub(super) struct Limits {
     /// together four times as much is read for one profile.
     #[schemars(extend("minimum" = DEBUG_INFO_MIN, "maximum" = DEBUG_INFO_MAX))]
     pub(super) debug_info: Option<At<Size>>,
+    /// The part of the time of all CPUs of the host that the exporter may take: `2%` of 8 CPUs are 160 ms a second. When it
+    /// takes more for half a minute, it tells less of the scheduler and of system calls: no processes, then no cgroups, then
+    /// only of one in 4 threads, then of one in 16; and more again when load allows. `off`: whatever it takes.
+    pub(super) cpu: Option<At<Percent>>,
 }
 
 /// The deepest that cgroups are looked for.

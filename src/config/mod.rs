@@ -12,11 +12,13 @@ mod decode;
 mod file;
 mod load;
 mod per;
+mod presets;
 mod problem;
 pub mod profiled;
 mod report;
 mod schema;
 mod selection;
+mod tasks;
 pub mod traced;
 mod value;
 mod yaml;
@@ -25,9 +27,11 @@ mod yaml;
 mod tests;
 
 pub use load::{LoadError, load_file};
+pub use presets::Preset;
 pub use problem::{Problem, Problems, Severity};
 pub use profiled::Profiled;
 pub use schema::schema;
+pub use tasks::{Scheduler, Syscalls};
 pub use traced::Traced;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -91,8 +95,17 @@ fn built_in() -> (Config, Selections) {
         counters: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
+        scheduler: None,
+        syscalls: None,
         mount_tracefs: false,
-        limits: Limits { series: 0, descriptors: None, connections: 0, ring_memory: 0, debug_info: 0 },
+        limits: Limits {
+            series: 0,
+            descriptors: None,
+            connections: 0,
+            ring_memory: 0,
+            debug_info: 0,
+            cpu: None,
+        },
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
@@ -116,11 +129,15 @@ pub struct Config {
     pub collection: Collection,
     /// What to count, in the order of the file.
     pub counters: Vec<Counters>,
-    /// What tracepoints and probes are made of: first those of `tracepoints`, then those of `probes`, each in the
-    /// order of the file.
+    /// What tracepoints and probes are made of: first those of `tracepoints`, then those of `probes`, then those of
+    /// `presets`, each in the order of the file.
     pub traced: Vec<Traced>,
     /// What is sampled with its callers, in the order of the file.
     pub profiles: Vec<Profiled>,
+    /// What is told of the scheduler; `None` = nothing.
+    pub scheduler: Option<Scheduler>,
+    /// What is told of system calls; `None` = nothing.
+    pub syscalls: Option<Syscalls>,
     /// Whether to mount tracefs where it is not.
     pub mount_tracefs: bool,
     /// The bounds.
@@ -138,7 +155,7 @@ pub struct Collection {
 }
 
 /// The bounds that the program keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Series per metric; what is over it is folded into the series `other`.
     pub series: usize,
@@ -150,6 +167,8 @@ pub struct Limits {
     pub ring_memory: u64,
     /// Bytes of debug information of one file that lines are looked up in, uncompressed.
     pub debug_info: u64,
+    /// The part of the time of all CPUs that the program may take, above 0 and at most 1; `None` = any.
+    pub cpu: Option<f64>,
 }
 
 /// One entry of `counters`: what to count, and for whom.

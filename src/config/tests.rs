@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
-const EXAMPLES: [(&str, &str); 12] = [
+const EXAMPLES: [(&str, &str); 13] = [
     ("default", BUILT_IN),
     ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
     ("per-cgroup", include_str!("../../config/examples/per-cgroup.yaml")),
@@ -16,6 +16,7 @@ const EXAMPLES: [(&str, &str); 12] = [
     ("block-io", include_str!("../../config/examples/block-io.yaml")),
     ("forks-and-execs", include_str!("../../config/examples/forks-and-execs.yaml")),
     ("kernel-work", include_str!("../../config/examples/kernel-work.yaml")),
+    ("latency", include_str!("../../config/examples/latency.yaml")),
     ("memory", include_str!("../../config/examples/memory.yaml")),
     ("network", include_str!("../../config/examples/network.yaml")),
     ("profiles", include_str!("../../config/examples/profiles.yaml")),
@@ -68,7 +69,11 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
             }
         }
     }
-    assert_eq!(without, ["limits.descriptors"]);
+    // Of these the defaults are all the machine gives, or what the sections of these names say.
+    let selections = ["scheduler.cgroups", "scheduler.processes", "syscalls.cgroups", "syscalls.processes"];
+    let all = ["limits.descriptors", "syscalls.exclude", "syscalls.include"];
+    without.retain(|key| !selections.contains(&&**key));
+    assert_eq!(without, all);
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn the_manual_means_the_built_in_configuration_and_names_every_setting() {
 
 #[test]
 fn every_example_is_free_of_problems_and_begins_with_the_question_that_it_answers() {
-    for (name, text) in EXAMPLES {
+    for (name, text) in EXAMPLES.into_iter().chain(Preset::ALL.map(|preset| (preset.name(), preset.text()))) {
         good(text);
         let question = text.lines().nth(2).unwrap();
         assert!(question.starts_with("# ") && question.ends_with('?'), "{name}: {question}");
@@ -112,7 +117,8 @@ fn the_committed_schema_is_that_of_the_code() {
 #[test]
 fn every_file_of_ours_is_valid_by_the_schema() {
     let schema = schema();
-    for (name, text) in EXAMPLES.into_iter().chain([("manual", MANUAL)]) {
+    let presets = Preset::ALL.map(|preset| (preset.name(), preset.text()));
+    for (name, text) in EXAMPLES.into_iter().chain(presets).chain([("manual", MANUAL)]) {
         let document: Json = serde_yaml::from_str(text).unwrap();
         assert_eq!(validator::fault(&schema, &document), None, "{name}");
     }
@@ -183,6 +189,7 @@ probes:
   v: {uretprobe: /a:f, in: {pid: 1}}
   m: {usdt: "/a:p:n"}
 tracefs: {mount: false}
+presets: [block-io, forks]
 "#;
 
 const FULL_PROFILES: &str = r#"
@@ -217,6 +224,7 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         json!({"of": "x"}),
         json!({"x": "y"}),
         json!("seconds"),
+        json!("forks"),
         json!([1, 2.5]),
         json!("0-3"),
     ];
@@ -303,4 +311,48 @@ fn a_file_of_nothing_but_problems_is_cut_off() {
     let Err(Problems(problems)) = load(format!("counters:\n{entries}").as_bytes(), "f") else { panic!() };
     assert_eq!(problems.len(), 51);
     assert_eq!(problems[50].message, "2350 more problems are not shown");
+}
+
+#[test]
+fn the_scheduler_is_told_of_as_the_file_says_and_else_as_built_in() {
+    let scopes = |text: &str| {
+        let per = good(text).scheduler.map(|scheduler| scheduler.per);
+        per.map(|per| per.iter().map(Per::scope).collect::<Vec<_>>())
+    };
+    assert_eq!(scopes("{}"), Some(vec!["host", "cgroup"]));
+    assert_eq!(scopes("scheduler: {preemption: false}"), Some(vec!["host", "cgroup"]));
+    assert_eq!(scopes("scheduler: {per: process}"), Some(vec!["process"]));
+    assert_eq!(scopes("scheduler: {per: []}"), None);
+    assert!(!good("scheduler: {preemption: false}").scheduler.unwrap().preemption);
+    let narrow = good("scheduler: {cgroups: {include: /a}}").scheduler.unwrap();
+    let Per::Cgroup(cgroups) = &narrow.per[1] else { panic!("{:?}", narrow.per) };
+    assert_eq!(cgroups.include[0].as_str(), "/a");
+    assert!(report("scheduler: {per: cpu}").contains("`host`, `cgroup` or `process`, found `cpu`"));
+}
+
+#[test]
+fn system_calls_are_selected_by_names_that_exist() {
+    assert_eq!(good("{}").syscalls, None);
+    let calls = good("syscalls: {include: [futex, \"epoll_*\"], exclude: epoll_ctl}").syscalls.unwrap();
+    let wanted = ["futex", "epoll_wait", "epoll_ctl", "read"].map(|name| calls.matches(name));
+    assert_eq!((wanted, calls.takes_all()), ([true, true, false, false], false));
+    assert_eq!(calls.per, [Per::Host]);
+    assert!(good("syscalls: {}").syscalls.unwrap().takes_all());
+    assert_eq!(
+        report("syscalls: {include: fsnc}"),
+        "1:21: syscalls.include: no system call is called `fsnc`; did you mean `fsync`?"
+    );
+    assert!(report("syscalls: {include: []}").contains("an empty list selects no system call"));
+    assert!(
+        report("syscalls: {stuck: 1ms}").contains("1ms is not between 100ms and 86400s; 10s is the default")
+    );
+}
+
+#[test]
+fn a_limit_of_the_cpu_is_a_percentage() {
+    assert_eq!(good("limits: {cpu: 0.5%}").limits.cpu, Some(0.005));
+    assert_eq!(good("limits: {cpu: off}").limits.cpu, None);
+    assert_eq!(good("{}").limits.cpu, Some(0.02));
+    assert!(report("limits: {cpu: 2}").contains("the number 2 has no unit; write `2%`"));
+    assert!(report("limits: {cpu: 0%}").contains("a percentage above 0% and up to 100%"));
 }

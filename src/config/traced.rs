@@ -10,18 +10,18 @@ mod tracepoints;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use entries::traced;
+pub(super) use entries::{Names, traced, tracepoints};
 pub(super) use fields::{Fields, filter};
 pub(super) use probes::{Place, one_place, root};
 
-use super::Per;
+use super::{Per, Preset};
 use crate::event::syntax::Event;
 use crate::probe::Definition;
 
-/// One entry of `tracepoints` or `probes`: one metric.
+/// One entry of `tracepoints` or `probes`, or of a preset: one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
-    /// Under which of the two it stands.
+    /// Where it stands.
     pub kind: TracedKind,
     /// The entry's name in the file.
     pub name: Arc<str>,
@@ -47,6 +47,12 @@ pub enum TracedKind {
     Tracepoint,
     /// Under `probes`.
     Probe,
+    /// It is `scheduler`.
+    Scheduler,
+    /// It is `syscalls`.
+    Syscalls,
+    /// In a set that stands under `presets`.
+    Preset(Preset),
 }
 
 impl TracedKind {
@@ -55,6 +61,17 @@ impl TracedKind {
         match self {
             Self::Tracepoint => "tracepoints",
             Self::Probe => "probes",
+            Self::Scheduler => "scheduler",
+            Self::Syscalls => "syscalls",
+            Self::Preset(_) => "presets",
+        }
+    }
+
+    /// The set that it is of, if it is ready-made.
+    pub const fn preset(self) -> Option<Preset> {
+        match self {
+            Self::Preset(preset) => Some(preset),
+            Self::Tracepoint | Self::Probe | Self::Scheduler | Self::Syscalls => None,
         }
     }
 }
@@ -142,6 +159,11 @@ impl Traced {
         let unit = self.unit();
         let base = self.name.strip_suffix(unit).and_then(|name| name.strip_suffix('_'));
         base.filter(|base| !unit.is_empty() && !base.is_empty()).unwrap_or(&self.name)
+    }
+
+    /// The entry that refusals name: of what is ready-made its set, which is what stands in the file.
+    pub fn entry(&self) -> Arc<str> {
+        self.kind.preset().map_or_else(|| Arc::clone(&self.name), |preset| preset.name().into())
     }
 
     /// What the metric of the sum or the histogram is called: the same with the unit at its end, or for a sum without

@@ -4,6 +4,7 @@
 //! hold the two together.
 
 mod fields;
+mod percent;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +21,7 @@ use super::problem::shown;
 use crate::host::CpuSet;
 
 pub(super) use fields::{Histogram, HistogramBlock, Labels};
+pub(super) use percent::Percent;
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
@@ -454,6 +456,7 @@ impl JsonSchema for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use crate::config::tests::{good, report};
 
     #[test]

@@ -34,7 +34,7 @@ use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changes, Process, Watch};
-use crate::tracepoint::{self, TraceState, Tracer, TracerState};
+use crate::tracepoint::{self, Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
 use counting::Counting;
@@ -443,6 +443,11 @@ impl<K: Kernel> Collector<K> {
     /// What there is to say about each entry whose records are looked into.
     pub fn trace_states(&self) -> Vec<TraceState> {
         self.tracer.states()
+    }
+
+    /// The threads that stand out.
+    pub fn remarkable(&self) -> &Remarkable {
+        self.tracer.remarkable()
     }
 
     /// What there is to say about the rings of tracepoints and probes, if there are any.

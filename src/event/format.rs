@@ -225,6 +225,21 @@ impl Field {
         matches!(self.kind, FieldKind::Integer { .. } | FieldKind::Pointer)
     }
 
+    /// Where it begins in a record, and how long it is there, in bytes.
+    pub fn span(&self) -> (usize, usize) {
+        (self.offset, self.size)
+    }
+
+    /// Its number in a record: of one below zero the two's complement. `None` where the record is too short, or it is none.
+    #[inline]
+    pub fn number(&self, raw: &[u8]) -> Option<u64> {
+        match self.value(raw)? {
+            Value::Unsigned(number) => Some(number),
+            Value::Signed(number) => Some(number as u64),
+            Value::Bytes(_) => None,
+        }
+    }
+
     /// A value of this field as the kernel writes it, but for padding: names of flags (`A|B`) and symbols, `8,0` for
     /// a device, addresses and what `print fmt` writes so in hexadecimal. Functions are addresses here; their names
     /// are known to who knows the symbols. Bytes of a text that are not UTF-8 become U+FFFD.

@@ -4,12 +4,15 @@
 //! of events, the text of a file); the page escapes it and cuts it, JSON escapes it. Fields of JSON are the fields
 //! here, times are RFC 3339 in UTC, durations seconds.
 
+mod threads;
+
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
 use crate::clock::Timestamp;
 use crate::health::Cause;
+pub use threads::{Delay, Stuck, Threads};
 
 /// Everything, as of one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,6 +35,8 @@ pub struct Status {
     pub stream: Option<Stream>,
     /// What looks into the fields of tracepoints and probes, in the order of the file.
     pub traces: Vec<TraceStatus>,
+    /// What is told of threads; `None` if nothing is.
+    pub threads: Option<Threads>,
     /// What is sampled with its callers.
     pub profiles: Vec<ProfileStatus>,
     /// What could not be opened.
@@ -440,6 +445,24 @@ pub(super) mod tests {
                         UnattributedPart { reason: "not_selected".to_owned(), percent: 3.5 },
                         UnattributedPart { reason: "lost".to_owned(), percent: 0.004 },
                     ],
+                }],
+            }),
+            threads: Some(Threads {
+                reduced: Some("nothing of processes".into()),
+                delays: vec![Delay {
+                    comm: "<b>nginx\u{7}".into(),
+                    pid: 4711,
+                    tid: 4713,
+                    seconds: 0.012_345,
+                    at: Timestamp(1_795_251_100_000),
+                    cpu: 3,
+                }],
+                stuck: vec![Stuck {
+                    comm: "java".into(),
+                    pid: 815,
+                    tid: 815,
+                    syscall: "fsync".into(),
+                    seconds: 73.25,
                 }],
             }),
             profiles: vec![ProfileStatus {

@@ -55,6 +55,7 @@ pub struct SelfMetrics {
     collect_duration: CollectDuration,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
+    detail_reduced: IntGauge,
 }
 
 impl SelfMetrics {
@@ -93,6 +94,11 @@ impl SelfMetrics {
                 "perf_exporter_config_last_reload_success_timestamp_seconds",
                 "When the configuration was last loaded with success, since the Unix epoch",
             )?,
+            detail_reduced: IntGauge::new(
+                "perf_exporter_detail_reduced",
+                "How much less is told of the scheduler and of system calls than was asked for, to keep to limits.cpu: 0, nothing \
+                 less; 1, nothing of processes; 2, nothing of cgroups; 3, of one in 4 threads; 4, of one in 16",
+            )?,
             registry,
         };
         let registry = &metrics.registry;
@@ -102,6 +108,7 @@ impl SelfMetrics {
         registry.register(Box::new(metrics.open_descriptors.clone()))?;
         registry.register(Box::new(metrics.reload_successful.clone()))?;
         registry.register(Box::new(metrics.reload_timestamp.clone()))?;
+        registry.register(Box::new(metrics.detail_reduced.clone()))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
         Ok(metrics)
     }
@@ -121,6 +128,11 @@ impl SelfMetrics {
     pub fn config_loaded(&self, at: Timestamp) {
         self.reload_successful.set(1);
         self.reload_timestamp.set(at.seconds());
+    }
+
+    /// Notes by how many steps less is told than was asked for.
+    pub fn detail_reduced(&self, steps: i64) {
+        self.detail_reduced.set(steps);
     }
 
     /// Notes that a configuration was refused; the one before stays in force.

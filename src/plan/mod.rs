@@ -5,10 +5,12 @@
 
 mod profile;
 mod stream;
+mod tasks;
 mod trace;
 
 pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
 pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
+pub use tasks::{Fact, Feed, Role};
 pub use trace::{Amount, Complain, Output, Pairing, Source as TraceSource, Take, Trace, wishes};
 
 use std::collections::btree_map::Entry;
@@ -16,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Per, Profiled, Traced};
+use crate::config::{Counters, Per, Profiled, Scheduler, Syscalls, Traced};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
@@ -103,7 +105,8 @@ impl Plan {
 /// A refusal and the entry that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `probes`, `profiles`.
+    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `presets`, `probes`,
+    /// `profiles`, `scheduler`, `syscalls`.
     pub section: &'static str,
     /// The entry of the configuration.
     pub entry: Arc<str>,
@@ -277,6 +280,10 @@ pub struct Entries<'a> {
     pub traced: &'a [Traced],
     /// What is sampled with its callers.
     pub profiles: &'a [Profiled],
+    /// What is told of the scheduler.
+    pub scheduler: Option<&'a Scheduler>,
+    /// What is told of system calls.
+    pub syscalls: Option<&'a Syscalls>,
     /// What the probes among them became.
     pub placed: &'a Placements,
     /// What the kernel says about filters.
@@ -289,6 +296,8 @@ impl fmt::Debug for Entries<'_> {
             .field("counters", &self.counters)
             .field("traced", &self.traced)
             .field("profiles", &self.profiles)
+            .field("scheduler", &self.scheduler)
+            .field("syscalls", &self.syscalls)
             .finish()
     }
 }
@@ -298,7 +307,16 @@ const NOTHING: &Placements = &Placements::new();
 impl<'a> Entries<'a> {
     /// Counters alone.
     pub const fn counters(counters: &'a [Counters]) -> Self {
-        Self { counters, traced: &[], profiles: &[], placed: NOTHING, complain: &|_, _, _| None }
+        let (scheduler, syscalls) = (None, None);
+        Self {
+            counters,
+            traced: &[],
+            profiles: &[],
+            scheduler,
+            syscalls,
+            placed: NOTHING,
+            complain: &|_, _, _| None,
+        }
     }
 }
 
@@ -314,6 +332,12 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     }
     for traced in wanted.traced {
         builder.trace(traced, catalog, wanted.placed, wanted.complain);
+    }
+    if let Some(scheduler) = wanted.scheduler {
+        builder.scheduler(scheduler, catalog);
+    }
+    if let Some(syscalls) = wanted.syscalls {
+        builder.syscalls(syscalls, catalog);
     }
     for profiled in wanted.profiles {
         builder.profile(profiled, catalog, wanted.placed, wanted.complain);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::tasks::{Feed, Role};
 use super::{Builder, Group, Refused, Source as GroupSource, Targets, refusal, scope_of};
 use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
 use crate::config::{Per, Profiled};
@@ -17,8 +18,10 @@ use crate::probe::install::{Placed, Placements, Wish};
 /// What looks into the records of one or more events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Whether it stands under `tracepoints` or under `probes`.
+    /// Where it stands in the file.
     pub kind: TracedKind,
+    /// What its series are made of.
+    pub feed: Feed,
     /// The name of the entry.
     pub entry: Arc<str>,
     /// The events; of a pair the first and the second.
@@ -44,6 +47,8 @@ pub struct Source {
     pub event: Event,
     /// The number that its records begin with (`common_type`), if they are looked into.
     pub number: Option<u16>,
+    /// What it tells besides its fields.
+    pub role: Role,
     /// The parts of the key of a pair.
     pub key: Vec<Take>,
     /// For each label where its value is; `None` where the other event of the pair has it.
@@ -85,6 +90,9 @@ pub enum Amount {
     Histogram(f64, Buckets),
     /// The seconds between two events, in a histogram.
     Elapsed(Buckets),
+    /// The largest of late, times a factor: of the last collections, as far as they are not older than this. It is told
+    /// anew each time, as are hits beside it.
+    Most(f64, Duration),
 }
 
 /// For whom, and the metrics that it becomes.
@@ -96,8 +104,8 @@ pub struct Output {
     pub hits: Option<Arc<Metadata>>,
     /// The sum or the histogram.
     pub amount: Option<Arc<Metadata>>,
-    /// Hits that stand in no series.
-    pub unattributed: Arc<Metadata>,
+    /// Hits that stand in no series, or what they amount to; `None` where another metric tells it.
+    pub unattributed: Option<Arc<Metadata>>,
 }
 
 impl Trace {
@@ -105,6 +113,7 @@ impl Trace {
     /// was called at the time.
     pub fn is_ordered(&self) -> bool {
         self.pair.is_some()
+            || self.feed != Feed::Records
             || self.outputs.iter().any(|output| matches!(output.targets, Targets::Processes(_)))
     }
 
@@ -294,6 +303,7 @@ impl Builder {
         };
         self.plan.traces.push(Arc::new(Trace {
             kind: traced.kind,
+            feed: Feed::Records,
             entry: Arc::clone(&traced.name),
             event_label: matches!(traced.what, What::Events(_)) && sources.len() > 1,
             sources,
@@ -342,7 +352,7 @@ impl Builder {
             );
             let unattributed = fit_name(&format!("perf_unattributed_{base}"));
             let unattributed = Metadata::new(&unattributed, &rest, "", metrics::Kind::Counter)?;
-            Ok(Output { targets: targets.clone(), hits, amount, unattributed })
+            Ok(Output { targets: targets.clone(), hits, amount, unattributed: Some(unattributed) })
         };
         let output = metadata().map_err(|error| wrong(&traced.name, error.to_string(), None))?;
         for metric in output.hits.iter().chain(&output.amount) {
@@ -353,8 +363,12 @@ impl Builder {
 
     fn refuse_traced(&mut self, traced: &Traced, refusal: Refusal, mistake: bool) {
         let scope = traced.per.first().map_or(Scope::Host, scope_of);
-        let (section, entry) = (traced.kind.section(), Arc::clone(&traced.name));
-        self.plan.refusals.push(Refused { section, entry, scope, refusal, mistake, picture: None });
+        let (section, entry) = (traced.kind.section(), traced.entry());
+        let refused = Refused { section, entry, scope, refusal, mistake, picture: None };
+        // Entries of one preset may miss the same event.
+        if !self.plan.refusals.contains(&refused) {
+            self.plan.refusals.push(refused);
+        }
     }
 }
 
@@ -364,13 +378,14 @@ const TIMED: (Duration, usize) = (Duration::from_secs(60), 16_384);
 /// The word in front of a metric of an entry: the scope, or for all CPUs together what the entry is about.
 fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
     match (scope, kind) {
-        (Scope::Host, TracedKind::Tracepoint) => "tracepoint",
+        (Scope::Host, TracedKind::Tracepoint | TracedKind::Preset(_)) => "tracepoint",
         (Scope::Host, TracedKind::Probe) => "probe",
+        (Scope::Host, TracedKind::Scheduler | TracedKind::Syscalls) => "",
         (scope, _) => scope.as_str(),
     }
 }
 
-fn targets_of(per: &Per) -> Targets {
+pub(super) fn targets_of(per: &Per) -> Targets {
     match per {
         Per::Host => Targets::Host,
         Per::Cpu => Targets::Cpus,
@@ -435,6 +450,7 @@ fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
     let labels = traced.labels.iter().map(|label| take(placed, &label.field).map(Some));
     Ok(Source {
         number: number(placed),
+        role: Role::Fields,
         key: Vec::new(),
         labels: labels.collect::<Result<_, _>>().map_err(wrong)?,
         value: quantity(&traced.measure)
@@ -461,7 +477,8 @@ fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refus
         let key =
             parts.collect::<Result<_, _>>().map_err(|reason| wrong(&placed.event.name, reason, None))?;
         let labels = Vec::new();
-        Ok(Source { event: placed.event.clone(), number: number(placed), key, labels, value: None })
+        let (event, number, role) = (placed.event.clone(), number(placed), Role::Fields);
+        Ok(Source { event, number, role, key, labels, value: None })
     };
     let mut pair = [keyed(from)?, keyed(to)?];
     for label in &traced.labels {

@@ -280,7 +280,7 @@ impl<R: Ring> Intake<R> {
                 self.sample(cpu, sampler, &sample, weight.unwrap_or(sample.period));
             }
             (Ok(Record::Switch { out: true, .. }), _) => *self.switches.entry(cpu).or_default() += 1,
-            (Ok(Record::Switch { tid, out: false }), _) => {
+            (Ok(Record::Switch { tid, out: false, .. }), _) => {
                 self.resume(tid, time_of(bytes, &SIDE).unwrap_or_default());
             }
             (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.losses.unreadable += 1,

@@ -54,6 +54,7 @@ pub use intake::Losses;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
 use open::Opened;
+pub(crate) use open::Spot;
 pub use publish::METRICS;
 use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};

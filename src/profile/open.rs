@@ -31,6 +31,7 @@ pub(super) const SIDE: Fields = Fields {
     callchain: false,
     raw: false,
     user_stack: 0,
+    width: false,
     cgroup: false,
 };
 
@@ -103,12 +104,12 @@ pub(super) struct Refused {
     pub(super) refusal: Refusal,
 }
 
-/// Somebody who is sampled on a CPU.
-struct Spot<'w> {
-    place: Place<'w>,
+/// Somebody who is looked at on a CPU.
+pub(crate) struct Spot<'w> {
+    pub(crate) place: Place<'w>,
     scope: Scope,
-    inherit: Inherit,
-    start: Start,
+    pub(crate) inherit: Inherit,
+    pub(crate) start: Start,
     name: String,
 }
 
@@ -128,8 +129,8 @@ impl<'w> Spot<'w> {
         Self { place, scope: Scope::Process, inherit: Inherit::Children, start, name }
     }
 
-    /// Where each of `whom` is sampled on a CPU.
-    fn all(whom: &'w [Whom], cpu: u32) -> Vec<Self> {
+    /// Where each of `whom` is found on a CPU.
+    pub(crate) fn all(whom: &'w [Whom], cpu: u32) -> Vec<Self> {
         let mut spots = Vec::new();
         for whom in whom {
             match whom {
@@ -150,14 +151,14 @@ impl<'w> Spot<'w> {
     }
 
     /// Those that tell what happens besides: of threads each by itself, else the CPU as a whole.
-    fn tellers(spots: &[Self], cpu: u32) -> Vec<Spot<'_>> {
+    pub(crate) fn tellers(spots: &[Self], cpu: u32) -> Vec<Spot<'_>> {
         let threads = spots.iter().filter(|spot| spot.scope == Scope::Process);
         let threads: Vec<Spot<'_>> = threads.map(|spot| Spot { name: spot.name.clone(), ..*spot }).collect();
         if threads.is_empty() && !spots.is_empty() { vec![Spot::everybody(cpu)] } else { threads }
     }
 
     /// What the kernel's refusal of an event means.
-    fn refusal<K>(
+    pub(crate) fn refusal<K>(
         &self,
         (name, kind, user_only): (&str, Kind, bool),
         errno: Errno,

@@ -96,6 +96,7 @@ impl Stack {
         callchain: true,
         raw: false,
         user_stack: 8,
+        width: false,
         cgroup: false,
     };
 

@@ -47,6 +47,7 @@ const FIELDS: Fields = Fields {
     read: None,
     callchain: true,
     raw: false,
+    width: false,
     user_stack: 16 << 10,
     cgroup: false,
 };

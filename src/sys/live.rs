@@ -176,7 +176,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.read.is_some(), abi::PERF_SAMPLE_READ),
         (fields.callchain, abi::PERF_SAMPLE_CALLCHAIN),
         (fields.raw, abi::PERF_SAMPLE_RAW),
-        (fields.user_stack > 0, abi::PERF_SAMPLE_REGS_USER),
+        (fields.user_stack > 0 || fields.width, abi::PERF_SAMPLE_REGS_USER),
         (fields.user_stack > 0, abi::PERF_SAMPLE_STACK_USER),
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
     ];
@@ -191,6 +191,10 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     if fields.user_stack > 0 {
         raw.sample_regs_user = Registers::MASK;
         raw.sample_stack_user = fields.user_stack;
+    }
+    if fields.width && fields.user_stack == 0 {
+        // Without any register the kernel leaves the first word out as well.
+        raw.sample_regs_user = 1;
     }
     raw.set_mmap(u64::from(sideband.mmap));
     raw.set_mmap2(u64::from(sideband.mmap));

@@ -49,6 +49,9 @@ pub struct Fields {
     /// (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`): a multiple of 8 below 65528; 0 is neither. The whole record
     /// has at most 65535 bytes, and the kernel copies less stack where that would be exceeded.
     pub user_stack: u32,
+    /// Whether the program has 64 bits or 32 (the first word of `PERF_SAMPLE_REGS_USER`, with one register behind it that
+    /// nobody reads). Not together with `user_stack`.
+    pub width: bool,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
 }

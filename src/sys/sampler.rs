@@ -44,6 +44,7 @@ impl Sampling {
             callchain: sampler.unwind != profiled::Unwind::Nothing,
             raw: waits,
             user_stack: sampler.unwind.stack(),
+            width: false,
             cgroup: sampler.tells_cgroup,
             read: None,
         };

@@ -23,6 +23,18 @@ pub(super) struct Cell {
     pub(super) histogram: Option<Histogram>,
 }
 
+impl Cell {
+    /// What `by` of them have together.
+    pub(super) fn multiply(&mut self, by: u32) {
+        self.hits = self.hits.saturating_mul(by.into());
+        self.sum = self.sum.saturating_mul(by.into());
+        if let Some(histogram) = &mut self.histogram {
+            let one = histogram.clone();
+            (1..by).for_each(|_| histogram.merge(&one));
+        }
+    }
+}
+
 /// Who hit, the event where there are several, and the value of each label.
 pub(super) type Key = (OwnerId, u32, Box<[ValueId]>);
 
@@ -278,7 +290,7 @@ impl Sums {
                     let histogram = cell.histogram.get_or_insert_with(|| Histogram::of(buckets));
                     histogram.observe(number as f64 * factor);
                 }
-                Amount::Hits | Amount::Elapsed(_) => {}
+                Amount::Hits | Amount::Elapsed(_) | Amount::Most(..) => {}
             }
         }
     }

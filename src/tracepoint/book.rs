@@ -1,6 +1,6 @@
 //! The series of one entry: totals that only grow, by label sets that come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use crate::plan::{Amount, Output, Trace};
 /// How long a series is kept under its own name after its owner ended: the time after which Prometheus forgets one.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
+/// How many collections the largest of late is looked for in at most: one a second.
+const MOST_LATE: usize = 64;
+
 /// What stands for owners and values that have no name of their own.
 const OTHER: &str = "other";
 
@@ -28,6 +31,8 @@ struct Series {
     values: Box<[Arc<str>]>,
     event: Option<Arc<str>>,
     total: Cell,
+    /// Of the largest of late: what was told when, the latest last.
+    late: VecDeque<(Monotonic, Cell)>,
     start: Timestamp,
     /// Since when its owner is not there.
     ended: Option<Monotonic>,
@@ -37,8 +42,8 @@ struct Series {
 #[derive(Debug, Default)]
 struct Page {
     series: BTreeMap<Arc<Labels>, Series>,
-    /// Hits in no series, by reason.
-    rest: BTreeMap<&'static str, u64>,
+    /// What stands in no series, by reason.
+    rest: BTreeMap<&'static str, Cell>,
     folded: u64,
 }
 
@@ -86,6 +91,7 @@ impl Book {
     ) {
         self.learn(&mut taken, names);
         let trace = Arc::clone(&self.trace);
+        self.forget_before(monotonic);
         for (place, cells) in taken.tables.into_iter().enumerate() {
             let Some(output) = trace.outputs.get(place) else { continue };
             let mut owners = FxHashMap::default();
@@ -95,7 +101,7 @@ impl Book {
                 match labels {
                     Err(reason) => {
                         if let Some(page) = self.pages.get_mut(place) {
-                            *page.rest.entry(reason).or_default() += cell.hits;
+                            merge(page.rest.entry(reason).or_default(), &cell);
                         }
                     }
                     Ok(all) => {
@@ -111,8 +117,39 @@ impl Book {
             }
             self.follow(place, output, names, now, monotonic);
         }
+        self.look_back(monotonic);
         self.forget(&taken.expired, now);
         (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
+    }
+
+    /// Drops what of the largest of late is too old, and the series that have nothing else.
+    fn forget_before(&mut self, monotonic: Monotonic) {
+        let Amount::Most(_, window) = self.trace.measure else { return };
+        for page in &mut self.pages {
+            page.series.retain(|_, series| {
+                series.late.retain(|&(at, _)| !window.is_zero() && monotonic.since(at) < window);
+                series.total = Cell::default();
+                !series.late.is_empty()
+            });
+        }
+    }
+
+    /// Notes what this collection told, and finds the largest of late.
+    fn look_back(&mut self, monotonic: Monotonic) {
+        if !matches!(self.trace.measure, Amount::Most(..)) {
+            return;
+        }
+        for series in self.pages.iter_mut().flat_map(|page| page.series.values_mut()) {
+            let told = std::mem::take(&mut series.total);
+            series.total.hits = told.hits;
+            if told.hits > 0 {
+                series.late.push_back((monotonic, told));
+            }
+            if series.late.len() > MOST_LATE {
+                series.late.pop_front();
+            }
+            series.total.sum = series.late.iter().map(|(_, told)| told.sum).max().unwrap_or_default();
+        }
     }
 
     /// Gives texts to the values that are new.
@@ -180,17 +217,24 @@ impl Book {
         cell: &Cell,
         now: Timestamp,
     ) {
+        let most = matches!(self.trace.measure, Amount::Most(..));
         let Some(page) = self.pages.get_mut(place) else { return };
         let series = page.series.entry(labels).or_insert_with(|| Series {
             owner: owner.clone(),
             values: values.into(),
             event: event.cloned(),
             total: Cell::default(),
+            late: VecDeque::new(),
             start: now,
             ended: None,
         });
         series.ended = None;
-        merge(&mut series.total, cell);
+        if most {
+            series.total.hits = series.total.hits.saturating_add(cell.hits);
+            series.total.sum = series.total.sum.max(cell.sum);
+        } else {
+            merge(&mut series.total, cell);
+        }
     }
 
     /// Folds the series whose owners have been gone for long.
@@ -292,12 +336,14 @@ impl Book {
                 let value = |total: &Cell| self.amount(total);
                 families.push(Family::new(Arc::clone(amount), page.points(value)));
             }
-            let rest = page.rest.iter().map(|(&reason, &hits)| Point {
+            let Some(unattributed) = &output.unattributed else { continue };
+            let seconds = output.amount.as_ref().filter(|_| unattributed.unit() == "seconds");
+            let rest = page.rest.iter().map(|(&reason, rest)| Point {
                 labels: Labels::new([("scope", output.targets.scope().as_str()), ("reason", reason)]),
-                value: Value::Integer(hits),
+                value: seconds.and_then(|_| self.amount(rest)).unwrap_or(Value::Integer(rest.hits)),
                 start: self.start,
             });
-            families.push(Family::new(Arc::clone(&output.unattributed), rest.collect()));
+            families.push(Family::new(Arc::clone(unattributed), rest.collect()));
         }
         families
     }
@@ -305,8 +351,9 @@ impl Book {
     fn amount(&self, total: &Cell) -> Option<Value> {
         match &self.trace.measure {
             Amount::Hits => None,
+            Amount::Most(factor, _) => Some(Value::Float(times(total.sum, *factor))),
             Amount::Sum(factor) if *factor == 1.0 => Some(Value::Integer(total.sum)),
-            Amount::Sum(factor) => Some(Value::Float(total.sum as f64 * factor)),
+            Amount::Sum(factor) => Some(Value::Float(times(total.sum, *factor))),
             Amount::Histogram(..) | Amount::Elapsed(_) => {
                 total.histogram.clone().map(|h| Value::Histogram(Arc::new(h)))
             }
@@ -321,6 +368,13 @@ impl Page {
         };
         self.series.iter().filter_map(point).collect()
     }
+}
+
+/// A sum in another unit. A thousandth is divided by: there is no number that is exactly that.
+fn times(sum: u64, factor: f64) -> f64 {
+    let part = factor.recip().round();
+    let is_part = factor < 1.0 && (part * factor - 1.0).abs() < 1e-9;
+    if is_part { sum as f64 / part } else { sum as f64 * factor }
 }
 
 /// Removes the series for which `old` holds, and gives them.

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::aggregate::{Aggregate, Hit, Taken};
-use super::intake::Lane;
+use super::intake::{Lane, is_sample};
+use super::open::Wanted;
 use super::owners::{Owners, Round, Who};
-use crate::plan::Trace;
-use crate::ring::{Malformed, Record, Sample};
+use super::sheets::Sheet;
+use super::tasks::{Remarkable, Tasks, Untold};
+use crate::plan::{Feed, Role, Trace};
+use crate::ring::{Malformed, Record, time_of};
 use crate::sys::Fields;
 use crate::target::CgroupId;
 
@@ -25,6 +28,10 @@ pub struct Losses {
     pub late: u64,
 }
 
+/// So many threads left a CPU that they were not seen to come to, and nobody knows yet that the kernel does not tell: a few
+/// may be told out of order.
+const UNSEEN: u64 = 8;
+
 /// An entry, and the place of an event among its sources.
 pub(super) type Use = (usize, usize);
 
@@ -33,13 +40,52 @@ pub(super) type Use = (usize, usize);
 struct Tap {
     /// What its records begin with, if they hold fields.
     number: Option<u16>,
+    /// What its records carry.
+    fields: Fields,
+    /// What it tells of threads.
+    role: Role,
     uses: Arc<[Use]>,
+}
+
+/// Where the series of an entry come from.
+#[derive(Debug)]
+enum Source {
+    Fields(Aggregate),
+    Tasks(Sheet),
+}
+
+impl Source {
+    fn new(trace: Arc<Trace>) -> Self {
+        match trace.feed {
+            Feed::Records => Self::Fields(Aggregate::new(trace)),
+            Feed::Tasks(fact, one_of) => Self::Tasks(Sheet::new(trace, fact, one_of)),
+        }
+    }
+
+    fn trace(&self) -> &Arc<Trace> {
+        match self {
+            Self::Fields(aggregate) => &aggregate.trace,
+            Self::Tasks(sheet) => &sheet.trace,
+        }
+    }
+}
+
+/// What a collection takes out.
+#[derive(Debug)]
+pub(super) struct DeskTaken {
+    /// Of each entry.
+    pub(super) entries: Vec<Taken>,
+    /// Whose it is.
+    pub(super) round: Round,
+    /// What is told one by one.
+    pub(super) remarkable: Remarkable,
 }
 
 /// Every entry, and what leads to it.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    aggregates: Vec<Aggregate>,
+    sources: Vec<Source>,
+    tasks: Tasks,
     taps: FxHashMap<u64, Tap>,
     owners: Owners,
     pub(super) losses: Losses,
@@ -49,19 +95,22 @@ impl Desk {
     /// Leads records to these entries from now on. Those that stay keep what they have counted and the values that
     /// they know; pairs begin anew, for nobody saw what was hit in between.
     pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
-        let mut old = std::mem::take(&mut self.aggregates);
+        let mut old = std::mem::take(&mut self.sources);
         for trace in traces {
-            let kept = old.iter().position(|aggregate| aggregate.trace == *trace);
+            let kept = old.iter().position(|source| source.trace() == trace);
             let kept = kept.map(|at| old.swap_remove(at));
-            self.aggregates.push(kept.unwrap_or_else(|| Aggregate::new(Arc::clone(trace))));
+            self.sources.push(kept.unwrap_or_else(|| Source::new(Arc::clone(trace))));
         }
+        self.tasks.retrace(traces);
         self.taps.clear();
         self.mark_gap();
     }
 
     /// An event was opened whose records bear `id`.
-    pub(super) fn tap(&mut self, id: u64, number: Option<u16>, uses: &Arc<[Use]>) {
-        self.taps.insert(id, Tap { number, uses: Arc::clone(uses) });
+    pub(super) fn tap(&mut self, id: u64, wanted: &Wanted) {
+        let Wanted { number, fields, role, uses, .. } = wanted;
+        let (role, uses) = (role.clone(), Arc::clone(uses));
+        self.taps.insert(id, Tap { number: *number, fields: *fields, role, uses });
     }
 
     /// It was closed, and what it wrote has been read.
@@ -69,30 +118,25 @@ impl Desk {
         self.taps.remove(&id);
     }
 
-    /// Reads a record of a CPU.
+    /// Reads a record of a CPU. `fields` are those that all of its lane have.
     #[inline]
     pub(super) fn read(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
-        match Record::parse(record, fields) {
-            Ok(Record::Sample(sample)) => self.sample(cpu, &sample),
-            Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
-                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
-                // Pairs are read in order, and so are not in the other lane.
-                if lane == Lane::Ordered {
-                    self.mark_gap();
-                }
-            }
-            // Lanes are not read in step: a fork that the other one tells again would take away the name since.
-            Ok(record) if lane == Lane::Ordered || matches!(record, Record::Cgroup(_)) => {
-                self.owners.hear(&record);
-            }
-            Ok(_) => {}
-            Err(Malformed) => self.losses.unreadable += 1,
+        if is_sample(record) {
+            self.sample(cpu, record);
+        } else {
+            self.other(lane, cpu, record, fields);
         }
     }
 
     #[inline]
-    fn sample(&mut self, cpu: u32, sample: &Sample<'_>) {
-        let Some(tap) = self.taps.get(&sample.identifier) else {
+    fn sample(&mut self, cpu: u32, record: &[u8]) {
+        // Its identifier comes first, and tells what else there is.
+        let id = record.get(8..).and_then(|rest| rest.first_chunk()).map(|&id| u64::from_ne_bytes(id));
+        let Some(tap) = id.and_then(|id| self.taps.get(&id)) else {
+            self.losses.unreadable += 1;
+            return;
+        };
+        let Ok(Record::Sample(sample)) = Record::parse(record, &tap.fields) else {
             self.losses.unreadable += 1;
             return;
         };
@@ -102,28 +146,82 @@ impl Desk {
             return;
         }
         self.losses.records += 1;
+        self.losses.unreadable += u64::from(!self.tasks.read(&tap.role, cpu, &sample, &mut self.owners));
         let who = Who { cpu, pid: sample.pid, tid: sample.tid, cgroup: sample.cgroup };
-        for &(aggregate, source) in tap.uses.iter() {
-            if let Some(aggregate) = self.aggregates.get_mut(aggregate) {
-                aggregate.hit(Hit { source, who, time: sample.time, raw: sample.raw }, &mut self.owners);
+        for &(source, place) in tap.uses.iter() {
+            if let Some(Source::Fields(aggregate)) = self.sources.get_mut(source) {
+                let hit = Hit { source: place, who, time: sample.time, raw: sample.raw };
+                aggregate.hit(hit, &mut self.owners);
             }
+        }
+    }
+
+    /// What is no hit.
+    fn other(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
+        match Record::parse(record, fields) {
+            Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
+                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
+                // Pairs are read in order, and so are not in the other lane.
+                if lane == Lane::Ordered {
+                    self.mark_gap();
+                }
+            }
+            // Who was reaped before it came has no number any more.
+            Ok(Record::Switch { pid, tid, out: false }) if tid != u32::MAX => {
+                if let Some(time) = time_of(record, fields) {
+                    self.tasks.comes((cpu, time), (pid, tid), &mut self.owners);
+                }
+            }
+            // Lanes are not read in step: a fork that the other one tells again would take away the name since.
+            Ok(record) if lane == Lane::Ordered || matches!(record, Record::Cgroup(_)) => {
+                self.owners.hear(&record);
+                match &record {
+                    Record::Fork(task) => self.tasks.fork(task),
+                    Record::Exit(task) => self.tasks.exit(task),
+                    _ => {}
+                }
+            }
+            Ok(_) => {}
+            Err(Malformed) => self.losses.unreadable += 1,
         }
     }
 
     /// Records that were to be read in order are missing.
     pub(super) fn mark_gap(&mut self) {
-        self.aggregates.iter_mut().for_each(Aggregate::mark_gap);
+        self.tasks.mark_gap();
+        for source in &mut self.sources {
+            if let Source::Fields(aggregate) = source {
+                aggregate.mark_gap();
+            }
+        }
     }
 
     /// Enters a process as `/proc` describes it.
     pub(super) fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.owners.describe(pid, comm, kernel);
+        self.tasks.describe(pid, comm, kernel);
     }
 
     /// Takes out what every entry counted; see [`Aggregate::take`] and [`Owners::end_round`].
-    pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> (Vec<Taken>, Round) {
-        let taken = self.aggregates.iter_mut().map(|aggregate| aggregate.take(now, kept)).collect();
-        (taken, self.owners.end_round(there))
+    pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> DeskTaken {
+        let tasks = self.tasks.take(now, &mut self.owners);
+        let taken = self.sources.iter_mut().map(|source| match source {
+            Source::Fields(aggregate) => aggregate.take(now, kept),
+            Source::Tasks(sheet) => sheet.take(&tasks, kept),
+        });
+        let entries = taken.collect();
+        DeskTaken { entries, round: self.owners.end_round(there), remarkable: tasks.remarkable }
+    }
+
+    /// What could not be told of threads.
+    pub(super) fn untold(&self) -> Untold {
+        self.tasks.untold()
+    }
+
+    /// Whether threads come onto CPUs without a switch, so that the CPUs themselves must tell. Even where that is rare, each
+    /// of them may have run for long since.
+    pub(super) fn misses_switches(&self) -> bool {
+        self.tasks.unseen() >= UNSEEN
     }
 
     /// The path of a cgroup that was created while this ran.

@@ -205,14 +205,16 @@ impl<R: Ring> Intake<R> {
 
     /// The rings that lost records, and how many so far.
     pub(super) fn overrun(&self) -> Vec<(Lane, u32, u64)> {
-        let rings = self.accounts.iter().filter(|(_, account)| account.lost > 0);
-        rings.map(|(&(lane, cpu), account)| (lane, cpu, account.lost)).collect()
+        // What the kernel has told counts as well: of some lanes nothing else is known.
+        let lost = |account: &Account| account.lost.max(account.told);
+        let rings = self.accounts.iter().filter(|(_, account)| lost(account) > 0);
+        rings.map(|(&(lane, cpu), account)| (lane, cpu, lost(account))).collect()
     }
 }
 
 /// Whether a record tells of a hit.
 #[inline]
-fn is_sample(record: &[u8]) -> bool {
+pub(super) fn is_sample(record: &[u8]) -> bool {
     record.first_chunk().is_some_and(|&kind| u32::from_ne_bytes(kind) == PERF_RECORD_SAMPLE)
 }
 

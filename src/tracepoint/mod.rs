@@ -21,6 +21,8 @@ mod open;
 mod owners;
 mod pending;
 mod publish;
+mod sheets;
+mod tasks;
 mod values;
 
 use std::collections::BTreeMap;
@@ -32,18 +34,20 @@ use crate::error::Errno;
 use crate::health::{Refusal, Scope, Ticket};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
-use crate::plan::Trace;
+use crate::plan::{Feed, Role, Trace};
 use crate::ring::{Reader, RingBudget, room};
-use crate::sys::{Event, Fields, Kernel, Sideband};
+use crate::sys::{Event, Kernel};
 use crate::target::CgroupId;
 use book::Book;
+use desk::DeskTaken;
 pub use desk::Losses;
 use intake::{Intake, Lane};
 use naming::Names;
 pub(crate) use open::Context;
-use open::{Opened, Wanted};
+use open::{Carried, Opened, Wanted};
 pub use publish::METRICS;
 use publish::Metrics;
+pub use tasks::{Remarkable, Untold};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
@@ -51,14 +55,20 @@ type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 /// room for others.
 const KEPT_ROUNDS: u64 = 30;
 
+/// How many records of switches, wake-ups and system calls a busy CPU writes in a second, and how long they are, in bytes: a
+/// reader that others keep from the CPU for a while finds all of them.
+const THREADS: (f64, usize) = (20_000.0, 120);
+
 /// Everything that is opened for its records.
 #[derive(Debug)]
 pub(crate) struct Tracer<K: Kernel> {
     clock: Clock,
     books: Vec<Book>,
     wanted: Vec<Wanted>,
-    fields: [Fields; 2],
-    sideband: [Sideband; 2],
+    /// Of each lane.
+    carried: [Carried; 2],
+    /// CPUs tell themselves who comes, for the kernel passes switches over.
+    switches: bool,
     cpus: BTreeMap<(Lane, u32), Opened<K::Event>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
     reader: Option<Reader>,
@@ -68,6 +78,7 @@ pub(crate) struct Tracer<K: Kernel> {
     refused: Vec<((Lane, u32), Ticket)>,
     /// What was refused is to be tried again.
     again: bool,
+    remarkable: Remarkable,
     metrics: Metrics,
 }
 
@@ -97,6 +108,8 @@ pub struct TracerState {
     pub ring_bytes: u64,
     /// What was read and lost.
     pub losses: Losses,
+    /// What could not be told of threads.
+    pub untold: Untold,
 }
 
 impl<K: Kernel> Tracer<K> {
@@ -109,8 +122,8 @@ impl<K: Kernel> Tracer<K> {
             clock,
             books: Vec::new(),
             wanted: Vec::new(),
-            fields: [Fields::default(); 2],
-            sideband: [Sideband::default(); 2],
+            carried: open::wanted(&[], false).1,
+            switches: false,
             cpus: BTreeMap::new(),
             intake: Arc::new(Mutex::new(Intake::new())),
             reader: None,
@@ -118,6 +131,7 @@ impl<K: Kernel> Tracer<K> {
             rings: RingBudget { most: 1, bound_by_kernel: false },
             refused: Vec::new(),
             again: false,
+            remarkable: Remarkable::default(),
             metrics: Metrics::new()?,
         })
     }
@@ -143,11 +157,31 @@ impl<K: Kernel> Tracer<K> {
                 let kept = old.iter().position(|book| book.trace == *trace).map(|at| old.swap_remove(at));
                 self.books.push(kept.unwrap_or_else(|| Book::new(Arc::clone(trace), limit, now)));
             }
-            (self.wanted, self.fields, self.sideband) = open::wanted(traces);
             self.memory = memory;
-            self.intake().retrace(self.fields, traces);
+            self.retrace();
         }
         self.follow(online, context);
+    }
+
+    /// Leads what is opened from now on to the entries; nothing is open.
+    fn retrace(&mut self) {
+        let traces: Vec<Arc<Trace>> = self.books.iter().map(|book| Arc::clone(&book.trace)).collect();
+        (self.wanted, self.carried) = open::wanted(&traces, self.switches);
+        let fields = self.carried.map(|carried| carried.fields);
+        self.intake().retrace(fields, &traces);
+    }
+
+    /// Lets CPUs tell who comes where the kernel passes switches over.
+    fn follow_switches(&mut self, context: &mut Context<'_, K>) {
+        if self.switches || !self.intake().desk.misses_switches() {
+            return;
+        }
+        tracing::info!(
+            "this kernel does not tell of all switches from an idle CPU: each CPU tells itself who comes, by a record more"
+        );
+        self.switches = true;
+        self.close(context);
+        self.retrace();
     }
 
     /// Whether anything is looked into.
@@ -165,6 +199,7 @@ impl<K: Kernel> Tracer<K> {
 
     /// Opens on the CPUs that came, and closes on those that went.
     pub(crate) fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
+        self.follow_switches(context);
         let gone: Vec<(Lane, u32)> =
             self.cpus.keys().copied().filter(|(_, cpu)| !online.contains(*cpu)).collect();
         for (lane, cpu) in gone {
@@ -184,7 +219,7 @@ impl<K: Kernel> Tracer<K> {
     }
 
     fn open(&mut self, lane: Lane, cpu: u32, cpus: usize, context: &mut Context<'_, K>) {
-        let carried = (self.fields[lane as usize], self.sideband[lane as usize]);
+        let carried = self.carried[lane as usize];
         let (opened, refused) = open::open(cpu, lane, &self.wanted, carried, context);
         for open::Refused { event, refusal } in refused {
             self.refuse(cpu, lane, event, &refusal, context);
@@ -193,7 +228,10 @@ impl<K: Kernel> Tracer<K> {
         let lanes =
             Lane::ALL.iter().filter(|lane| self.wanted.iter().any(|wanted| wanted.lane == **lane)).count();
         self.rings = RingBudget::new(context.facts, self.memory, cpus * lanes, rustix::param::page_size());
-        let wanted = self.rings.pages(0.0, 1, rustix::param::page_size());
+        let of_threads =
+            lane == Lane::Ordered && self.wanted.iter().any(|wanted| wanted.role != Role::Fields);
+        let rate = if of_threads { THREADS } else { (0.0, 1) };
+        let wanted = self.rings.pages(rate.0, rate.1, rustix::param::page_size());
         match opened.make_ring(wanted) {
             Ok(ring) => self.start(lane, cpu, opened, ring),
             Err(errno) => {
@@ -211,7 +249,7 @@ impl<K: Kernel> Tracer<K> {
             let mut intake = lock(&self.intake);
             for (_, id, at) in &opened.events {
                 if let Some(wanted) = self.wanted.get(*at) {
-                    intake.desk.tap(*id, wanted.number, &wanted.uses);
+                    intake.desk.tap(*id, wanted);
                 }
             }
             intake.add(lane, cpu, ring);
@@ -266,8 +304,14 @@ impl<K: Kernel> Tracer<K> {
             if wanted.lane != lane || event.is_some_and(|event| event != place) {
                 continue;
             }
+            let mut told: Vec<&Arc<str>> = Vec::new();
             for &(book, _) in wanted.uses.iter() {
                 let Some(trace) = self.books.get(book).map(|book| &book.trace) else { continue };
+                // What is told of threads is one entry with several books.
+                if trace.feed != Feed::Records && told.contains(&&trace.entry) {
+                    continue;
+                }
+                told.push(&trace.entry);
                 let scope = trace.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
                 let refusal = Refusal { event: Arc::clone(&wanted.event.name), ..refusal.clone() };
                 self.refused.push(((lane, cpu), context.board.add(&trace.entry, scope, refusal)));
@@ -282,7 +326,7 @@ impl<K: Kernel> Tracer<K> {
                 tracing::debug!(cpu, %errno, "cannot stop an event");
             }
         }
-        let hits = if self.fields[lane as usize].period { 0 } else { opened.hits() };
+        let hits = if self.counts_hits(lane) { opened.hits() } else { 0 };
         let mut intake = lock(&self.intake);
         intake.close(lane, cpu, self.clock.kernel(), hits);
         opened.events.iter().for_each(|&(_, id, _)| intake.desk.untap(id));
@@ -311,12 +355,10 @@ impl<K: Kernel> Tracer<K> {
             return;
         }
         let (now, monotonic, kernel) = (self.clock.now(), self.clock.monotonic(), self.clock.kernel());
-        let (taken, round) = {
+        let DeskTaken { entries, round, remarkable } = {
             let mut intake = self.intake();
             intake.drain_all(kernel);
-            // Where events count amounts, only the kernel can tell how many hits were lost.
-            let counts_hits = |lane: Lane| !self.fields[lane as usize].period;
-            for (&(lane, cpu), opened) in self.cpus.iter().filter(|&(&(lane, _), _)| counts_hits(lane)) {
+            for (&(lane, cpu), opened) in self.cpus.iter().filter(|&(&(lane, _), _)| self.counts_hits(lane)) {
                 intake.settle(lane, cpu, opened.hits());
             }
             intake.desk.take(kernel, KEPT_ROUNDS, |pid| census.has_process(pid))
@@ -324,10 +366,21 @@ impl<K: Kernel> Tracer<K> {
         let shared = Arc::clone(&self.intake);
         let born = move |id: CgroupId| lock(&shared).desk.path_of(id);
         let names = Names { roots, census, born: &born };
-        for (book, taken) in self.books.iter_mut().zip(taken) {
+        self.remarkable.follow(remarkable, kernel);
+        for (book, taken) in self.books.iter_mut().zip(entries) {
             book.enter(taken, &round, &names, now, monotonic);
         }
         self.grow();
+    }
+
+    /// Whether what the events of a lane count says how many records they should have written. Some count amounts, and some
+    /// kernels count what the scheduler does while a CPU is idle, and write no record of it: there only the kernel can tell
+    /// how many were lost.
+    fn counts_hits(&self, lane: Lane) -> bool {
+        let of_scheduler =
+            |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
+        let mut mine = self.wanted.iter().filter(|wanted| wanted.lane == lane);
+        !self.carried[lane as usize].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
     }
 
     /// Makes the rings larger that ran over, as far as memory goes.
@@ -403,6 +456,11 @@ impl<K: Kernel> Tracer<K> {
         self.states().into_iter().flat_map(of).collect()
     }
 
+    /// What threads did that is told one by one.
+    pub(crate) fn remarkable(&self) -> &Remarkable {
+        &self.remarkable
+    }
+
     /// What there is to say about the rings.
     pub(crate) fn state(&self) -> TracerState {
         let intake = self.intake();
@@ -410,6 +468,7 @@ impl<K: Kernel> Tracer<K> {
             descriptors: self.cpus.values().map(Opened::descriptors).sum(),
             ring_bytes: intake.bytes(),
             losses: intake.losses(),
+            untold: intake.desk.untold(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::values::{Fresh, Owned, ValueId};
 use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
 use crate::host::Roots;
-use crate::plan::{Take, Targets, Trace};
+use crate::plan::{Feed, Take, Targets, Trace};
 use crate::probe::kallsyms;
 use crate::target::{Cgroup, CgroupId, parent_of};
 
@@ -50,7 +50,7 @@ impl Names<'_> {
             Targets::Cpus | Targets::PmuCpus => Ok(vec![vec![("cpu", owner.0.to_string().into())]]),
             Targets::Cgroups(selection) => {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
-                let path = match *id {
+                let path: Arc<str> = match *id {
                     ROOT => "/".into(),
                     id => self.census.path_of(id, self.born).ok_or(rest::UNKNOWN)?,
                 };
@@ -99,12 +99,21 @@ impl Names<'_> {
                     functions.get(address).cloned().unwrap_or_else(|| format!("{address:#x}").into())
                 }
                 (value, Some(field)) => field.render(&value.borrow()).into(),
+                (Owned::Unsigned(id), None) if trace.feed != Feed::Records => self.cgroup(CgroupId(*id)),
                 (Owned::Unsigned(number), None) => number.to_string().into(),
                 (Owned::Signed(number), None) => number.to_string().into(),
                 (Owned::Bytes(bytes), None) => String::from_utf8_lossy(bytes).into(),
             }
         };
         fresh.iter().map(|fresh| (fresh.id, text(fresh))).collect()
+    }
+
+    /// The path of a cgroup.
+    fn cgroup(&self, id: CgroupId) -> Arc<str> {
+        match id {
+            ROOT => "/".into(),
+            id => self.census.path_of(id, self.born).unwrap_or_else(|| rest::UNKNOWN.into()),
+        }
     }
 
     /// The functions of the kernel at some addresses.

@@ -8,7 +8,7 @@ use crate::error::Errno;
 use crate::event::{Event as Named, Kind};
 use crate::health::{Attempt, Board, Cause, Judgement, Refusal, Scope, classify};
 use crate::host::{Facts, Roots};
-use crate::plan::Trace;
+use crate::plan::{Feed, Role, Trace, TraceSource as Source};
 use crate::probe::tracefs;
 use crate::ring::room;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
@@ -31,43 +31,78 @@ pub(super) struct Wanted {
     pub(super) lane: Lane,
     pub(super) event: Named,
     pub(super) number: Option<u16>,
+    /// What its records carry: what all of the lane do, and what is its own.
+    pub(super) fields: Fields,
+    /// What it tells of threads.
+    pub(super) role: Role,
     pub(super) uses: Arc<[Use]>,
 }
 
-/// Which events the traces need, each once, and what the records of each lane carry.
-pub(super) fn wanted(traces: &[Arc<Trace>]) -> (Vec<Wanted>, [Fields; 2], [Sideband; 2]) {
-    let mut found: Vec<(Lane, Named, Option<u16>, Vec<Use>)> = Vec::new();
-    let mut fields = [Fields { identifier: true, raw: true, ..Fields::default() }; 2];
-    let mut sideband = [Sideband::default(); 2];
+/// What the records of a lane have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub(super) fields: Fields,
+    pub(super) sideband: Sideband,
+}
+
+/// An event, and who uses it.
+struct Found<'t> {
+    lane: Lane,
+    source: &'t Source,
+    cgroup: bool,
+    uses: Vec<Use>,
+}
+
+/// Which events the traces need, each once, and what the records of each lane carry. `switches`: CPUs are to tell
+/// themselves who comes, for some switches the kernel does not.
+pub(super) fn wanted(traces: &[Arc<Trace>], switches: bool) -> (Vec<Wanted>, [Carried; 2]) {
+    let mut found: Vec<Found<'_>> = Vec::new();
+    let fields = Fields { identifier: true, raw: true, ..Fields::default() };
+    let mut carried = [Carried { fields, sideband: Sideband::default() }; 2];
     for (number, trace) in traces.iter().enumerate() {
         let lane = if trace.is_ordered() { Lane::Ordered } else { Lane::Direct };
-        let (fields, sideband) = (&mut fields[lane as usize], &mut sideband[lane as usize]);
+        let Carried { fields, sideband } = &mut carried[lane as usize];
         fields.tid |= trace.needs_task();
         fields.time |= trace.is_ordered();
-        fields.cgroup |= trace.needs_cgroup();
         sideband.task |= trace.is_ordered() || trace.needs_cgroup();
         sideband.comm |= trace.is_ordered();
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
             fields.period |= source.event.counts_amounts();
-            let same = |(there, event, ..): &&mut (Lane, Named, Option<u16>, Vec<Use>)| {
-                *there == lane && event.counts_as(&source.event)
+            sideband.switches |= switches && matches!(source.role, Role::Scheduler(_));
+            let cgroup = match trace.feed {
+                Feed::Records => trace.needs_cgroup(),
+                Feed::Tasks(..) => source.role.tells_cgroup(),
             };
+            let same =
+                |found: &&mut Found<'_>| found.lane == lane && found.source.event.counts_as(&source.event);
             match found.iter_mut().find(same) {
                 // The second event of a pair goes before the first: if they are the same one, a hit ends what the hit
                 // before it began.
-                Some((.., uses)) => uses.insert(0, (number, place)),
-                None => found.push((lane, source.event.clone(), source.number, vec![(number, place)])),
+                Some(known) => {
+                    known.uses.insert(0, (number, place));
+                    known.cgroup |= cgroup;
+                    if source.role != Role::Fields {
+                        known.source = source;
+                    }
+                }
+                None => found.push(Found { lane, source, cgroup, uses: vec![(number, place)] }),
             }
         }
     }
-    let wanted = found.into_iter().map(|(lane, event, number, uses)| Wanted {
+    let wanted = found.into_iter().map(|Found { lane, source, cgroup, uses }| Wanted {
         lane,
-        event,
-        number,
+        event: source.event.clone(),
+        number: source.number,
+        fields: Fields {
+            cgroup,
+            width: matches!(source.role, Role::Enter { .. }),
+            ..carried[lane as usize].fields
+        },
+        role: source.role.clone(),
         uses: uses.into(),
     });
-    (wanted.collect(), fields, sideband)
+    (wanted.collect(), carried)
 }
 
 /// A ring's events on one CPU.
@@ -122,7 +157,7 @@ pub(super) fn open<K: Kernel>(
     cpu: u32,
     lane: Lane,
     wanted: &[Wanted],
-    (fields, sideband): (Fields, Sideband),
+    carried: Carried,
     context: &mut Context<'_, K>,
 ) -> (Option<Opened<K::Event>>, Vec<Refused>) {
     let mut refused = Vec::new();
@@ -135,9 +170,9 @@ pub(super) fn open<K: Kernel>(
         return (None, refused);
     }
     let ordered = lane == Lane::Ordered;
-    let sampling = |sideband| Sampling { rate: Rate::Period(1), fields, sideband, ordered };
+    let sampling = |fields, sideband| Sampling { rate: Rate::Period(1), fields, sideband, ordered };
     let place = Place::Cpu(cpu);
-    let holder = Attr::software(DUMMY, Some(sampling(sideband)), Start::Later);
+    let holder = Attr::software(DUMMY, Some(sampling(carried.fields, carried.sideband)), Start::Later);
     let holder = match context.kernel.open(&holder, place, None) {
         Ok(holder) => holder,
         Err(errno) => {
@@ -149,7 +184,8 @@ pub(super) fn open<K: Kernel>(
     let mut events = Vec::new();
     for at in mine {
         let event = &wanted[at].event;
-        let attr = Attr { sampling: Some(sampling(Sideband::default())), ..Attr::counting(event) };
+        let sampling = sampling(wanted[at].fields, Sideband::default());
+        let attr = Attr { sampling: Some(sampling), ..Attr::counting(event) };
         let opened = context.kernel.open(&attr, place, None).and_then(|event| Ok((event.id()?, event)));
         match opened {
             Ok((id, opened)) => events.push((opened, id, at)),

@@ -9,7 +9,7 @@ use crate::ring::{self, Record};
 use crate::target::CgroupId;
 
 /// The process whose children are the kernel's threads.
-const KTHREADD: u32 = 2;
+pub(super) const KTHREADD: u32 = 2;
 
 /// How many owners, and how many names of processes, are kept at most.
 const MOST: usize = 1 << 17;
@@ -107,6 +107,11 @@ impl Owners {
         });
         self.processes.entry(who.pid).or_default().push((who.cgroup, id));
         id
+    }
+
+    /// What a process is called.
+    pub(super) fn name(&self, pid: u32) -> Option<&Arc<str>> {
+        self.known.get(&pid).map(|known| &known.comm)
     }
 
     /// What is told besides hits.

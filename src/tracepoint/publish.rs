@@ -5,14 +5,17 @@ use std::sync::Arc;
 use super::TracerState;
 use super::book::Book;
 use crate::clock::Timestamp;
+use crate::config::traced::TracedKind;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+use crate::plan::Feed;
 
 /// Those that are there only where there is something to tell.
-pub const METRICS: [&str; 3] = [UNPAIRED, PENDING, DROPPED];
+pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
 
 const UNPAIRED: &str = "perf_unpaired_events";
 const PENDING: &str = "perf_pending_events";
 const DROPPED: &str = "perf_dropped_hits";
+const UNTOLD: &str = "perf_untold_events";
 
 /// Their metrics.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub(super) struct Metrics {
     unpaired: Arc<Metadata>,
     waiting: Arc<Metadata>,
     dropped: Arc<Metadata>,
+    untold: Arc<Metadata>,
 }
 
 impl Metrics {
@@ -51,6 +55,13 @@ impl Metrics {
             dropped: counter(
                 DROPPED,
                 "Hits that could not be added up: negative, for the number is below zero; short, for the record lacks it.",
+            )?,
+            untold: counter(
+                UNTOLD,
+                "What threads did that could not be told: backwards, for a time lies before the one that it follows; unseen, a \
+                 thread left a CPU that it was not seen to come to; lost, what was under way when records were lost; full, for \
+                 want of room; no_begin, the end of a system call that began before anybody looked; no_end, the beginning of one \
+                 that was followed by another.",
             )?,
         })
     }
@@ -80,7 +91,11 @@ impl Metrics {
         families.push(Family::new(Arc::clone(&self.dropped), dropped.collect()));
         let folded = books.iter().flat_map(|book| {
             book.folded().map(move |(output, count)| {
-                let leader = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
+                let metric =
+                    output.hits.as_ref().or(output.amount.as_ref()).map(|metric| metric.name().into());
+                let first = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
+                // What is told of threads is one entry with several metrics.
+                let leader = if book.trace.feed == Feed::Records { first } else { metric };
                 let labels = vec![
                     ("counters", Arc::clone(&book.trace.entry)),
                     ("leader", leader.unwrap_or_default()),
@@ -90,6 +105,7 @@ impl Metrics {
             })
         });
         families.push(Family::new(Arc::clone(&self.folded), folded.collect()));
+        families.push(Family::new(Arc::clone(&self.untold), untold(books, &state)));
         families
     }
 
@@ -107,4 +123,40 @@ impl Metrics {
             Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), state.ring_bytes)]),
         ]
     }
+}
+
+/// What could not be told of threads, for the sections that tell of them.
+fn untold(books: &[Book], state: &TracerState) -> Vec<Point> {
+    let (sched, calls) = (state.untold.sched, state.untold.calls);
+    let told = [
+        (
+            TracedKind::Scheduler,
+            vec![
+                ("backwards", sched.backwards),
+                ("unseen", sched.unseen),
+                ("lost", sched.dropped),
+                ("full", sched.full),
+            ],
+        ),
+        (
+            TracedKind::Syscalls,
+            vec![
+                ("no_begin", calls.unbegun),
+                ("no_end", calls.unended),
+                ("backwards", calls.backwards),
+                ("lost", calls.dropped),
+                ("full", calls.full),
+            ],
+        ),
+    ];
+    let there = |kind| books.iter().find(|book| book.trace.kind == kind).map(|book| (kind, book.start));
+    let points = told.into_iter().filter_map(|(kind, counts)| Some((there(kind)?, counts)));
+    let points = points.flat_map(|((kind, start), counts)| {
+        counts.into_iter().map(move |(reason, count)| Point {
+            labels: Labels::new([("section", kind.section()), ("reason", reason)]),
+            value: Value::Integer(count),
+            start,
+        })
+    });
+    points.collect()
 }

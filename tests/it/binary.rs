@@ -100,7 +100,9 @@ fn an_event_that_no_host_has_is_an_error_of_the_file_and_the_others_are_counted(
 
 #[test]
 fn an_event_that_other_hosts_have_fails_only_a_strict_check() {
-    let (_dir, path) = file("counters: {a: {events: [\"nosuch:event\", context-switches]}}");
+    let (_dir, path) = file(
+        "counters: {a: {events: [\"nosuch:event\", context-switches]}}\npresets: []\nscheduler: {per: []}",
+    );
     let outcome = check(&["--config", &path]);
     assert_eq!((outcome.code, &*outcome.stderr), (0, ""), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("a per cpu: nosuch:event"), "{}", outcome.stdout);
@@ -112,7 +114,7 @@ fn an_event_that_other_hosts_have_fails_only_a_strict_check() {
 fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
     for (arguments, told) in [
         (&["--nonsense"][..], "unexpected argument '--nonsense'"),
-        (&["chekc"], "a similar subcommand exists: 'check'"),
+        (&["chekc"], "'check'"),
         (&["check", "--strcit"], "a similar argument exists: '--strict'"),
         (&["check", "--output", "xml"], "[possible values: text, json]"),
         (&["--listen", "nonsense"], "write an IP address and a port, like 0.0.0.0:7373 or [::]:7373"),
@@ -194,6 +196,10 @@ fn help_says_what_each_command_does() {
         ("help-stat", &["stat", "--help"]),
         ("help-record", &["record", "--help"]),
         ("help-top", &["top", "--help"]),
+        ("help-sched", &["sched", "--help"]),
+        ("help-sched-latency", &["sched", "latency", "--help"]),
+        ("help-sched-timehist", &["sched", "timehist", "--help"]),
+        ("help-trace", &["trace", "--help"]),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stderr), (0, ""));

@@ -334,7 +334,7 @@ fn a_software_event_that_is_younger_than_the_kernel_says_so() {
 #[test]
 fn events_of_a_pattern_cannot_share_a_name() {
     let page = resolved(&catalog("vm"), &["sched:*/name=all/", "sched:sched_sw*/name=switches/"]);
-    assert!(page.contains("Refused: sched:*/name=all/: it stands for 3 events"), "{page}");
+    assert!(page.contains("Refused: sched:*/name=all/: it stands for 6 events"), "{page}");
     assert!(page.contains("switches = switches Tracepoint"), "{page}");
 }
 

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 24] = [
     "error",
     "host",
     "clock",
     "health",
     "metrics",
     "event",
+    "sched",
+    "syscall",
     "target",
     "probe",
     "config",

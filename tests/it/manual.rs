@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perf_exporter::config::traced::{Measure, TracedKind};
-use perf_exporter::config::{Config, Per, Traced, load};
+use perf_exporter::config::{Config, Per, Preset, Traced, load};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
@@ -73,9 +73,10 @@ fn every_yaml_of_the_readme_is_a_configuration_without_a_warning() {
 fn configurations() -> Vec<(String, String)> {
     let examples = files::list(&repository("config/examples")).unwrap();
     let examples = examples.iter().map(|name| format!("config/examples/{name}"));
+    let presets = Preset::ALL.iter().map(|preset| format!("config/presets/{}.yaml", preset.name()));
     let others = ["config/perf-exporter.yaml", "tests/data/config/uncore.yaml"].map(str::to_owned);
     let read = |path: String| (path.clone(), files::read_text(&repository(&path)).unwrap());
-    examples.chain(others).map(read).collect()
+    examples.chain(presets).chain(others).map(read).collect()
 }
 
 /// Every metric that the program has for any of these configurations on any fixture host.
@@ -89,7 +90,17 @@ fn metrics() -> BTreeSet<String> {
             let roots = Roots::under(&host(on));
             let facts = Facts::read(&roots);
             let support = StreamSupport::foreseen(&facts);
-            let plan = plan(&Entries::counters(&config.counters), &Catalog::load(&roots, &facts), &support);
+            let entries = Entries {
+                scheduler: config.scheduler.as_ref(),
+                syscalls: config.syscalls.as_ref(),
+                ..Entries::counters(&config.counters)
+            };
+            let plan = plan(&entries, &Catalog::load(&roots, &facts), &support);
+            let outputs = plan.traces.iter().flat_map(|trace| &trace.outputs);
+            let of_threads = outputs.flat_map(|output| output.hits.iter().chain(&output.amount));
+            known.extend(
+                of_threads.flat_map(|metric| [metric.name().into(), format!("{}_total", metric.name())]),
+            );
             let counters = plan.groups.iter().flat_map(|group| &group.counters);
             let metrics = counters.flat_map(|counter| [&counter.metric, &counter.unattributed]);
             known.extend(metrics.map(|metric| format!("{}_total", metric.name())));
@@ -115,8 +126,9 @@ fn traced(traced: &Traced) -> Vec<String> {
         Measure::Histogram(..) | Measure::Elapsed(_) => vec![stem],
     };
     let scope = |per: &Per| match (per, traced.kind) {
-        (Per::Host, TracedKind::Tracepoint) => "tracepoint",
+        (Per::Host, TracedKind::Tracepoint | TracedKind::Preset(_)) => "tracepoint",
         (Per::Host, TracedKind::Probe) => "probe",
+        (Per::Host, TracedKind::Scheduler | TracedKind::Syscalls) => panic!("these are no entries"),
         (Per::Cpu, _) => "cpu",
         (Per::Cgroup(_), _) => "cgroup",
         (Per::Process(_), _) => "process",
@@ -173,9 +185,13 @@ fn options(readme: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut options: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let is_option = |word: &&str| word.starts_with('-') && word.len() > 1;
     let mut add = |words: Vec<&str>, beside: Vec<&str>| {
-        let command = words.first().filter(|word| !is_option(word)).copied().unwrap_or("");
+        // Only one has commands of its own.
+        let depth = if words.first() == Some(&"sched") { 2 } else { 1 };
+        let command: Vec<&str> =
+            words.iter().take(depth).take_while(|word| !is_option(word)).copied().collect();
+        let command = command.join(" ");
         let words = words.into_iter().chain(beside).filter(is_option);
-        options.entry(command.to_owned()).or_default().extend(words.map(str::to_owned));
+        options.entry(command).or_default().extend(words.map(str::to_owned));
     };
     for line in blocks(readme, &["sh", "console"]).iter().flat_map(|block| block.lines()) {
         words(line).into_iter().for_each(|words| add(words, Vec::new()));
@@ -201,10 +217,7 @@ fn every_command_and_option_that_is_written_about_exists() {
     let options = options(&readme());
     assert!(options.len() > 2, "the test finds no commands any more: {options:?}");
     for (command, options) in options {
-        let mut arguments: Vec<&str> = Vec::from(["--help"]);
-        if !command.is_empty() {
-            arguments.insert(0, &command);
-        }
+        let arguments: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let help = run(&arguments);
         assert_eq!(help.code, 0, "perf-exporter {command}: {}", help.stderr);
         let known: BTreeSet<&str> =

@@ -6,3 +6,4 @@ mod owners;
 mod pairs;
 mod plans;
 mod rings;
+mod threads;

@@ -186,7 +186,7 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
 }
 
 /// For how long the host of this guest had its CPUs run others, all together: `steal` in `/proc/stat`.
-fn stolen() -> Duration {
+pub(crate) fn stolen() -> Duration {
     let stat = read_text(Path::new("/proc/stat")).unwrap();
     let ticks = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)).unwrap();
     Duration::from_secs_f64(ticks.parse::<f64>().unwrap() / rustix::param::clock_ticks_per_second() as f64)

@@ -186,13 +186,13 @@ fn addresses_of_the_kernel_are_functions_in_labels() {
 
 /// A loop device on a file, detached when it is dropped.
 #[derive(Debug)]
-struct LoopDevice {
-    path: PathBuf,
+pub(crate) struct LoopDevice {
+    pub(crate) path: PathBuf,
     _file: tempfile::NamedTempFile,
 }
 
 impl LoopDevice {
-    fn of(bytes: u64) -> Self {
+    pub(crate) fn of(bytes: u64) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(bytes).unwrap();
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().unwrap();
@@ -201,7 +201,7 @@ impl LoopDevice {
     }
 
     /// Its numbers, `MAJOR,MINOR`.
-    fn numbers(&self) -> String {
+    pub(crate) fn numbers(&self) -> String {
         let device = rustix::fs::stat(&self.path).unwrap().st_rdev;
         format!("{},{}", rustix::fs::major(device), rustix::fs::minor(device))
     }

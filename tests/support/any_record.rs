@@ -19,6 +19,7 @@ fn fields(bits: u16) -> Fields {
         ip: bit(8),
         callchain: bit(8),
         user_stack: if bit(9) { 1024 } else { 0 },
+        width: bit(10),
     }
 }
 

@@ -13,9 +13,18 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/p
 /// A program whose time goes where it is told to.
 const HOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/hot.c");
 
+/// One whose threads run, wait and call the kernel.
+const THREADS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/threads.c");
+
+/// One of 32 bits, for x86.
+const NARROW: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/narrow.c");
+
 /// One that spends its time in what was inlined, in C and in Rust.
 const INLINING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.c");
 const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.rs");
+
+/// One that the scheduler has known things to do for, and that makes known system calls.
+const SCHEDULED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/scheduled.c");
 
 /// The program as a file, which is there as long as the value.
 #[derive(Debug)]
@@ -39,6 +48,31 @@ impl Program {
     #[allow(dead_code, reason = "not every target samples stacks")]
     pub(crate) fn compile_hot(name: &str, options: &[&str]) -> Self {
         Self::compile_source(HOT, name, &[&["-O2"], options].concat())
+    }
+
+    /// Compiles the one whose threads run, wait and call the kernel, under a name of its own.
+    #[allow(dead_code, reason = "not every target follows threads")]
+    pub(crate) fn compile_threads(name: &str) -> Self {
+        Self::compile_source(THREADS, name, &["-O2", "-pthread"])
+    }
+
+    /// Compiles one of 32 bits that calls the kernel 100 times for each order; `None` where no such program can be made.
+    #[allow(dead_code, reason = "not every target follows threads")]
+    pub(crate) fn compile_narrow() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("narrow");
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-o"]);
+        let made = compiler.arg(&path).arg(NARROW).output().is_ok_and(|output| output.status.success());
+        // The kernel may know nothing of such programs.
+        let runs = || Command::new(&path).stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok();
+        (made && runs()).then(|| Self { path, _dir: dir })
+    }
+
+    /// Compiles the one that is scheduled and calls the kernel in known ways.
+    #[allow(dead_code, reason = "not every target looks at the scheduler")]
+    pub(crate) fn compile_scheduled() -> Self {
+        Self::compile_source(SCHEDULED, "scheduled", &["-O1"])
     }
 
     /// Compiles the one that spends its time in functions that are inlined into `outermost`, with debug information.

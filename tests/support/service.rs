@@ -112,10 +112,12 @@ impl Service {
     }
 }
 
-/// A configuration without the built-in profile, unless it says something about profiles.
+/// A configuration without the built-in profile, presets and scheduler, unless it says something about them.
 fn unsampled(configuration: &str) -> String {
-    let more = if configuration.contains("profiles:") { "" } else { "\nprofiles: {}\n" };
-    format!("{configuration}{more}")
+    let profiles = if configuration.contains("profiles:") { "" } else { "\nprofiles: {}\n" };
+    let presets = if configuration.contains("presets:") { "" } else { "\npresets: []\n" };
+    let scheduler = if configuration.contains("scheduler:") { "" } else { "\nscheduler: {per: []}\n" };
+    format!("{configuration}{profiles}{presets}{scheduler}")
 }
 
 impl Drop for Service {

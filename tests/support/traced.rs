@@ -66,6 +66,32 @@ const TRACEPOINTS: [Tracepoint; 4] = [
     ], r#""code=%u key=%llu", REC->code, REC->key"#),
 ];
 
+/// What the scheduler does, and system calls; as the kernel has them, but for fields that nobody looks at.
+#[rustfmt::skip]
+const OF_THREADS: [Tracepoint; 6] = [
+    ("sched", "sched_switch", SWITCH, &[
+        ("char prev_comm[16]", 8, 16, false),
+        ("pid_t prev_pid", 24, 4, true),
+        ("int prev_prio", 28, 4, true),
+        ("long prev_state", 32, 8, true),
+        ("char next_comm[16]", 40, 16, false),
+        ("pid_t next_pid", 56, 4, true),
+        ("int next_prio", 60, 4, true),
+    ], r#""%d", REC->prev_pid"#),
+    ("sched", "sched_waking", WAKING, &[("char comm[16]", 8, 16, false), ("pid_t pid", 24, 4, true)], r#""%d", REC->pid"#),
+    ("sched", "sched_wakeup_new", WAKING_NEW, &[("char comm[16]", 8, 16, false), ("pid_t pid", 24, 4, true)], r#""%d", REC->pid"#),
+    ("sched", "sched_migrate_task", MIGRATE, &[("char comm[16]", 8, 16, false), ("pid_t pid", 24, 4, true)], r#""%d", REC->pid"#),
+    ("raw_syscalls", "sys_enter", ENTER, &[("long id", 8, 8, true), ("unsigned long args[6]", 16, 48, false)], r#""%ld", REC->id"#),
+    ("raw_syscalls", "sys_exit", EXIT, &[("long id", 8, 8, true), ("long ret", 16, 8, true)], r#""%ld", REC->id"#),
+];
+
+pub(crate) const SWITCH: u16 = 201;
+pub(crate) const WAKING: u16 = 202;
+pub(crate) const WAKING_NEW: u16 = 203;
+pub(crate) const MIGRATE: u16 = 204;
+pub(crate) const ENTER: u16 = 205;
+pub(crate) const EXIT: u16 = 206;
+
 pub(crate) const WORK: u16 = 101;
 pub(crate) const PLAY: u16 = 102;
 pub(crate) const BEGIN: u16 = 103;
@@ -118,12 +144,7 @@ impl World {
         for (path, content) in files {
             fs::write(path, content).expect("a file");
         }
-        for (system, name, id, fields, print) in TRACEPOINTS {
-            let dir = roots.tracing.join("events").join(system).join(name);
-            fs::create_dir_all(&dir).expect("a directory");
-            fs::write(dir.join("id"), format!("{id}\n")).expect("a file");
-            fs::write(dir.join("format"), format(name, id, fields, print)).expect("a file");
-        }
+        describe(&roots, &TRACEPOINTS);
         let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
         let (facts, budget) = (Facts::read(&roots), Budget { limit, used: 0 });
         let collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget);
@@ -140,8 +161,10 @@ impl World {
         }
     }
 
-    /// What a configuration comes to here. Without a word on counters there are none.
+    /// What a configuration comes to here. Without a word on counters or presets there are none.
     pub(crate) fn plan(&self, yaml: &str) -> Plan {
+        let presets = if yaml.contains("presets:") { "" } else { "\npresets: []\n" };
+        let yaml = &format!("{yaml}{presets}");
         let (config, warnings) = config::load(yaml.as_bytes(), "test.yaml").expect("a configuration");
         assert!(warnings.is_empty(), "{warnings:?}");
         let facts = Facts::read(&self.roots);
@@ -149,10 +172,20 @@ impl World {
             counters: if yaml.contains("counters:") { &config.counters } else { &[] },
             traced: &config.traced,
             profiles: &[],
+            scheduler: config.scheduler.as_ref().filter(|_| yaml.contains("scheduler:")),
+            syscalls: config.syscalls.as_ref(),
             placed: &Placements::new(),
             complain: &|_, _, _| self.complaint.map(str::to_owned),
         };
         plan(&entries, &Catalog::load(&self.roots, &facts), &StreamSupport::foreseen(&facts))
+    }
+
+    /// The same with the tracepoints of the scheduler and of system calls.
+    #[allow(dead_code, reason = "not every target follows threads")]
+    pub(crate) fn with_threads() -> Self {
+        let world = Self::new();
+        describe(&world.roots, &OF_THREADS);
+        world
     }
 
     /// Puts a configuration in force, as the engine does it.
@@ -295,6 +328,16 @@ impl World {
     }
 }
 
+/// Writes the files of tracepoints.
+fn describe(roots: &Roots, tracepoints: &[Tracepoint]) {
+    for &(system, name, id, fields, print) in tracepoints {
+        let dir = roots.tracing.join("events").join(system).join(name);
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::write(dir.join("id"), format!("{id}\n")).expect("a file");
+        fs::write(dir.join("format"), format(name, id, fields, print)).expect("a file");
+    }
+}
+
 fn on(event: &Opened) -> Option<u32> {
     match event.place {
         FakePlace::Cpu(cpu) => Some(cpu),
@@ -326,14 +369,16 @@ pub(crate) struct Hit {
     cgroup: u64,
     /// Nanoseconds from now; `None`: after what was written before.
     time: Option<i64>,
+    /// The program has 32 bits.
+    narrow: bool,
     raw: Vec<u8>,
 }
 
 /// A hit on CPU 0 by process 10.
 pub(crate) fn hit(id: u16) -> Hit {
-    let mut raw = vec![0; if matches!(id, WORK) { 52 } else { 32 }];
+    let mut raw = vec![0; if matches!(id, WORK) { 52 } else { 64 }];
     raw[..2].copy_from_slice(&id.to_ne_bytes());
-    Hit { id, cpu: 0, pid: 10, tid: 10, cgroup: 0, time: None, raw }
+    Hit { id, cpu: 0, pid: 10, tid: 10, cgroup: 0, time: None, narrow: false, raw }
 }
 
 /// Of `toy:work`.
@@ -424,6 +469,12 @@ impl Hit {
         self.put(at, &code.to_ne_bytes())
     }
 
+    /// By a program of 32 bits.
+    #[allow(dead_code, reason = "not every target follows threads")]
+    pub(crate) fn narrow(self) -> Self {
+        Self { narrow: true, ..self }
+    }
+
     /// Ends early.
     pub(crate) fn cut(mut self, length: usize) -> Self {
         self.raw.truncate(length);
@@ -451,6 +502,10 @@ impl Hit {
             body.extend(u32::try_from(length).expect("a short record").to_ne_bytes());
             body.extend(&self.raw);
             body.resize(body.len() + length - self.raw.len(), 0);
+        }
+        if fields.width {
+            // PERF_SAMPLE_REGS_ABI_32 or _64, and a register.
+            body.extend([if self.narrow { 1u64 } else { 2 }, 0].into_iter().flat_map(u64::to_ne_bytes));
         }
         if fields.cgroup {
             body.extend(self.cgroup.to_ne_bytes());

@@ -14,6 +14,7 @@ mod pmus;
 mod probes;
 mod profiles;
 mod sharing;
+mod threads;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -3,12 +3,28 @@
 use crate::export::status::{EventStatus, Loss, Pairs, Series, TraceStatus, Unpaired};
 use crate::health::Board;
 use crate::metrics::Kind;
-use crate::plan::{Amount, Trace};
+use crate::plan::{Amount, Feed, Trace};
 use crate::tracepoint::{TraceState, TracerState};
 
+/// Each entry. What is told of threads is one, with several metrics.
+pub(super) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
+    let mut all: Vec<TraceStatus> = Vec::new();
+    for state in states {
+        let of_threads = state.plan.feed != Feed::Records;
+        let row = trace(state, board);
+        let known = all.iter_mut().find(|known| of_threads && known.section == row.section);
+        match known {
+            Some(known) => known.series += row.series,
+            None => all.push(row),
+        }
+    }
+    all
+}
+
 /// One entry.
-pub(super) fn trace(state: &TraceState, board: &Board) -> TraceStatus {
+fn trace(state: &TraceState, board: &Board) -> TraceStatus {
     let trace = &*state.plan;
+    let of_threads = trace.feed != Feed::Records;
     let event = |(source, &open): (&crate::plan::TraceSource, &usize)| EventStatus {
         event: source.event.name.to_string(),
         counting: open as u64,
@@ -20,7 +36,7 @@ pub(super) fn trace(state: &TraceState, board: &Board) -> TraceStatus {
     TraceStatus {
         entry: trace.entry.to_string(),
         section: trace.kind.section().into(),
-        what: what(trace),
+        what: if of_threads { of_whom(trace) } else { what(trace) },
         events: trace.sources.iter().zip(&state.open).map(event).collect(),
         hits: state.hits,
         series: state.series as u64,
@@ -46,12 +62,18 @@ fn what(trace: &Trace) -> String {
         Amount::Sum(_) => format!("sum of {field}"),
         Amount::Histogram(..) => format!("histogram of {field}"),
         Amount::Elapsed(_) => "time from the first to the second".to_owned(),
+        Amount::Most(..) => "the largest of late".to_owned(),
     };
     if !trace.labels.is_empty() {
         words.push_str(&format!(", by {}", trace.labels.join(", ")));
     }
+    format!("{words}, {}", of_whom(trace))
+}
+
+/// For whom it is told.
+fn of_whom(trace: &Trace) -> String {
     let scopes: Vec<&str> = trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect();
-    format!("{words}, per {}", scopes.join(", "))
+    format!("per {}", scopes.join(", "))
 }
 
 /// Its metrics.

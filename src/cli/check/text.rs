@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::rows::{Descriptors, GroupRow, RefusalRow};
 use super::stream::{NoStreamRow, RingBound, StreamRow};
-use super::{profiles, traces};
+use super::{presets, profiles, traces};
 use crate::error::printable;
 
 /// Writes the report.
@@ -20,6 +20,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     refusals(out, &report.refusals)?;
     groups(out, report)?;
+    presets::write(out, &report.presets)?;
     traces::write(out, &report.traces, &report.probes)?;
     profiles::write(out, &report.profiles, report.profile_rings.as_ref())?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::metrics::Kind;
-use crate::plan::{PROFILES, Trace};
+use crate::plan::{Feed, PROFILES, Trace};
 use crate::probe::install::Look;
 
 /// An entry whose records are looked into.
@@ -42,6 +42,20 @@ pub(super) struct ProbeRow {
 }
 
 impl TraceRow {
+    /// Those of one entry together: what is told of threads has several metrics with labels of their own.
+    pub(super) fn all(rows: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for row in rows {
+            let known =
+                all.iter_mut().find(|known| (known.section, &known.entry) == (row.section, &row.entry));
+            match known {
+                Some(known) => known.metrics.extend(row.metrics),
+                None => all.push(row),
+            }
+        }
+        all
+    }
+
     /// `open` is on how many CPUs each event is open.
     pub(super) fn new(trace: &Trace, open: Option<&[usize]>) -> Self {
         let event = |(place, source): (usize, &crate::plan::TraceSource)| TracedEvent {
@@ -50,17 +64,20 @@ impl TraceRow {
             cpus: open.and_then(|open| open.get(place)).copied(),
         };
         let metrics = trace.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
+        let of_threads = trace.feed != Feed::Records && !trace.labels.is_empty();
+        let labels = if of_threads { format!("{{{}}}", trace.labels.join(",")) } else { String::new() };
         let named = |metric: &crate::metrics::Metadata| match metric.kind() {
-            Kind::Counter => format!("{}_total", metric.name()),
-            _ => metric.name().to_owned(),
+            Kind::Counter => format!("{}_total{labels}", metric.name()),
+            _ => format!("{}{labels}", metric.name()),
         };
+        let shared = if of_threads { &[] } else { &trace.labels[..] };
         let event_label = trace.event_label.then(|| "event".to_owned());
         Self {
             section: trace.kind.section(),
             entry: trace.entry.to_string(),
             scopes: trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect(),
             events: trace.sources.iter().enumerate().map(event).collect(),
-            labels: event_label.into_iter().chain(trace.labels.iter().map(ToString::to_string)).collect(),
+            labels: event_label.into_iter().chain(shared.iter().map(ToString::to_string)).collect(),
             metrics: metrics.map(|metric| named(metric)).collect(),
             ordered: trace.is_ordered(),
         }

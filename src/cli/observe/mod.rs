@@ -1,4 +1,5 @@
-//! Somebody at a shell looks at somebody: at whom, for how long, and how that ends. What `stat`, `record` and `top` share.
+//! Somebody at a shell looks at somebody: at whom, for how long, and how that ends. What `stat`, `record`, `top`,
+//! `sched` and `trace` share.
 //!
 //! ```text
 //! TargetArgs ─► Target ─► Subject: found on this machine ─► whom events are opened for
@@ -23,7 +24,7 @@ use crate::sys::usage;
 pub(super) use command::Program;
 pub(super) use subject::Subject;
 pub(super) use target::{Target, TargetArgs};
-pub(super) use wait::{Happened, Signals, Wait};
+pub(super) use wait::{Happened, Signals, Wait, seconds};
 
 /// As shells have it: the command is there and cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;

@@ -16,6 +16,20 @@ use crate::host;
 /// How often to look whether the processes that are counted are still there.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The shortest time that somebody may ask for, in seconds, and the longest.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=1e7;
+
+/// For how long to look, as somebody types it.
+///
+/// # Errors
+/// What was expected instead.
+pub(in crate::cli) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| SECONDS.contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!("expected seconds from {} to {}, such as 10 or 0.5", SECONDS.start(), SECONDS.end())
+    })
+}
+
 /// The signals that end a measurement, and the one that tells of a child. Caught as long as this lives.
 #[derive(Debug)]
 pub(in crate::cli) struct Signals {

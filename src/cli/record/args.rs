@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::observe::seconds;
 use crate::cli::sample::SampleArgs;
 
 /// Where the profile is written unless somebody says it.
 const FILE: &str = "profile.pb.gz";
-
-/// The shortest recording, in seconds, and the longest.
-const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=1e7;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -101,13 +99,6 @@ impl RecordArgs {
         })?;
         Ok((Sink::File(path), format))
     }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| SECONDS.contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
-        format!("expected seconds from {} to {}, such as 10 or 0.5", SECONDS.start(), SECONDS.end())
-    })
 }
 
 #[cfg(test)]

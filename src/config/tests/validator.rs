@@ -97,6 +97,10 @@ fn matches_pattern(pattern: &Json, text: &str) -> bool {
                 })
             })
         }
+        "^([0-9]+(\\.[0-9]+)?%|off)$" => {
+            let number = text.strip_suffix('%').is_some_and(|number| number.parse::<f64>().is_ok());
+            number || text == "off"
+        }
         "^[a-z_][a-z0-9_]*$" => {
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
                 && !text.is_empty()

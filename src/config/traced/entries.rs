@@ -8,7 +8,8 @@ use super::{Traced, TracedKind};
 use crate::config::Counters;
 use crate::config::counters::{metric_word, metrics};
 use crate::config::decode::At;
-use crate::config::file::File;
+use crate::config::file::{File, Tracepoint};
+use crate::config::presets::presets;
 use crate::config::problem::shown;
 use crate::config::report::Report;
 use crate::config::selection::Selections;
@@ -44,7 +45,19 @@ pub(in crate::config) fn traced(
         }
         None => all.extend(kept(TracedKind::Probe)),
     }
+    let ready_made = presets(file, base, &all, selections, &mut names, report);
+    all.extend(ready_made);
     all
+}
+
+/// What entries of `tracepoints` say, whatever else there is.
+pub(in crate::config) fn tracepoints(
+    entries: &At<Entries<Tracepoint>>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Vec<Traced> {
+    let all = entries.value.0.iter();
+    all.filter_map(|(name, entry)| tracepoint(name, entry, selections, report)).collect()
 }
 
 /// The entries of one section, in their order.
@@ -67,7 +80,7 @@ fn section<T>(
 
 /// Finds entries that would be one metric. Scopes do not tell them apart: what stands in no series has one metric over
 /// all scopes, `perf_unattributed_<name>_total`.
-struct Names<'c> {
+pub(in crate::config) struct Names<'c> {
     /// The metrics of `counters`, and in which entry.
     counters: BTreeMap<String, &'c str>,
     /// The others, and the entry that has each first.
@@ -79,21 +92,38 @@ impl Names<'_> {
         if report.blames(node) {
             return;
         }
-        let me = format!("{}.{}", traced.kind.section(), traced.name);
-        let metrics = [traced.base().to_owned(), traced.stem()];
-        for name in &metrics {
+        match self.clash(traced) {
+            Some(message) => report.error(node, message, Some("give the entry another name".into())),
+            None => self.take(traced),
+        }
+    }
+
+    /// Why an entry cannot have its metrics.
+    pub(in crate::config) fn clash(&self, traced: &Traced) -> Option<String> {
+        let me = me(traced);
+        [traced.base().to_owned(), traced.stem()].iter().find_map(|name| {
             let owner = self.first.get(name).filter(|owner| **owner != me).cloned();
             let owner = owner.or_else(|| Some(format!("counters.{}", self.counters.get(name)?)));
-            let message = match (Metadata::new(name, "-", "", Kind::Counter), owner) {
-                (Err(error), _) => error.to_string(),
-                (Ok(_), Some(owner)) => format!("{} names metrics of {} already", shown(name), shown(&owner)),
-                (Ok(_), None) => continue,
-            };
-            report.error(node, message, Some("give the entry another name".into()));
-            return;
-        }
-        self.first.extend(metrics.map(|name| (name, me.clone())));
+            match (Metadata::new(name, "-", "", Kind::Counter), owner) {
+                (Err(error), _) => Some(error.to_string()),
+                (Ok(_), Some(owner)) => {
+                    Some(format!("{} names metrics of {} already", shown(name), shown(&owner)))
+                }
+                (Ok(_), None) => None,
+            }
+        })
     }
+
+    /// Its metrics are this entry's.
+    pub(in crate::config) fn take(&mut self, traced: &Traced) {
+        let me = me(traced);
+        self.first.extend([traced.base().to_owned(), traced.stem()].map(|name| (name, me.clone())));
+    }
+}
+
+/// Where an entry stands, in a word.
+fn me(traced: &Traced) -> String {
+    format!("{}.{}", traced.kind.section(), traced.name)
 }
 
 impl Traced {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{Label, Measure, Pair, Quantity, Traced, TracedKind, Unit, What};
 use crate::config::tests::{good, report};
-use crate::config::{Config, Per};
+use crate::config::{Config, Per, Preset};
 use crate::probe::{Definition, Root};
 use crate::target::GroupBy;
 
@@ -380,8 +380,10 @@ fn an_entry_counts_for_whom_the_file_says_or_it_says_itself() {
 
 #[test]
 fn a_selection_that_only_a_tracepoint_counts_for_has_an_effect() {
-    let counters = "counters: {a: {events: cycles}}\ncgroups: {depth: 2}\n";
-    assert!(report(counters).contains("this has no effect: no entry counts per cgroup"));
+    let counters = "counters: {a: {events: cycles}}\ncgroups: {depth: 2}\nscheduler: {per: host}\n";
+    assert_eq!(report(counters), "", "the built-in preset does");
+    let counters = format!("{counters}presets: []\n");
+    assert!(report(&counters).contains("this has no effect: no entry counts per cgroup"));
     assert_eq!(report(&format!("{counters}tracepoints: {{b: {{event: 'sys:one', per: cgroup}}}}")), "");
 }
 
@@ -571,10 +573,18 @@ fn a_filter_compares_what_stands_before_an_operator() {
 }
 
 #[test]
-fn tracepoints_stand_before_probes_and_a_section_replaces_itself_alone() {
-    let Config { traced, .. } = good("probes: {a: {kprobe: f}}\ntracepoints: {b: {event: 'sys:one'}}");
+fn tracepoints_stand_before_probes_and_both_before_presets_and_a_section_replaces_itself_alone() {
+    let Config { traced, .. } =
+        good("presets: irq\nprobes: {a: {kprobe: f}}\ntracepoints: {b: {event: 'sys:one'}}");
     let names: Vec<(TracedKind, &str)> = traced.iter().map(|entry| (entry.kind, &*entry.name)).collect();
-    assert_eq!(names, [(TracedKind::Tracepoint, "b"), (TracedKind::Probe, "a")]);
+    assert_eq!(
+        names,
+        [
+            (TracedKind::Tracepoint, "b"),
+            (TracedKind::Probe, "a"),
+            (TracedKind::Preset(Preset::Irq), "irq_run")
+        ]
+    );
     assert!(
         report("probes: {a: {kprobe: f}}\ntracepoints: {a: {event: 'sys:one'}}")
             .contains("probes.a: `a` names metrics of `tracepoints.a` already")

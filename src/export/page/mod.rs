@@ -5,6 +5,7 @@ pub(crate) mod figures;
 mod html;
 pub mod profile;
 mod profiled;
+mod threads;
 mod traces;
 
 use std::cmp::Reverse;
@@ -42,6 +43,7 @@ pub fn render(status: &Status) -> String {
     refusals(&mut html, &status.refusals);
     counters(&mut html, &status.counters);
     status.stream.iter().for_each(|shown| stream(&mut html, shown));
+    status.threads.iter().for_each(|shown| threads::threads(&mut html, shown));
     traces::traces(&mut html, &status.traces);
     profiled::profiled(&mut html, &status.profiles);
     html.raw("<div class=\"cards\">");

@@ -28,6 +28,8 @@ pub enum Record<'a> {
     Mmap(Mmap<'a>),
     /// A thread goes onto the CPU or leaves it.
     Switch {
+        /// Its process; `u32::MAX` if it has been reaped already.
+        pid: u32,
         /// Which; 0 is the idle task, and where its event does not tell (`sample_id_all` with a thread).
         tid: u32,
         /// Whether it leaves.
@@ -184,7 +186,8 @@ impl<'a> Record<'a> {
             abi::PERF_RECORD_MMAP2 => Self::Mmap(words.mmap()?),
             abi::PERF_RECORD_SWITCH | abi::PERF_RECORD_SWITCH_CPU_WIDE => {
                 let out = u32::from(misc) & abi::PERF_RECORD_MISC_SWITCH_OUT != 0;
-                Self::Switch { tid: words.trailing_tid(fields).unwrap_or_default(), out }
+                let (pid, tid) = words.trailing_task(fields).unwrap_or_default();
+                Self::Switch { pid, tid, out }
             }
             abi::PERF_RECORD_KSYMBOL => {
                 let (address, length) = (words.u64()?, words.u32()?);
@@ -243,10 +246,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// The thread at the end of a record that is no sample (`sample_id_all`): pid and tid, then what else there is.
-    fn trailing_tid(&self, fields: &Fields) -> Option<u32> {
+    fn trailing_task(&self, fields: &Fields) -> Option<(u32, u32)> {
         let behind = size_of::<u64>() * (usize::from(fields.time) + usize::from(fields.identifier));
         let ids = self.0.len().checked_sub(behind + size_of::<u64>()).filter(|_| fields.tid)?;
-        self.0.get(ids + 4..)?.first_chunk().map(|&tid| u32::from_ne_bytes(tid))
+        let mut ids = Cursor(self.0.get(ids..)?);
+        Some((ids.u32().ok()?, ids.u32().ok()?))
     }
 
     /// The next `length` bytes.
@@ -268,6 +272,15 @@ impl<'a> Cursor<'a> {
             *number = self.u64()?;
         }
         Ok((kind == u64::from(abi::PERF_SAMPLE_REGS_ABI_64)).then_some(Registers::of(numbers)))
+    }
+
+    /// The same for one register, of which only the word in front is looked at.
+    fn is_narrow(&mut self) -> Result<bool, Malformed> {
+        let kind = self.u64()?;
+        if kind != 0 {
+            let _register = self.u64()?;
+        }
+        Ok(kind == u64::from(abi::PERF_SAMPLE_REGS_ABI_32))
     }
 
     /// `PERF_RECORD_MISC_MMAP_BUILD_ID` says that a build id stands in place of the file. None of our events asks for one,
@@ -303,10 +316,10 @@ mod tests {
         let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
         for (misc, out) in [(0, false), (out, true)] {
             let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, misc, &body);
-            assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { tid: 7, out }));
+            assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { pid: 5, tid: 7, out }));
         }
         let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, 0, &[]);
-        assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { tid: 0, out: false }));
+        assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { pid: 0, tid: 0, out: false }));
     }
 
     use super::*;

@@ -27,6 +27,8 @@ pub struct Sample<'a> {
     pub raw: &'a [u8],
     /// What is needed to unwind the program's stack; `None` for threads of the kernel.
     pub user: Option<UserStack<'a>>,
+    /// The program has 32 bits, on a machine of 64.
+    pub narrow: bool,
     /// The cgroup of the thread: the inode number of its directory.
     pub cgroup: u64,
 }
@@ -106,6 +108,9 @@ impl<'a> Sample<'a> {
         if fields.user_stack > 0 {
             let registers = words.registers()?;
             sample.user = UserStack::parse(registers, &mut words)?;
+        }
+        if fields.width && fields.user_stack == 0 {
+            sample.narrow = words.is_narrow()?;
         }
         if fields.cgroup {
             sample.cgroup = words.u64()?;

@@ -1,0 +1,258 @@
+//! What the exporter does when it takes more CPU time than it may: it tells less of threads, step by step, and more again
+//! when load allows.
+
+use std::time::Duration;
+
+use crate::clock::Monotonic;
+use crate::config::{Config, Per, Scheduler, Syscalls};
+
+/// For how long it must take too much before it does less. A burst is no reason, nor is a reload.
+const TOO_LONG: Duration = Duration::from_secs(30);
+/// For how long it must take little before it does more: less than [`LITTLE`] of what it may.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// What it waits at most, each time longer if more proved to be too much again.
+const MOST_PATIENCE: Duration = Duration::from_secs(60 * 60);
+/// The part of the limit that leaves room for more.
+const LITTLE: f64 = 0.5;
+
+/// How much is told of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Detail {
+    /// What the configuration asks for.
+    #[default]
+    Full,
+    /// Nothing of processes.
+    NoProcesses,
+    /// Nothing of cgroups either.
+    HostOnly,
+    /// Of one in four threads.
+    OneIn4,
+    /// Of one in sixteen.
+    OneIn16,
+}
+
+impl Detail {
+    const ALL: [Self; 5] = [Self::Full, Self::NoProcesses, Self::HostOnly, Self::OneIn4, Self::OneIn16];
+
+    /// In words, for the log and the status page.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "everything that the configuration asks for",
+            Self::NoProcesses => "nothing of processes",
+            Self::HostOnly => "nothing of processes and cgroups",
+            Self::OneIn4 => "of all CPUs together, and of one in 4 threads",
+            Self::OneIn16 => "of all CPUs together, and of one in 16 threads",
+        }
+    }
+
+    /// How many steps it is down from everything.
+    pub(super) const fn steps(self) -> i64 {
+        self as i64
+    }
+
+    fn one_of(self) -> u32 {
+        match self {
+            Self::Full | Self::NoProcesses | Self::HostOnly => 1,
+            Self::OneIn4 => 4,
+            Self::OneIn16 => 16,
+        }
+    }
+
+    /// What is left of those for whom it is told: at least all CPUs together.
+    fn per(self, per: &[Per]) -> Vec<Per> {
+        let keeps = |per: &&Per| match per {
+            Per::Host | Per::Cpu => true,
+            Per::Cgroup(_) => self < Self::HostOnly,
+            Per::Process(_) => self < Self::NoProcesses,
+        };
+        let kept: Vec<Per> = per.iter().filter(keeps).cloned().collect();
+        if kept.is_empty() { vec![Per::Host] } else { kept }
+    }
+
+    /// What is told of the scheduler.
+    pub(super) fn scheduler(self, wanted: Option<&Scheduler>) -> Option<Scheduler> {
+        let wanted = wanted?;
+        Some(Scheduler { per: self.per(&wanted.per), one_of: self.one_of(), ..wanted.clone() })
+    }
+
+    /// What is told of system calls.
+    pub(super) fn syscalls(self, wanted: Option<&Syscalls>) -> Option<Syscalls> {
+        let wanted = wanted?;
+        Some(Syscalls { per: self.per(&wanted.per), one_of: self.one_of(), ..wanted.clone() })
+    }
+
+    /// Whether both are the same for this configuration.
+    fn same(self, other: Self, config: &Config) -> bool {
+        let all = |detail: Self| {
+            (detail.scheduler(config.scheduler.as_ref()), detail.syscalls(config.syscalls.as_ref()))
+        };
+        all(self) == all(other)
+    }
+
+    /// The next step down for which less is told.
+    fn less(self, config: &Config) -> Option<Self> {
+        Self::ALL.into_iter().find(|&detail| detail > self && !detail.same(self, config))
+    }
+
+    /// The first step up for which more is told.
+    fn more(self, config: &Config) -> Option<Self> {
+        let one_up =
+            Self::ALL.into_iter().rev().find(|&detail| detail < self && !detail.same(self, config))?;
+        // Of steps that are the same the first.
+        Self::ALL.into_iter().find(|&detail| detail.same(one_up, config))
+    }
+}
+
+/// Decides how much is told.
+#[derive(Debug)]
+pub(super) struct Governor {
+    detail: Detail,
+    /// Since when it takes too much.
+    over: Option<Monotonic>,
+    /// Since when it takes little.
+    under: Option<Monotonic>,
+    patience: Duration,
+    /// When it began to tell more the last time.
+    rose: Option<Monotonic>,
+}
+
+impl Governor {
+    pub(super) fn new() -> Self {
+        Self { detail: Detail::default(), over: None, under: None, patience: PATIENCE, rose: None }
+    }
+
+    /// How much is told now.
+    pub(super) fn detail(&self) -> Detail {
+        self.detail
+    }
+
+    /// Notes the part of the time of all CPUs that was taken of late. Gives how much is to be told from now on, if that
+    /// changes.
+    pub(super) fn note(&mut self, part: f64, config: &Config, now: Monotonic) -> Option<Detail> {
+        let Some(limit) = config.limits.cpu else {
+            (self.over, self.under) = (None, None);
+            return self.set(Detail::Full);
+        };
+        self.over = (part > limit).then(|| self.over.unwrap_or(now));
+        self.under = (part < limit * LITTLE).then(|| self.under.unwrap_or(now));
+        if self.over.is_some_and(|since| now.since(since) >= TOO_LONG) {
+            let less = self.detail.less(config)?;
+            // More was too much again soon after.
+            if self.rose.is_some_and(|rose| now.since(rose) < 2 * self.patience) {
+                self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            }
+            return self.set(less);
+        }
+        if self.under.is_some_and(|since| now.since(since) >= self.patience) {
+            let more = self.detail.more(config)?;
+            self.rose = Some(now);
+            return self.set(more);
+        }
+        None
+    }
+
+    /// Another configuration holds: everything is tried that it asks for.
+    pub(super) fn restart(&mut self) {
+        *self = Self::new();
+    }
+
+    fn set(&mut self, detail: Detail) -> Option<Detail> {
+        if detail == self.detail {
+            return None;
+        }
+        self.detail = detail;
+        (self.over, self.under) = (None, None);
+        Some(detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(yaml: &str) -> Config {
+        crate::config::load(yaml.as_bytes(), "test.yaml").unwrap().0
+    }
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(Duration::from_secs(seconds))
+    }
+
+    /// What it decides when it takes these parts, one each ten seconds.
+    fn decided(
+        governor: &mut Governor,
+        config: &Config,
+        from: u64,
+        parts: &[(f64, u64)],
+    ) -> Vec<(u64, Detail)> {
+        let (mut now, mut decided) = (from, Vec::new());
+        for &(part, seconds) in parts {
+            for _ in 0..seconds / 10 {
+                decided.extend(governor.note(part, config, at(now)).map(|detail| (now - from, detail)));
+                now += 10;
+            }
+        }
+        decided
+    }
+
+    const ALL: &str = "scheduler: {per: [host, cgroup, process]}\nlimits: {cpu: 2%}";
+
+    #[test]
+    fn it_gives_up_processes_then_cgroups_then_most_threads_each_after_half_a_minute() {
+        let decided = decided(&mut Governor::new(), &config(ALL), 0, &[(0.05, 300)]);
+        let expected = [
+            (30, Detail::NoProcesses),
+            (70, Detail::HostOnly),
+            (110, Detail::OneIn4),
+            (150, Detail::OneIn16),
+        ];
+        assert_eq!(decided, expected);
+    }
+
+    #[test]
+    fn steps_that_change_nothing_are_passed_over_both_ways() {
+        let config = config("scheduler: {per: [host]}\nlimits: {cpu: 2%}");
+        let mut governor = Governor::new();
+        assert_eq!(decided(&mut governor, &config, 0, &[(0.05, 40)]), [(30, Detail::OneIn4)]);
+        assert_eq!(decided(&mut governor, &config, 100, &[(0.001, 400)]), [(300, Detail::Full)]);
+    }
+
+    #[test]
+    fn a_burst_is_no_reason_and_what_is_near_the_limit_is_no_room_for_more() {
+        let config = config(ALL);
+        let mut governor = Governor::new();
+        let bursts = [(0.05, 20), (0.01, 10), (0.05, 20), (0.019, 10)].repeat(9);
+        assert_eq!(decided(&mut governor, &config, 0, &bursts), []);
+        decided(&mut governor, &config, 1000, &[(0.05, 40)]);
+        assert_eq!(decided(&mut governor, &config, 2000, &[(0.015, 9000)]), []);
+    }
+
+    #[test]
+    fn it_tells_more_when_load_allows_and_waits_longer_each_time_that_was_too_early() {
+        let config = config(ALL);
+        let mut governor = Governor::new();
+        decided(&mut governor, &config, 0, &[(0.05, 40)]);
+        assert_eq!(governor.detail(), Detail::NoProcesses);
+        let early = decided(&mut governor, &config, 100, &[(0.001, 310), (0.05, 40), (0.001, 1000)]);
+        assert_eq!(early, [(300, Detail::Full), (340, Detail::NoProcesses), (950, Detail::Full)]);
+    }
+
+    #[test]
+    fn without_a_limit_everything_is_told() {
+        let mut governor = Governor::new();
+        decided(&mut governor, &config(ALL), 0, &[(0.05, 40)]);
+        let unlimited = config("scheduler: {per: [process]}\nlimits: {cpu: off}");
+        assert_eq!(governor.note(0.9, &unlimited, at(100)), Some(Detail::Full));
+        assert_eq!(governor.note(0.9, &unlimited, at(200)), None);
+    }
+
+    #[test]
+    fn what_is_told_is_never_nothing() {
+        let config = config("scheduler: {per: [process]}\nsyscalls: {per: [cgroup, process]}");
+        let scheduler = Detail::NoProcesses.scheduler(config.scheduler.as_ref()).unwrap();
+        assert_eq!((scheduler.per, scheduler.one_of), (vec![Per::Host], 1));
+        let syscalls = Detail::OneIn16.syscalls(config.syscalls.as_ref()).unwrap();
+        assert_eq!((syscalls.per, syscalls.one_of), (vec![Per::Host], 16));
+        assert_eq!(Detail::OneIn4.scheduler(None), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! Sums by thread or by name, with room for so many.
+
+use rustc_hash::FxHashMap;
+
+use crate::sched::{Comm, Who};
+
+/// How many threads that run, and how many that have ended, have sums of their own.
+const MOST: usize = 1 << 17;
+const MOST_ENDED: usize = 1 << 14;
+
+/// What can be added up.
+pub(in crate::cli) trait Merge: Default {
+    /// All of another.
+    fn merge(&mut self, other: Self);
+}
+
+/// The sum of a thread, of all that bear a name, or of all others.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(in crate::cli) struct Row<S> {
+    /// The thread, or one of them.
+    pub(in crate::cli) who: Who,
+    /// How many.
+    pub(in crate::cli) threads: u64,
+    /// Whether they have ended, one and all.
+    pub(in crate::cli) ended: bool,
+    pub(in crate::cli) sum: S,
+}
+
+impl<S: Merge> Row<S> {
+    fn merge(&mut self, other: Self) {
+        self.ended = other.ended && (self.ended || self.threads == 0);
+        self.threads += other.threads;
+        self.sum.merge(other.sum);
+    }
+}
+
+/// Sums by thread, or by name.
+#[derive(Debug)]
+pub(in crate::cli) struct Rows<S> {
+    by_thread: bool,
+    live: FxHashMap<u32, Row<S>>,
+    ended: FxHashMap<(Comm, u32), Row<S>>,
+    others: Row<S>,
+}
+
+impl<S: Merge> Rows<S> {
+    pub(in crate::cli) fn new(by_thread: bool) -> Self {
+        Self { by_thread, live: FxHashMap::default(), ended: FxHashMap::default(), others: Row::default() }
+    }
+
+    /// The sum of a thread.
+    pub(in crate::cli) fn of(&mut self, who: &Who) -> &mut S {
+        if self.live.len() >= MOST && !self.live.contains_key(&who.tid) {
+            self.others.threads = self.others.threads.max(1);
+            return &mut self.others.sum;
+        }
+        let row = self.live.entry(who.tid).or_insert_with(|| Row { threads: 1, ..Row::default() });
+        row.who = *who;
+        &mut row.sum
+    }
+
+    /// A thread has ended, and its number may come again.
+    pub(in crate::cli) fn end(&mut self, tid: u32) {
+        let Some(row) = self.live.remove(&tid) else { return };
+        let row = Row { ended: true, ..row };
+        let key = self.key(&row);
+        let full = self.ended.len() >= MOST_ENDED;
+        match self.ended.get_mut(&key) {
+            Some(known) => known.merge(row),
+            None if full => self.others.merge(row),
+            None => drop(self.ended.insert(key, row)),
+        }
+    }
+
+    fn key(&self, row: &Row<S>) -> (Comm, u32) {
+        (row.who.comm, if self.by_thread { row.who.tid } else { 0 })
+    }
+
+    /// All sums, in no order; then that of those for whom there was no room.
+    pub(in crate::cli) fn finish(mut self) -> (Vec<Row<S>>, Option<Row<S>>) {
+        let mut rows = std::mem::take(&mut self.ended);
+        for row in std::mem::take(&mut self.live).into_values() {
+            // Two that have followed each other under one number are two.
+            let (comm, tid) = self.key(&row);
+            match rows.get_mut(&(comm, tid)) {
+                Some(known) => known.merge(row),
+                None => drop(rows.insert((comm, tid), row)),
+            }
+        }
+        let others = Some(self.others).filter(|others| others.threads > 0);
+        (rows.into_values().collect(), others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Merge for u64 {
+        fn merge(&mut self, other: Self) {
+            *self += other;
+        }
+    }
+
+    fn who(tid: u32, name: &str) -> Who {
+        Who { tid, comm: Comm::new(name.as_bytes()), ..Who::default() }
+    }
+
+    fn rows(by_thread: bool) -> Vec<(u32, u64, bool, u64)> {
+        let mut rows = Rows::<u64>::new(by_thread);
+        *rows.of(&who(1, "a")) += 1;
+        *rows.of(&who(2, "a")) += 10;
+        rows.end(1);
+        *rows.of(&who(1, "b")) += 100;
+        rows.end(1);
+        let (rows, others) = rows.finish();
+        assert!(others.is_none());
+        let mut rows: Vec<_> =
+            rows.into_iter().map(|row| (row.who.tid, row.threads, row.ended, row.sum)).collect();
+        rows.sort_unstable_by_key(|row| row.3);
+        rows
+    }
+
+    #[test]
+    fn threads_of_a_name_are_added_up_although_some_have_ended() {
+        assert_eq!(rows(false), [(1, 2, false, 11), (1, 1, true, 100)]);
+        assert_eq!(rows(true), [(1, 1, true, 1), (2, 1, false, 10), (1, 1, true, 100)]);
+    }
+
+    #[test]
+    fn those_for_whom_there_is_no_room_are_added_up_without_a_name() {
+        let mut rows = Rows::<u64>::new(true);
+        for tid in 0..=MOST_ENDED as u32 + 1 {
+            *rows.of(&who(tid, "a")) += 1;
+            rows.end(tid);
+        }
+        let (rows, others) = rows.finish();
+        assert_eq!(
+            (rows.len(), others.map(|others| (others.threads, others.sum))),
+            (MOST_ENDED, Some((2, 2)))
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! What the scheduler does, out of the records of its tracepoints, and who of it is to be shown.
+
+use rustc_hash::FxHashSet;
+
+use crate::cli::follow::{Heard, Names, Source};
+use crate::cli::observe::Failure;
+use crate::counter::Whom;
+use crate::event::format::{Field, Format};
+use crate::host::{CpuSet, Roots};
+use crate::profile::Cgroups as Below;
+use crate::ring::{Record, Sample};
+use crate::sched::{Event, Layout, Left, Timeline, Told, Who};
+use crate::target::{CgroupMount, Cgroups};
+
+/// What the records of a source tell.
+#[derive(Debug)]
+enum Tap {
+    /// Who runs, and who may.
+    Timeline(Layout),
+    /// Who is given to another CPU, and from where to where.
+    Migrates { layout: Layout, from: Box<Field>, to: Box<Field> },
+    /// How long a thread ran: `sched:sched_stat_runtime`.
+    Runtime { tid: Box<Field>, time: Field },
+}
+
+impl Tap {
+    fn of(format: &Format) -> Result<Self, String> {
+        let field = |name: &str| {
+            format.field(name).cloned().ok_or_else(|| format!("{} has no field {name}", format.name()))
+        };
+        Ok(match format.name() {
+            "sched_stat_runtime" => Self::Runtime { tid: field("pid")?.into(), time: field("runtime")? },
+            "sched_migrate_task" => Self::Migrates {
+                layout: Layout::of(format)?,
+                from: field("orig_cpu")?.into(),
+                to: field("dest_cpu")?.into(),
+            },
+            _ => Self::Timeline(Layout::of(format)?),
+        })
+    }
+}
+
+/// What was seen of somebody who is to be shown.
+#[derive(Debug)]
+pub(super) enum Seen<'w> {
+    /// What follows from events.
+    Told { who: &'w Who, told: Told },
+    /// A thread may run from now on.
+    Wakes { at: (u32, u64), by: Who, whom: Who },
+    /// A thread that waits is given to another CPU.
+    Migrates { at: (u32, u64), by: Who, whom: Who, from: u64, to: u64 },
+    /// A thread ran for so many nanoseconds, as the scheduler counts them.
+    Ran { who: Who, time: u64 },
+}
+
+/// All CPUs and threads.
+#[derive(Debug)]
+pub(super) struct Machine {
+    taps: Vec<Tap>,
+    timeline: Timeline,
+    chosen: Chosen,
+    /// Records that say something else than their format.
+    pub(super) unreadable: u64,
+}
+
+impl Machine {
+    /// All threads that there are now, and these to be shown.
+    ///
+    /// # Errors
+    /// When this kernel's tracepoints lack something, or cgroups cannot be told apart.
+    pub(super) fn new(sources: &[Source], whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
+        let taps: Result<Vec<_>, _> = sources.iter().map(|source| Tap::of(&source.format)).collect();
+        let taps = taps.map_err(|lacks| Failure::Failed(anyhow::anyhow!("this kernel's {lacks}")))?;
+        let mut timeline = Timeline::default();
+        Names::read(roots).iter().for_each(|who| timeline.describe(*who));
+        Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)?, unreadable: 0 })
+    }
+
+    /// Takes in what is heard; tells what is seen of those who are to be shown.
+    pub(super) fn hear(&mut self, heard: &Heard<'_>, seen: &mut impl FnMut(Seen<'_>)) {
+        match heard {
+            Heard::Hit { source, cpu, sample } => {
+                if self.hit(*source, *cpu, sample, seen).is_none() {
+                    self.unreadable += 1;
+                }
+            }
+            Heard::Besides { cpu, time, record } => self.besides((*cpu, *time), record, seen),
+            Heard::Gap => self.timeline.mark_gap(),
+        }
+    }
+
+    fn hit(
+        &mut self,
+        source: usize,
+        cpu: u32,
+        sample: &Sample<'_>,
+        seen: &mut impl FnMut(Seen<'_>),
+    ) -> Option<()> {
+        let Self { taps, timeline, chosen, .. } = self;
+        let at = (cpu, sample.time);
+        let by = || named(timeline, (sample.pid, sample.tid));
+        match taps.get(source)? {
+            Tap::Timeline(layout) => {
+                let event = layout.read(sample.raw)?;
+                if let Event::Wakes(party) = event {
+                    let by = by();
+                    enter(timeline, chosen, at, sample, event, seen);
+                    let whom = named(timeline, (0, party.tid));
+                    if chosen.takes(&whom, cpu) {
+                        seen(Seen::Wakes { at, by, whom });
+                    }
+                } else {
+                    enter(timeline, chosen, at, sample, event, seen);
+                }
+            }
+            Tap::Migrates { layout, from, to } => {
+                let by = by();
+                let event = layout.read(sample.raw)?;
+                let Event::Migrates(party) = event else { return None };
+                enter(timeline, chosen, at, sample, event, seen);
+                let whom = named(timeline, (0, party.tid));
+                let (from, to) = (from.number(sample.raw)?, to.number(sample.raw)?);
+                if chosen.takes(&whom, cpu) {
+                    seen(Seen::Migrates { at, by, whom, from, to });
+                }
+            }
+            Tap::Runtime { tid, time } => {
+                let tid = u32::try_from(tid.number(sample.raw)?).ok()?;
+                let who = named(timeline, (0, tid));
+                let time = time.number(sample.raw)?;
+                if chosen.takes(&who, cpu) {
+                    seen(Seen::Ran { who, time });
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn besides(&mut self, at: (u32, u64), record: &Record<'_>, seen: &mut impl FnMut(Seen<'_>)) {
+        let Self { timeline, chosen, .. } = self;
+        match record {
+            // One that has been reaped has no number any more: nobody knows who comes.
+            Record::Switch { pid, tid, out: false } if *tid != u32::MAX => {
+                timeline.enter(at, (*pid, 0), Event::Comes { tid: *tid }, &mut |who, told| {
+                    chosen.show(at.0, who, told, seen);
+                });
+            }
+            Record::Fork(task) => {
+                let comm = timeline.who(task.parent_tid).map(|parent| parent.comm).unwrap_or_default();
+                timeline.born(Who { tid: task.tid, pid: task.pid, comm, ..Who::default() });
+                chosen.hear(record);
+            }
+            Record::Cgroup(_) => chosen.hear(record),
+            _ => {}
+        }
+    }
+}
+
+fn enter(
+    timeline: &mut Timeline,
+    chosen: &mut Chosen,
+    at: (u32, u64),
+    sample: &Sample<'_>,
+    event: Event<'_>,
+    seen: &mut impl FnMut(Seen<'_>),
+) {
+    let of = (sample.pid, sample.cgroup);
+    timeline.enter(at, of, event, &mut |who, told| chosen.show(at.0, who, told, seen));
+}
+
+fn named(timeline: &Timeline, (pid, tid): (u32, u32)) -> Who {
+    timeline.who(tid).copied().unwrap_or(Who { tid, pid, ..Who::default() })
+}
+
+/// Who is to be shown.
+#[derive(Debug)]
+enum Chosen {
+    /// Whoever runs on these CPUs.
+    Cpus(CpuSet),
+    /// These threads and what they start.
+    Threads(FxHashSet<u32>),
+    /// Whoever runs in these cgroups and below them, on these CPUs.
+    Cgroups { below: Vec<Below>, known: FxHashSet<u64>, cpus: CpuSet },
+}
+
+impl Chosen {
+    fn of(whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
+        let (mut threads, mut below, mut among) = (FxHashSet::default(), Vec::new(), CpuSet::default());
+        for whom in whom {
+            match whom {
+                Whom::Cpus(cpus) => return Ok(Self::Cpus(cpus.clone())),
+                Whom::Threads(tids) => threads.extend(tids),
+                Whom::Command(pid) => drop(threads.insert(*pid)),
+                Whom::Cgroup { path, cpus, .. } => {
+                    below.push(Below::below(path));
+                    among = cpus.clone();
+                }
+            }
+        }
+        if below.is_empty() {
+            return Ok(Self::Threads(threads));
+        }
+        let mount = CgroupMount::find(roots).map_err(|error| Failure::Failed(error.into()))?;
+        let mut all = Cgroups::new(mount.dir());
+        all.refresh().map_err(|error| Failure::Failed(error.into()))?;
+        let named = all.iter().filter(|cgroup| below.iter().any(|below| below.matches(&cgroup.path)));
+        let known = named.map(|cgroup| cgroup.id.0).collect();
+        Ok(Self::Cgroups { below, known, cpus: among })
+    }
+
+    /// Takes in what the kernel tells of threads and cgroups.
+    fn hear(&mut self, record: &Record<'_>) {
+        match (self, record) {
+            // A number may come again: who has it now is somebody else.
+            (Self::Threads(tids), Record::Fork(task)) => match tids.contains(&task.parent_tid) {
+                true => drop(tids.insert(task.tid)),
+                false => drop(tids.remove(&task.tid)),
+            },
+            (Self::Cgroups { below, known, .. }, Record::Cgroup(cgroup)) => {
+                let path = String::from_utf8_lossy(cgroup.path);
+                if below.iter().any(|below| below.matches(&path)) {
+                    known.insert(cgroup.id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn takes(&self, who: &Who, cpu: u32) -> bool {
+        match self {
+            Self::Cpus(cpus) => cpus.contains(cpu),
+            Self::Threads(tids) => tids.contains(&who.tid),
+            Self::Cgroups { known, cpus, .. } => known.contains(&who.cgroup) && cpus.contains(cpu),
+        }
+    }
+
+    fn show(&mut self, cpu: u32, who: &Who, told: Told, seen: &mut impl FnMut(Seen<'_>)) {
+        if !self.takes(who, cpu) {
+            return;
+        }
+        seen(Seen::Told { who, told });
+        if let (Self::Threads(tids), Told::Went(went)) = (self, told)
+            && went.left == Left::Dead
+        {
+            tids.remove(&who.tid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Task;
+
+    fn who(tid: u32) -> Who {
+        Who { tid, ..Who::default() }
+    }
+
+    #[test]
+    fn what_a_thread_starts_is_shown_with_it() {
+        let mut chosen = Chosen::of(&[Whom::Threads(vec![7])], &Roots::default()).unwrap();
+        let fork = |parent_tid, tid| Record::Fork(Task { pid: tid, parent_pid: 1, tid, parent_tid, time: 0 });
+        chosen.hear(&fork(7, 8));
+        chosen.hear(&fork(8, 9));
+        chosen.hear(&fork(1, 10));
+        assert_eq!([7, 8, 9, 10].map(|tid| chosen.takes(&who(tid), 0)), [true, true, true, false]);
+        chosen.hear(&fork(1, 8));
+        assert!(!chosen.takes(&who(8), 0), "it is another one with its number");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_made_below_one_that_is_shown_is_shown_too() {
+        let (below, cpus) = (vec![Below::below("/a")], "0-1".parse().unwrap());
+        let mut chosen = Chosen::Cgroups { below, known: FxHashSet::default(), cpus };
+        for (id, path) in [(1, &b"/a/b"[..]), (2, b"/ab")] {
+            chosen.hear(&Record::Cgroup(crate::ring::Cgroup { id, path }));
+        }
+        let of = |cgroup| Who { cgroup, ..who(5) };
+        assert!(chosen.takes(&of(1), 0) && !chosen.takes(&of(2), 0) && !chosen.takes(&of(1), 2));
+    }
+}

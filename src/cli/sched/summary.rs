@@ -1,0 +1,162 @@
+//! The summary of `perf-exporter sched timehist`: how often and how long each thread ran.
+
+use std::collections::BTreeMap;
+
+use super::machine::Seen;
+use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
+use crate::sched::{Left, Told, Who};
+
+/// What is known of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Sum {
+    /// How long it ran each time that it left a CPU.
+    runs: Spread,
+    /// How often it came, seen or not.
+    came: u64,
+    migrations: u64,
+    /// How long it waited for a CPU each time.
+    delays: Spread,
+}
+
+impl Merge for Sum {
+    fn merge(&mut self, other: Self) {
+        self.runs.merge(&other.runs);
+        self.came += other.came;
+        self.migrations += other.migrations;
+        self.delays.merge(&other.delays);
+    }
+}
+
+/// Sums by thread, and the idle time of CPUs.
+pub(super) struct Summary {
+    rows: Rows<Sum>,
+    idle: BTreeMap<u32, u64>,
+    switches: u64,
+}
+
+impl Summary {
+    pub(super) fn new() -> Self {
+        Self { rows: Rows::new(true), idle: BTreeMap::new(), switches: 0 }
+    }
+
+    pub(super) fn take(&mut self, seen: &Seen<'_>) {
+        let Seen::Told { who, told } = seen else { return };
+        match told {
+            Told::Came(came) if who.tid != 0 => {
+                let sum = self.rows.of(who);
+                sum.came += 1;
+                came.delay.iter().for_each(|&delay| sum.delays.add(delay));
+            }
+            Told::Went(went) if who.tid == 0 => {
+                *self.idle.entry(went.cpu).or_default() += went.run().unwrap_or_default();
+            }
+            Told::Went(went) => {
+                self.switches += 1;
+                went.run().iter().for_each(|&run| self.rows.of(who).runs.add(run));
+                if went.left == Left::Dead {
+                    self.rows.end(who.tid);
+                }
+            }
+            Told::Migrated => self.rows.of(who).migrations += 1,
+            Told::Came(_) | Told::Ran(_) => {}
+        }
+    }
+
+    /// Perf's table. It is of `elapsed` nanoseconds.
+    pub(super) fn text(self, elapsed: u64) -> String {
+        let (mut rows, others) = self.rows.finish();
+        rows.retain(|row| row.sum.runs.count > 0 || row.sum.came > 0);
+        rows.sort_by_key(|row| (row.ended, row.who.tid, row.who.comm));
+        let mut total = Sum::default();
+        rows.iter().chain(&others).for_each(|row| total.merge(row.sum));
+        let mut text = String::new();
+        text.push_str(&format!("\nRuntime summary\n{:>30}  sched-in     run-time    min-run     avg-run     max-run  stddev  avg-delay   max-delay  \
+             migrations\n{:>30}   (count)       (msec)     (msec)      (msec)      (msec)       %     (msec)      (msec)\n{}\n",
+            "comm",
+            "",
+            "-".repeat(132)
+        ));
+        let tasks = rows.len();
+        let (ended, live): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.ended);
+        live.iter().for_each(|row| write_row(&mut text, &task(&row.who), row));
+        if !ended.is_empty() {
+            text.push_str("\nTerminated tasks:\n");
+            ended.iter().for_each(|row| write_row(&mut text, &task(&row.who), row));
+        }
+        others.iter().for_each(|row| write_row(&mut text, "(others)", row));
+        if !self.idle.is_empty() {
+            text.push_str("\nIdle stats:\n");
+        }
+        for (cpu, idle) in &self.idle {
+            let share = 100.0 * *idle as f64 / elapsed.max(1) as f64;
+            text.push_str(&format!(
+                "    CPU {cpu:>2} idle for {:>10.3}  msec  ({share:>6.2}%)\n",
+                milliseconds(*idle)
+            ));
+        }
+        text.push_str(&format!("\n    Total number of unique tasks: {tasks}\nTotal number of context switches: {}\n           Total run time (msec): \
+             {:.3}\n    Total scheduling time (msec): {:.3}\n",
+            self.switches,
+            milliseconds(total.runs.total),
+            milliseconds(elapsed)
+        ));
+        text
+    }
+}
+
+fn write_row(text: &mut String, name: &str, row: &Row<Sum>) {
+    let Sum { runs, came, migrations, delays } = &row.sum;
+    let known = |figure: f64| if delays.count == 0 { "-".to_owned() } else { format!("{figure:.3}") };
+    text.push_str(&format!("{name:>30}  {came:>8}  {:>11.3}  {:>9.3}   {:>9.3}   {:>9.3}  {:>6.2}  {:>9}   {:>9}  {migrations:>10}\n",
+        milliseconds(runs.total),
+        milliseconds(runs.least),
+        runs.mean() / 1e6,
+        milliseconds(runs.most),
+        runs.deviation(),
+        known(delays.mean() / 1e6),
+        known(milliseconds(delays.most)),
+    ));
+}
+
+/// A thread as perf names it: its process stands behind it where that is another.
+pub(super) fn task(who: &Who) -> String {
+    let comm = shown(who.comm.bytes());
+    match who.pid {
+        0 => format!("{comm}[{}]", who.tid),
+        pid if pid == who.tid => format!("{comm}[{pid}]"),
+        pid => format!("{comm}[{}/{pid}]", who.tid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::{Came, Comm, Went};
+
+    #[test]
+    fn the_summary_is_as_recorded() {
+        let mut summary = Summary::new();
+        let who = |tid, name: &str| Who { tid, pid: 812, comm: Comm::new(name.as_bytes()), ..Who::default() };
+        let (web, worker) = (who(812, "web"), who(813, "worker"));
+        let mut ran = |who: &Who, from: u64, to: u64, delay, left| {
+            let came = Came { time: from, cpu: 1, delay, wait: None, migrated: None };
+            let went = Went { time: to, cpu: 1, came: Some(came), left, next: Who::default() };
+            summary.take(&Seen::Told { who, told: Told::Came(came) });
+            summary.take(&Seen::Told { who, told: Told::Went(went) });
+        };
+        ran(&web, 1_000_000, 3_000_000, Some(500_000), Left::Sleeping);
+        ran(&Who::default(), 3_000_000, 5_000_000, None, Left::Preempted);
+        ran(&web, 5_000_000, 9_000_000, Some(100_000), Left::Preempted);
+        ran(&worker, 9_000_000, 9_050_000, None, Left::Dead);
+        summary.take(&Seen::Told { who: &web, told: Told::Migrated });
+        insta::assert_snapshot!(summary.text(10_000_000));
+    }
+
+    #[test]
+    fn a_process_stands_behind_those_of_its_threads_that_have_another_number() {
+        let who = |tid, pid| Who { tid, pid, comm: Comm::new(b"a\nb"), ..Who::default() };
+        assert_eq!(task(&who(7, 7)), "a\\nb[7]");
+        assert_eq!(task(&who(8, 7)), "a\\nb[8/7]");
+        assert_eq!(task(&who(8, 0)), "a\\nb[8]");
+    }
+}

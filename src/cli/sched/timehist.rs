@@ -1,0 +1,199 @@
+//! `perf-exporter sched timehist`: a line for each time that a thread ran.
+
+use std::io::{self, Write};
+
+use super::args::TimehistArgs;
+use super::machine::{Machine, Seen};
+use super::summary::{Summary, task};
+use super::trace_json::TraceJson;
+use super::{Begin, seconds};
+use crate::cli::follow::{Heard, Listener, milliseconds};
+use crate::cli::observe::{Ending, Failure};
+use crate::host::Roots;
+use crate::sched::{Told, Went, Who};
+
+const EVENTS: [&str; 4] =
+    ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
+
+/// Follows and prints, or writes.
+pub(super) fn run(args: &TimehistArgs, roots: &Roots) -> Result<Ending, Failure> {
+    let json = args.json.as_deref().map(TraceJson::create).transpose().map_err(Failure::Failed)?;
+    let begin = Begin { follow: &args.follow, events: &EVENTS, roots };
+    begin.session(|session| {
+        let followed = session.follow(|whom, _| {
+            let mut lines = args.shows_lines().then(|| Lines::new(args));
+            lines.iter_mut().for_each(Lines::head);
+            Ok(Timehist {
+                machine: Machine::new(session.sources, whom, roots)?,
+                lines,
+                summary: args.shows_summary().then(Summary::new),
+                json,
+            })
+        });
+        let mut followed = followed?;
+        let (begun, ended) = followed.time;
+        if let Some(json) = &mut followed.listener.json {
+            json.end(ended).map_err(Failure::Output)?;
+        }
+        followed.tell_what_is_missing().map_err(Failure::Output)?;
+        let mut out = io::stdout().lock();
+        if let Some(summary) = followed.listener.summary {
+            let text = summary.text(ended.saturating_sub(begun));
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)?;
+        }
+        Ok(followed.ending)
+    })
+}
+
+/// Listens, and hands what it sees to whoever makes something of it.
+struct Timehist {
+    machine: Machine,
+    lines: Option<Lines>,
+    summary: Option<Summary>,
+    json: Option<TraceJson>,
+}
+
+impl Listener for Timehist {
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let Self { machine, lines, summary, json } = self;
+        machine.hear(heard, &mut |seen| {
+            lines.iter_mut().for_each(|lines| lines.take(&seen));
+            summary.iter_mut().for_each(|summary| summary.take(&seen));
+            json.iter_mut().for_each(|json| json.take(&seen));
+        });
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.json.as_mut().map_or(Ok(()), TraceJson::flush)?;
+        let Some(lines) = &mut self.lines else { return Ok(()) };
+        let mut out = io::stdout().lock();
+        out.write_all(lines.text.as_bytes())?;
+        lines.text.clear();
+        out.flush()
+    }
+}
+
+/// The lines that are not written yet.
+struct Lines {
+    text: String,
+    state: bool,
+    wakeups: bool,
+    migrations: bool,
+    next: bool,
+}
+
+impl Lines {
+    fn new(args: &TimehistArgs) -> Self {
+        let TimehistArgs { state, wakeups, migrations, next, .. } = *args;
+        Self { text: String::new(), state, wakeups, migrations, next }
+    }
+
+    fn head(&mut self) {
+        let (state, below, rule) = if self.state { ("  state", "       ", "  -----") } else { ("", "", "") };
+        self.text.push_str(&format!("{:>15} {:>6}  {:<30}  {:>9}  {:>9}  {:>9}{state}\n{:>15} {:>6}  {:<30}  {:>9}  {:>9}  {:>9}{below}\n{:->15} {:->6}  \
+             {:->30}  {:->9}  {:->9}  {:->9}{rule}\n",
+            "time",
+            "cpu",
+            "task name",
+            "wait time",
+            "sch delay",
+            "run time",
+            "",
+            "",
+            "[tid/pid]",
+            "(msec)",
+            "(msec)",
+            "(msec)",
+            "",
+            "",
+            "",
+            "",
+            "",
+            ""
+        ));
+    }
+
+    fn take(&mut self, seen: &Seen<'_>) {
+        match seen {
+            Seen::Told { who, told: Told::Went(went) } if who.tid != 0 => self.went(who, went),
+            Seen::Wakes { at, by, whom } if self.wakeups => {
+                self.besides(*at, by, &format!("awakened: {}", task(whom)));
+            }
+            Seen::Migrates { at, by, whom, from, to } if self.migrations => {
+                self.besides(*at, by, &format!("migrated: {} cpu {from} => {to}", task(whom)));
+            }
+            _ => {}
+        }
+    }
+
+    fn went(&mut self, who: &Who, went: &Went) {
+        let wait = went.came.and_then(|came| came.wait).map(|(_, wait)| wait);
+        let delay = went.came.and_then(|came| came.delay);
+        self.text.push_str(&format!(
+            "{:>15} [{:04}]  {:<30}  {:>9}  {:>9}  {:>9}",
+            seconds(went.time),
+            went.cpu,
+            task(who),
+            known(wait),
+            known(delay),
+            known(went.run())
+        ));
+        if self.state {
+            self.text.push_str(&format!("  {:>5}", went.left.letter()));
+        }
+        if self.next {
+            let next = &went.next;
+            let name = if next.tid == 0 { "<idle>".to_owned() } else { task(next) };
+            self.text.push_str(&format!("  next: {name}"));
+        }
+        self.text.push('\n');
+    }
+
+    fn besides(&mut self, (cpu, time): (u32, u64), by: &Who, what: &str) {
+        let name = if by.tid == 0 { "<idle>".to_owned() } else { task(by) };
+        let state = if self.state { "       " } else { "" };
+        self.text.push_str(&format!(
+            "{:>15} [{cpu:04}]  {name:<30}{:>33}{state}  {what}\n",
+            seconds(time),
+            ""
+        ));
+    }
+}
+
+/// A time in milliseconds, if somebody saw it begin.
+fn known(time: Option<u64>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| format!("{:.3}", milliseconds(time)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::{Came, Comm, Left};
+
+    #[test]
+    fn the_lines_are_as_recorded() {
+        let who = |tid, name: &[u8]| Who { tid, pid: 812, comm: Comm::new(name), ..Who::default() };
+        let (web, hostile) = (who(812, b"web"), who(813, b"\x1b[2J\n"));
+        let mut lines =
+            Lines { text: String::new(), state: true, wakeups: true, migrations: true, next: true };
+        lines.head();
+        let came = Came {
+            time: 74_490_000_050_000,
+            cpu: 3,
+            delay: Some(50_000),
+            wait: Some((Left::Sleeping, 10_000_000)),
+            migrated: None,
+        };
+        let went =
+            Went { time: 74_490_002_050_999, cpu: 3, came: Some(came), left: Left::Preempted, next: hostile };
+        let at = (3, 74_490_000_000_000);
+        lines.take(&Seen::Wakes { at, by: Who::default(), whom: web });
+        lines.take(&Seen::Migrates { at, by: hostile, whom: web, from: 0, to: 3 });
+        lines.take(&Seen::Told { who: &web, told: Told::Came(came) });
+        lines.take(&Seen::Told { who: &web, told: Told::Went(went) });
+        let unseen = Went { came: None, left: Left::Dead, next: Who::default(), ..went };
+        lines.take(&Seen::Told { who: &hostile, told: Told::Went(unseen) });
+        lines.take(&Seen::Told { who: &Who::default(), told: Told::Went(unseen) });
+        insta::assert_snapshot!(lines.text);
+    }
+}

@@ -1,0 +1,248 @@
+//! Runs and delays in the Chrome trace event format, which Perfetto and `chrome://tracing` open.
+//!
+//! Each CPU is a process with one track: what ran there. Each thread has a track in its own process: when it ran, and when
+//! it could have and had no CPU. Source of the format: "Trace Event Format", Google, the JSON object form.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::machine::Seen;
+use crate::cli::follow::shown;
+use crate::sched::{Came, Comm, Left, Told, Went, Who};
+
+/// What the "process" of CPU 0 is numbered: above all that the kernel gives (`PID_MAX_LIMIT`).
+const CPUS: u64 = 1 << 23;
+
+/// How many threads are remembered to have a name in the file. Others get it once more.
+const MOST: usize = 1 << 17;
+
+/// A trace that is being written.
+pub(super) struct TraceJson {
+    out: Box<dyn Write>,
+    /// What is not written yet.
+    text: String,
+    /// Whether something stands in the list.
+    begun: bool,
+    named: FxHashMap<u32, Comm>,
+    cpus: FxHashSet<u32>,
+    /// Who is on which CPU.
+    running: FxHashMap<u32, (Who, Came)>,
+}
+
+impl TraceJson {
+    /// Makes the file; `-` is standard output.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+        if path == "-" {
+            return Ok(Self::new(Box::new(io::stdout())));
+        }
+        let file = File::create(path).with_context(|| format!("--json {}", path.display()))?;
+        Ok(Self::new(Box::new(file)))
+    }
+
+    fn new(out: Box<dyn Write>) -> Self {
+        Self {
+            out,
+            text: "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".into(),
+            begun: false,
+            named: FxHashMap::default(),
+            cpus: FxHashSet::default(),
+            running: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn take(&mut self, seen: &Seen<'_>) {
+        let Seen::Told { who, told } = seen else { return };
+        if who.tid == 0 {
+            return;
+        }
+        match told {
+            Told::Came(came) => {
+                self.name(who);
+                if let Some(delay) = came.delay.filter(|&delay| delay > 0) {
+                    let args = format!("\"cpu\":{}", came.cpu);
+                    self.slice("waits for a CPU", (came.time - delay, delay), track(who), &args);
+                }
+                self.running.insert(came.cpu, (**who, *came));
+            }
+            Told::Went(went) => {
+                self.running.remove(&went.cpu);
+                self.ran(who, went);
+                if went.left == Left::Dead {
+                    self.named.remove(&who.tid);
+                }
+            }
+            Told::Ran(_) | Told::Migrated => {}
+        }
+    }
+
+    fn ran(&mut self, who: &Who, went: &Went) {
+        let Some(came) = went.came else { return };
+        let next = if went.next.tid == 0 { "idle".into() } else { shown(went.next.comm.bytes()) };
+        let args = format!("\"left\":\"{}\",\"next\":{}", went.left.letter(), quoted(&next));
+        self.run(who, &came, went.time, &args);
+    }
+
+    fn run(&mut self, who: &Who, came: &Came, until: u64, how: &str) {
+        self.name(who);
+        self.name_cpu(came.cpu);
+        let time = (came.time, until.saturating_sub(came.time));
+        let more = if how.is_empty() { String::new() } else { format!(",{how}") };
+        let args = format!("\"cpu\":{}{more}", came.cpu);
+        self.slice("runs", time, track(who), &args);
+        let cpu = CPUS + u64::from(came.cpu);
+        let args = format!("\"tid\":{},\"pid\":{}{more}", who.tid, who.pid);
+        self.slice(&shown(who.comm.bytes()), time, (cpu, cpu), &args);
+    }
+
+    /// Says what a thread is called, unless that was said.
+    fn name(&mut self, who: &Who) {
+        if self.named.get(&who.tid) == Some(&who.comm) {
+            return;
+        }
+        if self.named.len() >= MOST {
+            self.named.clear();
+        }
+        self.named.insert(who.tid, who.comm);
+        let (pid, tid) = track(who);
+        let name = quoted(&shown(who.comm.bytes()));
+        self.meta("thread_name", (pid, tid), &format!("\"name\":{name}"));
+        if pid == tid {
+            self.meta("process_name", (pid, tid), &format!("\"name\":{name}"));
+        }
+    }
+
+    fn name_cpu(&mut self, cpu: u32) {
+        if !self.cpus.insert(cpu) {
+            return;
+        }
+        let number = CPUS + u64::from(cpu);
+        let name = format!("\"name\":\"CPU {cpu}\"");
+        self.meta("process_name", (number, number), &name);
+        self.meta("thread_name", (number, number), &name);
+        // CPUs stand before all processes, whose index is 0.
+        let index = format!("\"sort_index\":{}", i64::from(cpu) - (1 << 20));
+        self.meta("process_sort_index", (number, number), &index);
+    }
+
+    fn meta(&mut self, what: &str, (pid, tid): (u64, u64), args: &str) {
+        self.next();
+        self.text.push_str(&format!(
+            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}"
+        ));
+    }
+
+    fn slice(&mut self, name: &str, (from, long): (u64, u64), (pid, tid): (u64, u64), args: &str) {
+        self.next();
+        self.text.push_str(&format!("{{\"ph\":\"X\",\"cat\":\"sched\",\"name\":{},\"ts\":{},\"dur\":{},\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}",
+            quoted(name),
+            microseconds(from),
+            microseconds(long)
+        ));
+    }
+
+    fn next(&mut self) {
+        self.text.push_str(if std::mem::replace(&mut self.begun, true) { ",\n" } else { "\n" });
+    }
+
+    /// Writes what has come so far.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(self.text.as_bytes())?;
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Writes the rest, and those who still run.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn end(&mut self, now: u64) -> io::Result<()> {
+        let mut running: Vec<_> = std::mem::take(&mut self.running).into_iter().collect();
+        running.sort_unstable_by_key(|(cpu, _)| *cpu);
+        running.iter().for_each(|(_, (who, came))| self.run(who, came, now, ""));
+        self.text.push_str("\n]}\n");
+        self.flush()?;
+        self.out.flush()
+    }
+}
+
+/// The process and thread whose track it is.
+fn track(who: &Who) -> (u64, u64) {
+    let pid = if who.pid == 0 { who.tid } else { who.pid };
+    (pid.into(), who.tid.into())
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn microseconds(nanoseconds: u64) -> String {
+    format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What stands in the file, if these were told.
+    fn written(told: &[(Who, Told)], now: u64) -> serde_json::Value {
+        let kept = Kept::default();
+        let mut json = TraceJson::new(Box::new(kept.clone()));
+        for (who, told) in told {
+            json.take(&Seen::Told { who, told: *told });
+            json.flush().unwrap();
+        }
+        json.end(now).unwrap();
+        let bytes = kept.0.lock().unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_trace_is_json_whatever_threads_are_called_and_ends_with_those_who_run() {
+        let who = |tid, name: &[u8]| Who { tid, pid: 7, comm: Comm::new(name), ..Who::default() };
+        let (web, hostile) = (who(7, b"web"), who(8, b"\"},\x00\xff\n\\"));
+        let came = Came { time: 5_000_100, cpu: 1, delay: Some(2_000), wait: None, migrated: None };
+        let went = Went { time: 6_000_100, cpu: 1, came: Some(came), left: Left::Preempted, next: hostile };
+        let next = Came { time: 6_000_100, delay: None, ..came };
+        let told = [
+            (web, Told::Came(came)),
+            (web, Told::Went(went)),
+            (hostile, Told::Came(next)),
+            (Who::default(), Told::Came(next)),
+        ];
+        let written = written(&told, 7_000_100);
+        let events = written["traceEvents"].as_array().unwrap();
+        let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn an_empty_trace_is_a_trace() {
+        assert_eq!(written(&[], 0)["traceEvents"].as_array().map(Vec::len), Some(0));
+    }
+}

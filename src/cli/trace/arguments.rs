@@ -1,0 +1,140 @@
+//! The arguments of calls, as the kernel describes them in `events/syscalls/sys_enter_*/format`.
+
+use rustc_hash::FxHashMap;
+
+use crate::event::Catalog;
+use crate::event::format::{FieldKind, Format};
+use crate::syscall::Call;
+
+/// How many registers a call has at most.
+pub(super) const REGISTERS: usize = 6;
+
+/// `AT_FDCWD`: paths begin where the process is.
+const AT_FDCWD: i32 = -100;
+
+/// How an argument is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// `int` and what is like it: with a sign.
+    Signed,
+    /// A number that may be large.
+    Number,
+    /// An address, or bits.
+    Hex,
+    /// A mode of files.
+    Octal,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Argument {
+    name: String,
+    shown: Shown,
+}
+
+/// Which arguments calls take; read when a call is seen first.
+#[derive(Debug)]
+pub(super) struct Arguments<'c> {
+    catalog: &'c Catalog,
+    known: FxHashMap<Call, Option<Vec<Argument>>>,
+}
+
+impl<'c> Arguments<'c> {
+    pub(super) fn new(catalog: &'c Catalog) -> Self {
+        Self { catalog, known: FxHashMap::default() }
+    }
+
+    /// Writes those of a call: all six registers where nobody says what they are.
+    pub(super) fn write(&mut self, text: &mut String, call: Call, registers: &[u64; REGISTERS]) {
+        let catalog = self.catalog;
+        // Numbers that stand for no call are not remembered: a program may make up any.
+        let Some(name) = call.name() else { return write_all(text, registers) };
+        let known = self.known.entry(call).or_insert_with(|| {
+            catalog.format("syscalls", &format!("sys_enter_{name}")).ok().map(|format| arguments(&format))
+        });
+        match known {
+            Some(arguments) => write_known(text, arguments, registers),
+            None => write_all(text, registers),
+        }
+    }
+}
+
+fn arguments(format: &Format) -> Vec<Argument> {
+    let own = format.fields().iter().filter(|field| !field.common && &*field.name != "__syscall_nr");
+    let argument = |field: &crate::event::format::Field| {
+        let (name, declaration) = (&*field.name, &*field.declaration);
+        let is_bits = ["flags", "prot", "addr", "mask", "arg"].iter().any(|word| name.contains(word));
+        let is_small = ["int ", "pid_t ", "clockid_t ", "const clockid_t ", "key_t ", "timer_t "];
+        let shown = match field.kind {
+            FieldKind::Pointer => Shown::Hex,
+            _ if declaration.contains('*') || is_bits => Shown::Hex,
+            _ if name == "mode" || declaration.starts_with("umode_t") => Shown::Octal,
+            _ if is_small.iter().any(|kind| declaration.starts_with(kind)) => Shown::Signed,
+            _ => Shown::Number,
+        };
+        Argument { name: name.to_owned(), shown }
+    };
+    own.take(REGISTERS).map(argument).collect()
+}
+
+fn write_known(text: &mut String, arguments: &[Argument], registers: &[u64; REGISTERS]) {
+    for (at, (argument, &value)) in arguments.iter().zip(registers).enumerate() {
+        let comma = if at == 0 { "" } else { ", " };
+        text.push_str(&format!("{comma}{}: ", argument.name));
+        let value = match argument.shown {
+            // The upper half of the register is not the program's.
+            Shown::Signed if value as i32 == AT_FDCWD && argument.name.contains("dfd") => "CWD".to_owned(),
+            Shown::Signed => format!("{}", value as i32),
+            Shown::Number if value <= u64::from(u32::MAX) => format!("{value}"),
+            Shown::Number | Shown::Hex => format!("{value:#x}"),
+            Shown::Octal => format!("{:#o}", value & 0o177_777),
+        };
+        text.push_str(&value);
+    }
+}
+
+fn write_all(text: &mut String, registers: &[u64; REGISTERS]) {
+    for (at, value) in registers.iter().enumerate() {
+        text.push_str(&format!("{}{value:#x}", if at == 0 { "" } else { ", " }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Facts, Roots};
+    use crate::syscall::Abi;
+
+    const FORMAT: &str = "name: sys_enter_openat\nID: 7\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:int dfd;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:const char * filename;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\
+        \tfield:umode_t mode;\toffset:40;\tsize:8;\tsigned:0;\n";
+
+    fn written(call: u32, registers: [u64; REGISTERS]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let events = roots.tracing.join("events/syscalls/sys_enter_openat");
+        std::fs::create_dir_all(&events).unwrap();
+        std::fs::write(events.join("format"), FORMAT).unwrap();
+        let catalog = Catalog::load(&roots, &Facts::default());
+        let mut text = String::new();
+        Arguments::new(&catalog).write(&mut text, Call { abi: Abi::X86_64, number: call }, &registers);
+        text
+    }
+
+    #[test]
+    fn a_call_that_the_kernel_describes_has_the_arguments_that_it_takes() {
+        let cwd = u64::from((-100i32) as u32);
+        let text = written(257, [cwd, 0x7ffd_0000_1234, 0x8_0000, 0o644, 0, 0]);
+        assert_eq!(text, "dfd: CWD, filename: 0x7ffd00001234, flags: 0x80000, mode: 0o644");
+        assert_eq!(written(257, [u64::MAX, 0, 0, 0, 0, 0]), "dfd: -1, filename: 0x0, flags: 0x0, mode: 0o0");
+    }
+
+    #[test]
+    fn of_others_all_registers_are_shown() {
+        assert_eq!(written(0, [1, 2, 0xff, 4, 5, 6]), "0x1, 0x2, 0xff, 0x4, 0x5, 0x6");
+        assert_eq!(written(4000, [0; 6]), "0x0, 0x0, 0x0, 0x0, 0x0, 0x0");
+    }
+}

@@ -1,0 +1,150 @@
+//! The lines of `perf-exporter trace`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::arguments::{Arguments, REGISTERS};
+use crate::cli::follow::{milliseconds, shown};
+use crate::error::Errno;
+use crate::event::Catalog;
+use crate::sched::Who;
+use crate::syscall::{Begun, Call, Ended, errno};
+
+/// Where results stand, if the call is not longer.
+const CALL: usize = 70;
+
+/// Lines that are not written yet.
+#[derive(Debug)]
+pub(super) struct Lines<'c> {
+    text: String,
+    arguments: Arguments<'c>,
+    /// When it began, in nanoseconds.
+    begun: u64,
+    /// The shortest call to show.
+    shortest: u64,
+    failures_only: bool,
+}
+
+impl<'c> Lines<'c> {
+    /// Times are those since `begun`, in nanoseconds.
+    pub(super) fn new(
+        catalog: &'c Catalog,
+        begun: u64,
+        shortest: Option<Duration>,
+        failures_only: bool,
+    ) -> Self {
+        let shortest = shortest.map_or(0, |shortest| u64::try_from(shortest.as_nanos()).unwrap_or(u64::MAX));
+        Self { text: String::new(), arguments: Arguments::new(catalog), begun, shortest, failures_only }
+    }
+
+    /// A call that has ended.
+    pub(super) fn ended(&mut self, ended: &Ended, registers: Option<&[u64; REGISTERS]>) {
+        if ended.took < self.shortest || self.failures_only && ended.error().is_none() {
+            return;
+        }
+        let took = format!("{:>6.3} ms", milliseconds(ended.took));
+        self.line((&ended.who, ended.call), ended.time - ended.took, &took, registers, &result(ended));
+    }
+
+    /// A call that has not ended by `now`, and may never.
+    pub(super) fn unended(&mut self, begun: &Begun, now: u64, registers: Option<&[u64; REGISTERS]>) {
+        if self.failures_only || now.saturating_sub(begun.time) < self.shortest {
+            return;
+        }
+        self.line((&begun.who, begun.call), begun.time, "         ", registers, "?");
+    }
+
+    fn line(
+        &mut self,
+        (who, call): (&Who, Call),
+        begun: u64,
+        took: &str,
+        registers: Option<&[u64; REGISTERS]>,
+        result: &str,
+    ) {
+        let mut what = format!("{call}(");
+        match registers {
+            Some(registers) => self.arguments.write(&mut what, call, registers),
+            None => what.push_str("..."),
+        }
+        what.push(')');
+        self.text.push_str(&format!(
+            "{:>10.3} ({took}): {}/{} {what:<CALL$} = {result}\n",
+            milliseconds(begun.saturating_sub(self.begun)),
+            shown(who.comm.bytes()),
+            who.tid
+        ));
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// When nobody reads them any more.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(self.text.as_bytes())?;
+        self.text.clear();
+        out.flush()
+    }
+}
+
+/// What a call gave.
+fn result(ended: &Ended) -> String {
+    if let Some(number) = ended.error() {
+        let name = errno(number);
+        let said = Errno(number.into()).to_string();
+        return match said.split_once(": ") {
+            Some((known, meaning)) if known == name => format!("-1 {name} ({meaning})"),
+            // What only the kernel itself sees: it starts the call again.
+            _ => format!("-1 {name}"),
+        };
+    }
+    match u32::try_from(ended.result) {
+        Ok(number) => number.to_string(),
+        // An address, most often.
+        Err(_) => format!("{:#x}", ended.result),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Facts, Roots};
+    use crate::sched::Comm;
+    use crate::syscall::Abi;
+
+    fn lines(shortest: Option<Duration>, failures_only: bool) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+        let mut lines = Lines::new(&catalog, 1_000_000_000, shortest, failures_only);
+        let who = |name: &[u8]| Who { tid: 812, pid: 812, comm: Comm::new(name), ..Who::default() };
+        let call = |number| Call { abi: Abi::X86_64, number };
+        for (comm, number, took, result) in [
+            (&b"ls"[..], 257, 28_000, 3),
+            (b"ls", 257, 21_000, -2),
+            (b"\x1b[31m\n", 9, 80_000, 0x7fae_358a_3000),
+            (b"sleep", 230, 100_161_000, -516),
+        ] {
+            let ended = Ended { who: who(comm), call: call(number), time: 1_200_000_000, took, result };
+            lines.ended(&ended, Some(&[1, 2, 3, 4, 5, 6]));
+        }
+        let begun = Begun { who: who(b"sh"), call: call(231), time: 1_150_000_000 };
+        lines.unended(&begun, 1_210_000_000, None);
+        lines.text
+    }
+
+    #[test]
+    fn the_lines_are_as_recorded() {
+        insta::assert_snapshot!(lines(None, false));
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_shown() {
+        assert_eq!(lines(Some(Duration::from_millis(1)), false).lines().count(), 2);
+        assert_eq!(lines(Some(Duration::from_millis(80)), false).lines().count(), 1);
+        assert_eq!(lines(None, true).lines().count(), 2);
+    }
+}

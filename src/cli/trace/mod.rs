@@ -1,0 +1,234 @@
+//! `perf-exporter trace`: what `perf trace` does: system calls as they end, and how many there were of each.
+//!
+//! ```text
+//! follow::Session: raw_syscalls, filtered by the kernel ─► syscall::Calls ─┬► a line for each call
+//!                                                                          └► summary: a table for each thread
+//! ```
+
+mod args;
+mod arguments;
+mod lines;
+mod select;
+mod summary;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use rustc_hash::FxHashMap;
+
+use super::follow::{Heard, Listener, Names, Session, Source};
+use super::observe::{Ending, Failure, Program, Subject, exit};
+use super::sample::Host;
+use crate::clock::Clock;
+use crate::event::Catalog;
+use crate::event::format::{Field, Format, Value};
+use crate::host::{Facts, Roots};
+use crate::ring::{Record, Sample};
+use crate::sched::Who;
+use crate::sys::live::Live;
+use crate::sys::{Fields, Sideband};
+use crate::syscall::{Abi, Begun, Call, Calls};
+pub(super) use args::TraceArgs;
+use arguments::REGISTERS;
+use lines::Lines;
+use select::Selection;
+use summary::Summary;
+
+/// How many calls under way have their arguments kept.
+const MOST: usize = 1 << 17;
+
+/// The places of the two events among the sources.
+const ENTER: usize = 0;
+const EVENTS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
+
+/// Follows and prints, and ends as the command ended.
+pub(super) fn trace(args: &TraceArgs, roots: &Roots) -> ExitCode {
+    exit(run(args, roots), "followed")
+}
+
+fn run(args: &TraceArgs, roots: &Roots) -> Result<Ending, Failure> {
+    let abi = Abi::here(true).ok_or_else(|| {
+        Failure::Failed(anyhow::anyhow!("the numbers of this machine's system calls are not known"))
+    })?;
+    let selection =
+        args.calls.as_deref().map(|text| Selection::parse(text, &[Some(abi), Abi::here(false)])).transpose();
+    let selection = selection.map_err(|error| Failure::Usage(anyhow::anyhow!(error)))?;
+    let facts = Facts::read(roots);
+    let catalog = Catalog::load(roots, &facts);
+    let subject = Subject::find(&args.whom.target(&args.command), roots, &facts)?;
+    let filter = filter(selection.as_ref(), subject.is_processes());
+    let sources = Source::find_all(&EVENTS, filter.as_deref(), &catalog)?;
+    let taps: Result<Vec<_>, _> = sources.iter().map(|source| Tap::of(&source.format)).collect();
+    let taps = taps.map_err(|lacks| Failure::Failed(anyhow::anyhow!("this kernel's {lacks}")))?;
+    let fields =
+        Fields { identifier: true, tid: true, time: true, raw: true, width: true, ..Fields::default() };
+    let session = Session {
+        host: Host { kernel: &Live, roots, facts: &facts, clock: &Clock::system() },
+        sources: &sources,
+        fields,
+        sideband: Sideband { task: true, comm: true, ..Sideband::default() },
+        subject: &subject,
+        everybody: false,
+        program: Program::new(&args.command),
+        limit: args.limit,
+    };
+    let followed = session.follow(|_, begun| {
+        Ok(Tracer {
+            taps,
+            abi,
+            selection,
+            names: Names::read(roots),
+            own: std::process::id(),
+            calls: Calls::default(),
+            under_way: FxHashMap::default(),
+            lines: (!args.summary).then(|| Lines::new(&catalog, begun, args.duration, args.failure)),
+            summary: (args.summary || args.with_summary).then(Summary::new),
+            unreadable: 0,
+        })
+    });
+    let mut followed = followed?;
+    followed.listener.end(followed.time.1).map_err(Failure::Output)?;
+    followed.tell_what_is_missing().map_err(Failure::Output)?;
+    followed.listener.tell_what_is_unreadable();
+    Ok(followed.ending)
+}
+
+/// What the kernel is told to leave out. This program would follow what it prints, and print what it followed; its other
+/// threads are left out when they are read.
+fn filter(selection: Option<&Selection>, others_only: bool) -> Option<String> {
+    let own = (!others_only).then(|| format!("common_pid != {}", std::process::id()));
+    match (selection.and_then(Selection::filter), own) {
+        (Some(calls), Some(own)) => Some(format!("({calls}) && {own}")),
+        (calls, own) => calls.or(own),
+    }
+}
+
+/// Where in the records of the two events things are.
+#[derive(Debug)]
+struct Tap {
+    number: Field,
+    /// The arguments, or the result.
+    payload: Field,
+}
+
+impl Tap {
+    fn of(format: &Format) -> Result<Self, String> {
+        let field = |name: &str| {
+            format.field(name).cloned().ok_or_else(|| format!("{} has no field {name}", format.name()))
+        };
+        let payload = if format.name() == "sys_enter" { "args" } else { "ret" };
+        Ok(Self { number: field("id")?, payload: field(payload)? })
+    }
+}
+
+/// Pairs beginnings and ends.
+struct Tracer<'a> {
+    taps: Vec<Tap>,
+    abi: Abi,
+    selection: Option<Selection>,
+    names: Names,
+    own: u32,
+    calls: Calls,
+    /// Calls under way with their arguments, by thread.
+    under_way: FxHashMap<u32, (Begun, [u64; REGISTERS])>,
+    lines: Option<Lines<'a>>,
+    summary: Option<Summary>,
+    unreadable: u64,
+}
+
+impl Listener for Tracer<'_> {
+    fn hear(&mut self, heard: &Heard<'_>) {
+        match heard {
+            Heard::Hit { sample, .. } if sample.pid == self.own => {}
+            Heard::Hit { source, sample, .. } => {
+                if self.hit(*source, sample).is_none() {
+                    self.unreadable += 1;
+                }
+            }
+            Heard::Besides { record, .. } => self.besides(record),
+            Heard::Gap => {
+                self.calls.mark_gap();
+                self.under_way.clear();
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lines.as_mut().map_or(Ok(()), Lines::flush)
+    }
+}
+
+impl Tracer<'_> {
+    fn hit(&mut self, source: usize, sample: &Sample<'_>) -> Option<()> {
+        let tap = self.taps.get(source)?;
+        // A call of no number is none: somebody asked for -1, or a signal handler returns.
+        let number = u32::try_from(tap.number.number(sample.raw)?).unwrap_or(u32::MAX);
+        // On machines whose programs of 32 bits have numbers of their own.
+        let abi = Abi::here(!sample.narrow).unwrap_or(self.abi);
+        let call = Call { abi, number };
+        if self.selection.as_ref().is_some_and(|selection| !selection.takes(call)) {
+            return Some(());
+        }
+        let who = self.names.who(sample.pid, sample.tid);
+        if source == ENTER {
+            let Value::Bytes(bytes) = tap.payload.value(sample.raw)? else { return None };
+            let words = bytes.as_chunks::<{ size_of::<u64>() }>().0;
+            let mut registers = [0; REGISTERS];
+            for (register, word) in registers.iter_mut().zip(words) {
+                *register = u64::from_ne_bytes(*word);
+            }
+            self.begin(Begun { who, call, time: sample.time }, registers);
+        } else {
+            let result = tap.payload.number(sample.raw)? as i64;
+            self.ended(who, number, sample.time, result);
+        }
+        Some(())
+    }
+
+    fn begin(&mut self, begun: Begun, registers: [u64; REGISTERS]) {
+        let tid = begun.who.tid;
+        self.summary.iter_mut().for_each(|summary| summary.event(&begun.who));
+        self.calls.begin(begun);
+        if self.under_way.len() < MOST || self.under_way.contains_key(&tid) {
+            self.under_way.insert(tid, (begun, registers));
+        }
+    }
+
+    fn ended(&mut self, who: Who, number: u32, time: u64, result: i64) {
+        self.summary.iter_mut().for_each(|summary| summary.event(&who));
+        let registers = self.under_way.remove(&who.tid).map(|(_, registers)| registers);
+        let Some(ended) = self.calls.end(who.tid, number, time, result) else { return };
+        self.summary.iter_mut().for_each(|summary| summary.add(&ended));
+        self.lines.iter_mut().for_each(|lines| lines.ended(&ended, registers.as_ref()));
+    }
+
+    fn besides(&mut self, record: &Record<'_>) {
+        self.names.hear(record);
+        let Record::Exit(task) = record else { return };
+        if let (Some((begun, registers)), Some(lines)) = (self.under_way.remove(&task.tid), &mut self.lines) {
+            lines.unended(&begun, task.time, Some(&registers));
+        }
+        self.calls.forget(task.tid);
+        self.summary.iter_mut().for_each(|summary| summary.end(task.tid));
+    }
+
+    /// Writes what is still under way, and the summary.
+    fn end(&mut self, now: u64) -> io::Result<()> {
+        if let Some(lines) = &mut self.lines {
+            let mut under_way: Vec<_> = self.under_way.values().collect();
+            under_way.sort_unstable_by_key(|(begun, _)| (begun.time, begun.who.tid));
+            under_way.iter().for_each(|(begun, registers)| lines.unended(begun, now, Some(registers)));
+            lines.flush()?;
+        }
+        let Some(summary) = self.summary.take() else { return Ok(()) };
+        let mut out = io::stdout().lock();
+        out.write_all(summary.text().as_bytes())?;
+        out.flush()
+    }
+
+    fn tell_what_is_unreadable(&self) {
+        if self.unreadable > 0 {
+            tracing::error!(records = self.unreadable, "records were not what their format says: a bug");
+        }
+    }
+}

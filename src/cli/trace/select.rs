@@ -1,0 +1,135 @@
+//! Which calls are followed, told to the kernel by their numbers.
+
+use std::collections::BTreeSet;
+
+use crate::event::nearest;
+use crate::syscall::{Abi, Call};
+use crate::target::Glob;
+
+/// Calls by name, under the numbers that they have for programs of 64 and of 32 bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Selection {
+    calls: BTreeSet<Call>,
+    /// Whether it is all but these.
+    others: bool,
+    /// What the kernel is asked for, or asked to leave out. It does not know whose number it is.
+    told: BTreeSet<u32>,
+}
+
+impl Selection {
+    /// Names and patterns with commas between; `!` before the first turns them into those that are left out.
+    ///
+    /// # Errors
+    /// For a name that no call has, and a pattern that is none or matches nothing.
+    pub(super) fn parse(text: &str, abis: &[Option<Abi>]) -> Result<Self, String> {
+        let (others, list) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let mut calls = BTreeSet::new();
+        for word in list.split(',').map(str::trim) {
+            let glob = Glob::new(word).map_err(|error| format!("-e {word:?}: {error}"))?;
+            let abis = abis.iter().flatten();
+            let found: Vec<Call> =
+                abis.clone().flat_map(|&abi| Call::matching(abi, |name| glob.matches(name))).collect();
+            if found.is_empty() {
+                return Err(no_call(word, abis.copied()));
+            }
+            calls.extend(found);
+        }
+        let left_out = |number: u32| {
+            let all = abis.iter().flatten().map(|&abi| Call { abi, number });
+            all.filter(|call| call.name().is_some()).all(|call| calls.contains(&call))
+        };
+        let numbers = calls.iter().map(|call| call.number);
+        let told = numbers.filter(|&number| !others || left_out(number)).collect();
+        Ok(Self { calls, others, told })
+    }
+
+    /// Whether a call is among them.
+    pub(super) fn takes(&self, call: Call) -> bool {
+        self.calls.contains(&call) != self.others
+    }
+
+    /// What of it the kernel can decide, in its filter language, on the field `id` of `raw_syscalls`; `None` if that is
+    /// nothing.
+    pub(super) fn filter(&self) -> Option<String> {
+        let range = |(first, last): (u32, u32)| match (self.others, first == last) {
+            (false, true) => format!("id == {first}"),
+            (false, false) => format!("(id >= {first} && id <= {last})"),
+            (true, true) => format!("id != {first}"),
+            (true, false) => format!("(id < {first} || id > {last})"),
+        };
+        let parts: Vec<String> = ranges(&self.told).into_iter().map(range).collect();
+        (!parts.is_empty()).then(|| parts.join(if self.others { " && " } else { " || " }))
+    }
+}
+
+/// Numbers that follow each other, by the first and the last of them.
+fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+fn no_call(word: &str, abis: impl Iterator<Item = Abi>) -> String {
+    let all: Vec<Call> = abis.flat_map(|abi| Call::matching(abi, |_| true)).collect();
+    match nearest(word, all.iter().filter_map(|call| call.name())) {
+        Some(name) => format!("-e {word:?} is no system call; did you mean {name}?"),
+        None => format!(
+            "-e {word:?} is no system call; names are those of the manual's section 2, such as openat"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [Option<Abi>; 2] = [Some(Abi::X86_64), Some(Abi::I386)];
+
+    fn filter(text: &str, abis: &[Option<Abi>]) -> Result<Option<String>, String> {
+        Selection::parse(text, abis).map(|selection| selection.filter())
+    }
+
+    #[test]
+    fn calls_are_told_to_the_kernel_by_number() {
+        for (text, expected) in [
+            ("futex", "id == 202"),
+            ("read,write,open,futex", "(id >= 0 && id <= 2) || id == 202"),
+            ("epoll_p*", "id == 281 || id == 441"),
+            ("!read,write", "(id < 0 || id > 1)"),
+            ("!futex,read", "id != 0 && id != 202"),
+        ] {
+            assert_eq!(filter(text, &BOTH[..1]).unwrap().as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_one_call_for_64_bits_and_another_for_32_is_told_apart_by_the_program() {
+        // read is 0 for the one and 3 for the other, which is close for the first.
+        let read = Selection::parse("read", &BOTH).unwrap();
+        assert_eq!(read.filter().as_deref(), Some("id == 0 || id == 3"));
+        let call = |abi, number| Call { abi, number };
+        assert!(read.takes(call(Abi::X86_64, 0)) && read.takes(call(Abi::I386, 3)));
+        assert!(!read.takes(call(Abi::X86_64, 3)));
+        let others = Selection::parse("!read", &BOTH).unwrap();
+        assert_eq!(others.filter(), None, "both numbers are other calls as well");
+        assert!(!others.takes(call(Abi::X86_64, 0)) && others.takes(call(Abi::X86_64, 3)));
+    }
+
+    #[test]
+    fn a_name_that_no_call_has_is_refused_with_the_one_that_was_meant() {
+        let error = filter("opennat", &BOTH).unwrap_err();
+        assert_eq!(error, "-e \"opennat\" is no system call; did you mean openat?");
+        for text in ["", "!", "read,", "zzz*", "a[", "\u{1b}[31m"] {
+            let error = filter(text, &BOTH).unwrap_err();
+            assert!(error.starts_with("-e ") && !error.contains('\u{1b}'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The summary of `perf-exporter trace`: which calls each thread made, how long they took, and how many failed.
+
+use rustc_hash::FxHashMap;
+
+use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
+use crate::sched::Who;
+use crate::syscall::{Call, Ended};
+
+/// How many calls a thread has sums for; numbers that stand for none are many.
+const MOST: usize = 1024;
+
+/// The calls of a thread.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Sum {
+    /// Beginnings and ends, as perf counts events.
+    events: u64,
+    calls: FxHashMap<Call, Calls>,
+}
+
+/// The calls of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Calls {
+    times: Spread,
+    errors: u64,
+}
+
+impl Merge for Sum {
+    fn merge(&mut self, other: Self) {
+        self.events += other.events;
+        for (call, calls) in other.calls {
+            let sum = self.calls.entry(call).or_default();
+            sum.times.merge(&calls.times);
+            sum.errors += calls.errors;
+        }
+    }
+}
+
+/// Calls by thread.
+#[derive(Debug)]
+pub(super) struct Summary {
+    rows: Rows<Sum>,
+}
+
+impl Summary {
+    pub(super) fn new() -> Self {
+        Self { rows: Rows::new(true) }
+    }
+
+    /// A beginning or an end was seen.
+    pub(super) fn event(&mut self, who: &Who) {
+        self.rows.of(who).events += 1;
+    }
+
+    pub(super) fn add(&mut self, ended: &Ended) {
+        let sum = self.rows.of(&ended.who);
+        if sum.calls.len() >= MOST && !sum.calls.contains_key(&ended.call) {
+            return;
+        }
+        let calls = sum.calls.entry(ended.call).or_default();
+        calls.times.add(ended.took);
+        calls.errors += u64::from(ended.error().is_some());
+    }
+
+    pub(super) fn end(&mut self, tid: u32) {
+        self.rows.end(tid);
+    }
+
+    /// Perf's tables, those of the busiest threads first.
+    pub(super) fn text(self) -> String {
+        let (mut rows, others) = self.rows.finish();
+        rows.retain(|row| row.sum.events > 0);
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.sum.events), row.who.tid, row.who.comm));
+        let all = rows.iter().chain(&others).map(|row| row.sum.events).sum::<u64>().max(1);
+        let mut text = String::from("\n Summary of events:\n");
+        for row in &rows {
+            let name = format!("{} ({})", shown(row.who.comm.bytes()), row.who.tid);
+            write_table(&mut text, &name, row, all);
+        }
+        others.iter().for_each(|row| write_table(&mut text, "(others)", row, all));
+        text.push('\n');
+        text
+    }
+}
+
+fn write_table(text: &mut String, name: &str, row: &Row<Sum>, all: u64) {
+    let events = row.sum.events;
+    text.push_str(&format!("\n {name}, {events} events, {:.1}%\n\n   {:<16} {:>8}  {:>6} {:>9} {:>9} {:>9} {:>9}     stddev\n   {:<16} {:>8}  {:>6} {:>9} \
+         {:>9} {:>9} {:>9}        (%)\n   {:-<16} {:->8}  {:->6} {:->9} {:->9} {:->9} {:->9}     ------\n",
+        100.0 * events as f64 / all as f64,
+        "syscall",
+        "calls",
+        "errors",
+        "total",
+        "min",
+        "avg",
+        "max",
+        "",
+        "",
+        "",
+        "(msec)",
+        "(msec)",
+        "(msec)",
+        "(msec)",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        ""
+    ));
+    let mut calls: Vec<_> = row.sum.calls.iter().collect();
+    calls.sort_by_key(|(call, calls)| (std::cmp::Reverse(calls.times.total), **call));
+    for (call, Calls { times, errors }) in calls {
+        text.push_str(&format!(
+            "   {:<16} {:>8}  {errors:>6} {:>9.3} {:>9.3} {:>9.3} {:>9.3}     {:>5.2}%\n",
+            call.to_string(),
+            times.count,
+            milliseconds(times.total),
+            milliseconds(times.least),
+            times.mean() / 1e6,
+            milliseconds(times.most),
+            times.deviation()
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::Comm;
+    use crate::syscall::Abi;
+
+    #[test]
+    fn the_tables_are_as_recorded() {
+        let mut summary = Summary::new();
+        let who = |tid, name: &[u8]| Who { tid, pid: tid, comm: Comm::new(name), ..Who::default() };
+        let (ls, hostile) = (who(812, b"ls"), who(813, b"\x1b]0;x\x07"));
+        for (who, number, took, result) in [
+            (ls, 257, 21_000, 3),
+            (ls, 257, 39_000, -2),
+            (ls, 35, 100_161_000, 0),
+            (ls, 4000, 1_000, -38),
+            (hostile, 0, 500, 7),
+        ] {
+            summary.event(&who);
+            summary.event(&who);
+            let call = Call { abi: Abi::X86_64, number };
+            summary.add(&Ended { who, call, time: 0, took, result });
+        }
+        summary.end(813);
+        insta::assert_snapshot!(summary.text());
+    }
+}

@@ -1,0 +1,92 @@
+//! Ready-made entries: that they are what a user could write, and that a user's own come first.
+
+use super::*;
+use crate::config::tests::{good, report};
+use crate::config::{Config, Per};
+
+/// The entries of presets that a file comes to, with their sets.
+fn ready_made(text: &str) -> Vec<(&'static str, String)> {
+    let entry = |entry: &Traced| Some((entry.kind.preset()?.name(), entry.name.to_string()));
+    good(text).traced.iter().filter_map(entry).collect()
+}
+
+fn names(text: &str) -> Vec<String> {
+    ready_made(text).into_iter().map(|(_, name)| name).collect()
+}
+
+#[test]
+fn each_preset_is_a_file_that_means_the_same_when_it_is_copied() {
+    for preset in Preset::ALL {
+        let copied = good(&format!("{}\npresets: []\n", preset.text())).traced;
+        let kind = TracedKind::Preset(preset);
+        let copied: Vec<Traced> = copied.into_iter().map(|entry| Traced { kind, ..entry }).collect();
+        assert!(!copied.is_empty());
+        assert_eq!(good(&format!("presets: {}", preset.name())).traced, copied);
+        let document: serde_json::Value = serde_yaml::from_str(preset.text()).unwrap();
+        assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["tracepoints"]);
+        assert!(preset.question().ends_with('?'), "{}", preset.name());
+    }
+}
+
+#[test]
+fn all_presets_go_together_and_with_everything_that_is_built_in() {
+    let names: Vec<&str> = Preset::ALL.iter().map(|preset| preset.name()).collect();
+    let file = format!("presets: [{}]", names.join(", "));
+    let mut sets: Vec<&str> = ready_made(&file).into_iter().map(|(set, _)| set).collect();
+    sets.dedup();
+    assert_eq!(sets, names, "in the order of the file");
+    assert_eq!(good(&file).counters, Config::default().counters);
+}
+
+#[test]
+fn a_list_replaces_the_built_in_one_and_other_sections_leave_it() {
+    let built_in = ["forks", "execs", "exits"];
+    assert_eq!(names("{}"), built_in);
+    assert_eq!(names("counters: {a: {events: cycles}}"), built_in);
+    assert_eq!(names("tracepoints: {a: {event: 'sys:one'}}"), built_in);
+    assert_eq!(names("presets: irq"), ["irq_run"]);
+    assert!(names("presets: []").is_empty());
+}
+
+#[test]
+fn an_entry_of_the_file_takes_the_place_of_a_ready_made_one_of_its_name() {
+    let mine = "tracepoints: {forks: {event: 'sys:one'}}\nprobes: {exits: {kprobe: f}}";
+    for text in [mine.to_owned(), format!("{mine}\npresets: [forks]")] {
+        assert_eq!(names(&text), ["execs"]);
+        let mine: Vec<_> = good(&text).traced.into_iter().take(2).map(|entry| entry.kind).collect();
+        assert_eq!(mine, [TracedKind::Tracepoint, TracedKind::Probe]);
+    }
+}
+
+#[test]
+fn ready_made_entries_count_for_the_cgroups_of_the_file() {
+    let entries = good("cgroups: {include: /a}\npresets: forks").traced;
+    for entry in &entries {
+        let [Per::Cgroup(cgroups)] = &entry.per[..] else { panic!("{entry:?}") };
+        assert_eq!(cgroups.include[0].as_str(), "/a");
+    }
+}
+
+#[test]
+fn a_name_that_is_none_is_answered_with_those_that_there_are() {
+    assert_eq!(
+        report("profiles: {}\npresets: [forks, blokc-io]"),
+        "2:18: presets[1]: expected `block-io`, `irq`, `softirq`, `page-faults`, `forks` or `kworkers`, found \
+         `blokc-io`; did you mean `block-io`?"
+    );
+    assert_eq!(
+        report("presets: [irq, irq]"),
+        "1:16: warning: presets[1]: this stands in the list twice; leave one out"
+    );
+}
+
+#[test]
+fn a_metric_that_is_taken_is_said_of_what_was_asked_for_and_what_is_built_in_gives_way() {
+    let taken = "counters: {mine: {events: [{event: cycles, name: forks}]}}\n";
+    assert_eq!(names(taken), ["execs", "exits"]);
+    assert_eq!(
+        report(&format!("{taken}presets: [irq, forks]")),
+        "2:16: presets[1]: the entry `forks` of this preset: `forks` names metrics of `counters.mine` already; leave \
+         out one of them"
+    );
+}

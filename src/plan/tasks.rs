@@ -1,0 +1,432 @@
+//! The sections `scheduler` and `syscalls` on this host: which events tell of tasks, and the metrics that come of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::trace::{Amount, Output, Refusable, Source, Trace, targets_of, tracepoints};
+use super::{Builder, Refused, Targets, scope_of};
+use crate::config::traced::TracedKind;
+use crate::config::{Per, Scheduler, Syscalls};
+use crate::event::format::Field;
+use crate::event::{Catalog, parse};
+use crate::health::{Cause, Refusal, Scope};
+use crate::metrics::{self, Buckets, Metadata, NameError};
+use crate::probe::install::Placed;
+use crate::sched::Layout;
+use crate::syscall::{Abi, Call};
+
+/// What the series of a trace are made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Feed {
+    /// The fields of its records.
+    Records,
+    /// What follows from the records of all its events together: about one of so many tasks, for which the numbers are
+    /// multiplied.
+    Tasks(Fact, u32),
+}
+
+/// What is told of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fact {
+    /// How long they were ready and waited for a CPU.
+    Delay,
+    /// The longest of these of late.
+    LongestDelay,
+    /// How long they ran.
+    Run,
+    /// How long they were off the CPU, by how they had left it.
+    Wait,
+    /// How often they left a CPU, of themselves or not.
+    Switches,
+    /// By whom they were preempted.
+    Preemptions,
+    /// By which other cgroups.
+    PreemptedBy,
+    /// How often they were given to another CPU.
+    Migrations,
+    /// How often they called the kernel, by system call.
+    Calls,
+    /// How often a call failed, by error.
+    Errors,
+    /// How long calls took.
+    Durations,
+    /// Calls that have not ended for longer than so many nanoseconds.
+    Stuck(u64),
+}
+
+impl Fact {
+    /// Its labels.
+    fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::Delay | Self::LongestDelay | Self::Run | Self::Migrations => &[],
+            Self::Wait => &["state"],
+            Self::Switches => &["kind"],
+            Self::Preemptions => &["by"],
+            Self::PreemptedBy => &["by_cgroup"],
+            Self::Calls | Self::Durations | Self::Stuck(_) => &["syscall"],
+            Self::Errors => &["syscall", "errno"],
+        }
+    }
+
+    /// What becomes of it.
+    fn measure(self) -> Amount {
+        const NANOSECOND: f64 = 1e-9;
+        match self {
+            Self::Delay | Self::Durations => Amount::Elapsed(Buckets::exponential("seconds")),
+            Self::Run | Self::Wait => Amount::Sum(NANOSECOND),
+            Self::LongestDelay => Amount::Most(NANOSECOND, LATE),
+            Self::Stuck(_) => Amount::Most(NANOSECOND, Duration::ZERO),
+            Self::Switches | Self::Preemptions | Self::PreemptedBy | Self::Migrations => Amount::Hits,
+            Self::Calls | Self::Errors => Amount::Hits,
+        }
+    }
+
+    /// How many values of a label are kept apart.
+    fn values(self) -> usize {
+        match self {
+            Self::PreemptedBy => CULPRITS,
+            _ => VALUES,
+        }
+    }
+}
+
+/// How far back the longest delay is looked for: what any usual scraper comes by in.
+const LATE: Duration = Duration::from_secs(60);
+/// How many cgroups are named that preempt others. At each collection those come first that did it most.
+const CULPRITS: usize = 20;
+/// More than there are system calls, or errors.
+const VALUES: usize = 1024;
+
+/// What an event tells besides its fields.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Role {
+    /// Nothing.
+    Fields,
+    /// What the scheduler does.
+    Scheduler(Layout),
+    /// A thread enters the kernel (`raw_syscalls:sys_enter`).
+    Enter {
+        /// The number of the call.
+        number: Field,
+        /// Those that are wanted, sorted; `None` = all. The kernel's filter lets pass more: it cannot tell programs of 32 bits,
+        /// whose numbers mean other calls.
+        calls: Option<Arc<[Call]>>,
+    },
+    /// A thread leaves it (`raw_syscalls:sys_exit`).
+    Exit {
+        /// The number of the call.
+        number: Field,
+        /// What it gives.
+        result: Field,
+    },
+}
+
+impl Role {
+    /// Whether its records must tell of the cgroup: who is woken or moved is not who runs there.
+    pub fn tells_cgroup(&self) -> bool {
+        matches!(self, Self::Scheduler(Layout::Switch { .. }) | Self::Enter { .. })
+    }
+}
+
+/// What tells of the scheduler: the first two must be there.
+const SCHEDULER: [&str; 4] =
+    ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
+/// What tells of system calls.
+const SYSCALLS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
+
+/// One section.
+struct Section<'a> {
+    kind: TracedKind,
+    per: &'a [Per],
+    one_of: u32,
+    sources: Vec<Source>,
+}
+
+/// The names and helps of the metrics of a fact: of hits, of the amount, of what is in no series of it.
+struct Names {
+    hits: Option<(&'static str, &'static str)>,
+    amount: Option<(&'static str, &'static str)>,
+    rest: Option<(&'static str, &'static str)>,
+}
+
+const REST: &str = "that stands in no series of the scope: what is not selected, and what could not be attributed, by \
+                    reason.";
+
+impl Fact {
+    fn names(self) -> Names {
+        let nothing = Names { hits: None, amount: None, rest: None };
+        let hits = |name, help| Names { hits: Some((name, help)), amount: None, rest: None };
+        let amount = |name, help| Names { hits: None, amount: Some((name, help)), rest: None };
+        match self {
+            Self::Delay => amount(
+                "sched_runqueue_latency_seconds",
+                "How long threads were ready to run and waited for a CPU, from the wake-up or from being preempted on",
+            ),
+            Self::LongestDelay => amount(
+                "sched_runqueue_latency_max_seconds",
+                "The longest that a thread which came onto a CPU in the last minute had waited for it",
+            ),
+            Self::Run => Names {
+                rest: Some(("sched_run_seconds", "Time on a CPU")),
+                ..amount("sched_run_seconds", "How long threads ran")
+            },
+            Self::Wait => amount(
+                "sched_wait_seconds",
+                "How long threads were off the CPU, told when they come back, by how they had left: preempted, sleeping, or in \
+                 uninterruptible sleep, which is most often for I/O",
+            ),
+            Self::Switches => hits(
+                "sched_switches",
+                "How often threads left a CPU: of themselves (voluntary), or although they would have gone on (involuntary)",
+            ),
+            Self::Preemptions => hits(
+                "sched_preemptions",
+                "How often threads left a CPU although they would have gone on, by who came: a thread of their own cgroup, of \
+                 another one, of the kernel, or nobody, for their cgroup has used up its CPU quota (throttled)",
+            ),
+            Self::PreemptedBy => hits(
+                "sched_preempted_by_cgroup",
+                "How often threads were preempted by those of another cgroup, by which",
+            ),
+            Self::Migrations => hits("sched_migrations", "How often threads were given to another CPU"),
+            Self::Calls => Names {
+                rest: Some(("syscalls", "System calls")),
+                ..hits("syscalls", "System calls that have ended")
+            },
+            Self::Errors => hits("syscall_errors", "System calls that gave an error, by its name"),
+            Self::Durations => amount("syscall_duration_seconds", "How long system calls took"),
+            Self::Stuck(_) => Names {
+                hits: Some((
+                    "syscalls_stuck",
+                    "System calls that have not ended, and were entered longer ago than the threshold",
+                )),
+                amount: Some((
+                    "syscalls_stuck_longest_seconds",
+                    "How long the oldest of these has been under way",
+                )),
+                ..nothing
+            },
+        }
+    }
+
+    /// Its metrics for one scope.
+    fn output(self, targets: Targets) -> Result<Output, NameError> {
+        let Names { hits, amount, rest } = self.names();
+        let scope = targets.scope();
+        let word = if scope == Scope::Host { String::new() } else { format!("{}_", scope.as_str()) };
+        let gauge = matches!(self, Self::LongestDelay | Self::Stuck(_));
+        let histogram = matches!(self, Self::Delay | Self::Durations);
+        let kind = match (gauge, histogram) {
+            (true, _) => metrics::Kind::Gauge,
+            (_, true) => metrics::Kind::Histogram,
+            _ => metrics::Kind::Counter,
+        };
+        let unit = |name: &str| if name.ends_with("_seconds") { "seconds" } else { "" };
+        let named = |(name, help): (&str, &str), kind| {
+            Metadata::new(
+                &format!("perf_{word}{name}"),
+                &format!("{help}, {}.", scope.over()),
+                unit(name),
+                kind,
+            )
+        };
+        let unattributed = |(name, what): (&str, &str)| {
+            let name = format!("perf_unattributed_{name}");
+            Metadata::new(&name, &format!("{what} {REST}"), unit(&name), metrics::Kind::Counter)
+        };
+        Ok(Output {
+            hits: hits.map(|named_as| named(named_as, kind)).transpose()?,
+            amount: amount.map(|named_as| named(named_as, kind)).transpose()?,
+            unattributed: rest.map(unattributed).transpose()?,
+            targets,
+        })
+    }
+}
+
+impl Builder {
+    /// Plans what is told of the scheduler.
+    pub(super) fn scheduler(&mut self, wanted: &Scheduler, catalog: &Catalog) {
+        let keep = |field: &str| one_of(&[field], wanted.one_of);
+        let mut sources = Vec::new();
+        for (place, name) in SCHEDULER.into_iter().enumerate() {
+            let filter =
+                if place == 0 { one_of(&["prev_pid", "next_pid"], wanted.one_of) } else { keep("pid") };
+            match event(catalog, name, filter).and_then(scheduler_source) {
+                Ok(source) => sources.push(source),
+                Err((refusal, mistake)) => {
+                    self.refuse_tasks(TracedKind::Scheduler, &wanted.per, refusal, mistake);
+                    // Without those nothing can be told; without the others, less.
+                    if place < 2 {
+                        return;
+                    }
+                }
+            }
+        }
+        let mut facts =
+            vec![Fact::Delay, Fact::LongestDelay, Fact::Run, Fact::Wait, Fact::Switches, Fact::Migrations];
+        if wanted.preemption {
+            facts.extend([Fact::Preemptions, Fact::PreemptedBy]);
+        }
+        let section =
+            Section { kind: TracedKind::Scheduler, per: &wanted.per, one_of: wanted.one_of, sources };
+        self.tasks(&section, &facts);
+    }
+
+    /// Plans what is told of system calls.
+    pub(super) fn syscalls(&mut self, wanted: &Syscalls, catalog: &Catalog) {
+        let refuse = |this: &mut Self, (refusal, mistake)| {
+            this.refuse_tasks(TracedKind::Syscalls, &wanted.per, refusal, mistake);
+        };
+        let calls = match calls(wanted) {
+            Ok(calls) => calls,
+            Err(refused) => return refuse(self, refused),
+        };
+        let filters = [calls.as_deref().map(numbers), one_of(&["common_pid"], wanted.one_of)];
+        let filter = match filters.into_iter().flatten().collect::<Vec<_>>() {
+            parts if parts.is_empty() => None,
+            parts => Some(parts.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" && ")),
+        };
+        let mut sources = Vec::new();
+        for name in SYSCALLS {
+            match event(catalog, name, filter.clone()).and_then(|placed| syscall_source(placed, &calls)) {
+                Ok(source) => sources.push(source),
+                // The beginning without the end says nothing, nor the end without the beginning.
+                Err(refused) => return refuse(self, refused),
+            }
+        }
+        let stuck = u64::try_from(wanted.stuck.as_nanos()).unwrap_or(u64::MAX);
+        let facts = [Fact::Calls, Fact::Errors, Fact::Durations, Fact::Stuck(stuck)];
+        let section =
+            Section { kind: TracedKind::Syscalls, per: &wanted.per, one_of: wanted.one_of, sources };
+        self.tasks(&section, &facts);
+    }
+
+    fn tasks(&mut self, section: &Section<'_>, facts: &[Fact]) {
+        let entry: Arc<str> = section.kind.section().into();
+        for &fact in facts {
+            let mut outputs = Vec::new();
+            for per in section.per {
+                let output = fact.output(targets_of(per)).map_err(|error| wrong(&entry, error.to_string()));
+                let reserved = output.and_then(|output| {
+                    output
+                        .hits
+                        .iter()
+                        .chain(&output.amount)
+                        .try_for_each(|metric| self.reserve(metric, &entry))?;
+                    Ok(output)
+                });
+                match reserved {
+                    Ok(output) => outputs.push(output),
+                    Err(refusal) => self.refuse_tasks(section.kind, section.per, refusal, true),
+                }
+            }
+            if outputs.is_empty() {
+                continue;
+            }
+            self.plan.traces.push(Arc::new(Trace {
+                kind: section.kind,
+                feed: Feed::Tasks(fact, section.one_of),
+                entry: Arc::clone(&entry),
+                sources: section.sources.clone(),
+                pair: None,
+                outputs,
+                labels: fact.labels().iter().map(|&label| label.into()).collect(),
+                event_label: false,
+                measure: fact.measure(),
+                values: fact.values(),
+            }));
+        }
+    }
+
+    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Per], refusal: Refusal, mistake: bool) {
+        let scope = per.first().map_or(Scope::Host, scope_of);
+        let (section, entry) = (kind.section(), kind.section().into());
+        self.plan.refusals.push(Refused { section, entry, scope, refusal, mistake, picture: None });
+    }
+}
+
+/// A filter for one of so many tasks, a power of two, by the last bits of their numbers.
+fn one_of(fields: &[&str], one_of: u32) -> Option<String> {
+    let bits = one_of.checked_sub(1).filter(|&bits| bits > 0)?;
+    Some(fields.iter().map(|field| format!("!({field} & {bits})")).collect::<Vec<_>>().join(" || "))
+}
+
+/// The calls that are wanted, sorted; `None` for all of them.
+fn calls(wanted: &Syscalls) -> Result<Option<Arc<[Call]>>, Refusable> {
+    if wanted.takes_all() {
+        return Ok(None);
+    }
+    let abis = [Abi::here(true), Abi::here(false)];
+    let of = |abi| Call::matching(abi, |name| wanted.matches(name));
+    let mut calls: Vec<Call> = abis.into_iter().flatten().flat_map(of).collect();
+    calls.sort_unstable();
+    if calls.is_empty() {
+        let refusal = wrong(&"raw_syscalls:sys_enter".into(), "no system call has such a name".to_owned());
+        return Err((refusal, true));
+    }
+    Ok(Some(calls.into()))
+}
+
+/// A filter for the numbers of these calls.
+fn numbers(calls: &[Call]) -> String {
+    let mut numbers: Vec<u32> = calls.iter().map(|call| call.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let terms = ranges.iter().map(|&(first, last)| match first == last {
+        true => format!("id == {first}"),
+        false => format!("(id >= {first} && id <= {last})"),
+    });
+    terms.collect::<Vec<_>>().join(" || ")
+}
+
+/// A tracepoint with its format and filter.
+fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Result<Placed, Refusable> {
+    let groups = parse(name).map_err(|error| (wrong(&name.into(), error.to_string()), false))?;
+    let event = groups.first().and_then(|group| group.events.first());
+    let found = event.into_iter().flat_map(|event| tracepoints(catalog, event, true)).next();
+    let mut placed =
+        found.unwrap_or_else(|| Err((wrong(&name.into(), "it has no name".to_owned()), false)))?;
+    placed.event.filter = filter.map(Into::into);
+    Ok(placed)
+}
+
+fn scheduler_source(placed: Placed) -> Result<Source, Refusable> {
+    let layout = placed.format.as_deref().map(Layout::of);
+    match layout {
+        Some(Ok(layout)) => Ok(source(placed, Role::Scheduler(layout))),
+        Some(Err(reason)) => Err((wrong(&placed.event.name, reason), false)),
+        None => Err((wrong(&placed.event.name, "its format is not known".to_owned()), false)),
+    }
+}
+
+fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Result<Source, Refusable> {
+    let field = |name: &str| {
+        let format = placed.format.as_deref();
+        let field = format.and_then(|format| format.field(name)).filter(|field| field.is_number());
+        let missing = || (wrong(&placed.event.name, format!("it has no number {name}")), false);
+        field.cloned().ok_or_else(missing)
+    };
+    let number = field("id")?;
+    let role = match &*placed.event.name {
+        "raw_syscalls:sys_exit" => Role::Exit { number, result: field("ret")? },
+        _ => Role::Enter { number, calls: calls.clone() },
+    };
+    Ok(source(placed, role))
+}
+
+fn source(placed: Placed, role: Role) -> Source {
+    let number = placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok());
+    Source { event: placed.event, number, role, key: Vec::new(), labels: Vec::new(), value: None }
+}
+
+fn wrong(event: &Arc<str>, reason: String) -> Refusal {
+    let target = "this host".to_owned();
+    Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno: None, reason, remedy: None }
+}

@@ -1,0 +1,323 @@
+//! What the scheduler's decisions add up to, by whose threads they are about.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::event::Left;
+use super::timeline::{Came, Told, Went, Who};
+use crate::metrics::{Buckets, Histogram};
+
+/// How many owners are kept apart between two collections.
+const MOST: usize = 1 << 16;
+/// How many pairs of who was preempted and by whom are.
+const MOST_PAIRS: usize = 1 << 14;
+
+/// By whom a thread was preempted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum By {
+    /// Another thread of its cgroup.
+    Own,
+    /// A thread of another cgroup.
+    Other,
+    /// A thread of the kernel.
+    Kernel,
+    /// Nobody: the CPU is idle, though the thread would go on. Its cgroup has used up its quota, or it is moved.
+    Throttled,
+    /// Somebody of whom nobody knows yet where it belongs.
+    Unknown,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Own, Self::Other, Self::Kernel, Self::Throttled, Self::Unknown];
+
+    /// The word for it in labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Other => "other",
+            Self::Kernel => "kernel",
+            Self::Throttled => "throttled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Who came in the place of one that would have gone on.
+    fn of(who: &Who, next: &Who) -> Self {
+        match next {
+            next if next.tid == 0 => Self::Throttled,
+            next if next.kernel => Self::Kernel,
+            next if next.cgroup == 0 || who.cgroup == 0 => Self::Unknown,
+            next if next.cgroup == who.cgroup => Self::Own,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The longest delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Longest {
+    /// How long, in nanoseconds.
+    pub delay: u64,
+    /// Whose.
+    pub who: Who,
+    /// When it ended, on the clock of the records.
+    pub time: u64,
+    /// On which CPU it ended.
+    pub cpu: u32,
+}
+
+/// What an owner's threads did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sum {
+    /// How long they ran, in nanoseconds.
+    pub ran: u64,
+    /// How long they were off the CPU by how they had left it, in nanoseconds: preempted, sleeping, blocked.
+    pub waited: [u64; 3],
+    /// Of that, how long they were ready and waited for a CPU: a histogram in seconds.
+    pub delays: Histogram,
+    /// How often they left a CPU of themselves.
+    pub voluntary: u64,
+    /// By whom they were preempted, in the order of [`By::ALL`].
+    pub preempted: [u64; By::ALL.len()],
+    /// How often they were given to another CPU.
+    pub migrations: u64,
+    /// The longest delay.
+    pub longest: Option<Longest>,
+}
+
+impl Sum {
+    fn new(buckets: &Buckets) -> Self {
+        Self {
+            ran: 0,
+            waited: [0; 3],
+            delays: Histogram::of(buckets),
+            voluntary: 0,
+            preempted: [0; By::ALL.len()],
+            migrations: 0,
+            longest: None,
+        }
+    }
+
+    fn came(&mut self, who: &Who, came: &Came) {
+        if let Some((left, waited)) = came.wait
+            && let Some(sum) = self.waited.get_mut(left as usize)
+        {
+            *sum = sum.saturating_add(waited);
+        }
+        if let Some(delay) = came.delay {
+            self.delays.observe(delay as f64 / 1e9);
+            if self.longest.is_none_or(|longest| longest.delay < delay) {
+                self.longest = Some(Longest { delay, who: *who, time: came.time, cpu: came.cpu });
+            }
+        }
+    }
+
+    fn went(&mut self, who: &Who, went: &Went) {
+        if went.left != Left::Preempted {
+            self.voluntary += 1;
+        } else if let Some(count) = self.preempted.get_mut(By::of(who, &went.next) as usize) {
+            *count += 1;
+        }
+    }
+
+    /// Adds what another has.
+    pub fn merge(&mut self, other: &Self) {
+        let add = |ours: &mut u64, theirs: u64| *ours = ours.saturating_add(theirs);
+        add(&mut self.ran, other.ran);
+        self.waited.iter_mut().zip(other.waited).for_each(|(ours, theirs)| add(ours, theirs));
+        self.delays.merge(&other.delays);
+        add(&mut self.voluntary, other.voluntary);
+        self.preempted.iter_mut().zip(other.preempted).for_each(|(ours, theirs)| add(ours, theirs));
+        add(&mut self.migrations, other.migrations);
+        let longest = [self.longest, other.longest].into_iter().flatten();
+        self.longest = longest.max_by_key(|longest| longest.delay);
+    }
+}
+
+/// What was added up since it was taken out last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taken<O> {
+    /// By owner; `None` are those for whom there was no room.
+    pub sums: Vec<(Option<O>, Sum)>,
+    /// How often threads of an owner were preempted by those of another cgroup: whose, by which, how often.
+    pub pairs: Vec<(O, u64, u64)>,
+    /// Preemptions by another cgroup of which there was no room to say by which.
+    pub unpaired: u64,
+}
+
+impl<O> Default for Taken<O> {
+    fn default() -> Self {
+        Self { sums: Vec::new(), pairs: Vec::new(), unpaired: 0 }
+    }
+}
+
+/// Adds up what is told, for owners that whoever tells has numbers for.
+#[derive(Debug)]
+pub struct Sums<O> {
+    buckets: Buckets,
+    places: FxHashMap<Option<O>, usize>,
+    sums: Vec<(Option<O>, Sum)>,
+    pairs: FxHashMap<(O, u64), u64>,
+    unpaired: u64,
+}
+
+impl<O: Copy + Eq + Hash> Sums<O> {
+    /// Delays go into `buckets`, which are of seconds.
+    pub fn new(buckets: Buckets) -> Self {
+        Self {
+            buckets,
+            places: FxHashMap::default(),
+            sums: Vec::new(),
+            pairs: FxHashMap::default(),
+            unpaired: 0,
+        }
+    }
+
+    /// Adds what a thread did. What idle tasks do is nobody's.
+    #[inline]
+    pub fn add(&mut self, owner: O, who: &Who, told: &Told) {
+        if who.tid == 0 {
+            return;
+        }
+        let sum = self.sum(owner);
+        match told {
+            Told::Came(came) => sum.came(who, came),
+            Told::Ran(nanoseconds) => sum.ran = sum.ran.saturating_add(*nanoseconds),
+            Told::Migrated => sum.migrations += 1,
+            Told::Went(went) => {
+                sum.went(who, went);
+                if went.left == Left::Preempted && By::of(who, &went.next) == By::Other {
+                    self.pair(owner, went.next.cgroup);
+                }
+            }
+        }
+    }
+
+    /// Takes out what was added up.
+    pub fn take(&mut self) -> Taken<O> {
+        self.places.clear();
+        let pairs = self.pairs.drain().map(|((whose, by), count)| (whose, by, count)).collect();
+        Taken { sums: std::mem::take(&mut self.sums), pairs, unpaired: std::mem::take(&mut self.unpaired) }
+    }
+
+    #[inline]
+    fn sum(&mut self, owner: O) -> &mut Sum {
+        let mut owner = Some(owner);
+        if self.sums.len() >= MOST && !self.places.contains_key(&owner) {
+            owner = None;
+        }
+        let (sums, buckets) = (&mut self.sums, &self.buckets);
+        let place = *self.places.entry(owner).or_insert_with(|| {
+            sums.push((owner, Sum::new(buckets)));
+            sums.len() - 1
+        });
+        // In bounds: places are of what was pushed since both were emptied.
+        &mut sums[place].1
+    }
+
+    fn pair(&mut self, whose: O, by: u64) {
+        if self.pairs.len() < MOST_PAIRS || self.pairs.contains_key(&(whose, by)) {
+            *self.pairs.entry((whose, by)).or_default() += 1;
+        } else {
+            self.unpaired += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(tid: u32, cgroup: u64) -> Who {
+        Who { tid, pid: tid, cgroup, ..Who::default() }
+    }
+
+    fn came(delay: u64, left: Left, waited: u64) -> Told {
+        Told::Came(Came {
+            time: 1000,
+            cpu: 3,
+            delay: Some(delay),
+            wait: Some((left, waited)),
+            migrated: None,
+        })
+    }
+
+    fn went(left: Left, next: Who) -> Told {
+        Told::Went(Went { time: 2000, cpu: 3, came: None, left, next })
+    }
+
+    fn sums() -> Sums<u64> {
+        Sums::new(Buckets::exponential("seconds"))
+    }
+
+    #[test]
+    fn waits_are_put_down_to_how_threads_had_left_and_the_longest_delay_is_remembered() {
+        let mut sums = sums();
+        let web = who(1, 10);
+        sums.add(7, &web, &came(5, Left::Sleeping, 50));
+        sums.add(7, &who(2, 10), &came(9, Left::Blocked, 70));
+        for told in [came(7, Left::Preempted, 7), Told::Ran(11), Told::Migrated] {
+            sums.add(7, &web, &told);
+        }
+        let taken = sums.take();
+        let [(Some(7), sum)] = &taken.sums[..] else { panic!("{taken:?}") };
+        assert_eq!((sum.waited, sum.ran, sum.migrations), ([7, 50, 70], 11, 1));
+        let longest = sum.longest.map(|longest| (longest.delay, longest.who.tid));
+        assert_eq!((sum.delays.count(), longest), (3, Some((9, 2))));
+        assert_eq!(sums.take().sums, []);
+    }
+
+    #[test]
+    fn who_is_preempted_is_told_by_whom() {
+        let mut sums = sums();
+        let web = who(1, 10);
+        let kernel = Who { kernel: true, ..who(9, 1) };
+        let others = [who(2, 10), who(3, 11), who(4, 11), kernel, Who::default(), who(5, 0)];
+        others.into_iter().for_each(|next| sums.add(7, &web, &went(Left::Preempted, next)));
+        sums.add(7, &web, &went(Left::Sleeping, who(3, 11)));
+        let taken = sums.take();
+        assert_eq!((taken.sums[0].1.preempted, taken.sums[0].1.voluntary), ([1, 2, 1, 1, 1], 1));
+        assert_eq!(taken.pairs, [(7, 11, 2)]);
+    }
+
+    #[test]
+    fn owners_add_up_to_what_one_owner_of_all_has() {
+        let added = |owner: fn(u64) -> u64| {
+            let mut sums = sums();
+            for tid in 0..6 {
+                let who = who(tid as u32 + 1, 10);
+                sums.add(owner(tid), &who, &came(tid * 100, Left::Sleeping, 500));
+                sums.add(owner(tid), &who, &Told::Ran(1 + tid));
+            }
+            let taken = sums.take().sums.into_iter().map(|(_, sum)| sum);
+            let whole = |mut one: Sum, other: Sum| {
+                one.merge(&other);
+                one
+            };
+            (taken.len(), taken.reduce(whole).unwrap())
+        };
+        let (apart, together) = (added(|tid| tid % 3), added(|_| 0));
+        assert_eq!((apart.0, together.0), (3, 1));
+        assert_eq!(apart.1, together.1);
+        assert_eq!(together.1.longest.map(|longest| longest.who.tid), Some(6));
+    }
+
+    #[test]
+    fn what_idle_tasks_do_is_nobodys() {
+        let mut sums = sums();
+        sums.add(7, &Who::default(), &Told::Ran(7));
+        assert_eq!(sums.take().sums, []);
+    }
+
+    #[test]
+    fn a_flood_of_owners_takes_no_more_room_and_loses_nothing() {
+        let mut sums = sums();
+        let many = MOST as u64 + 10;
+        (1..=many).for_each(|owner| sums.add(owner, &who(1, 10), &Told::Ran(1)));
+        let taken = sums.take();
+        assert_eq!(taken.sums.len(), MOST + 1);
+        assert_eq!(taken.sums.iter().map(|(_, sum)| sum.ran).sum::<u64>(), many);
+    }
+}

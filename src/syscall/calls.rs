@@ -1,0 +1,195 @@
+//! System calls from their beginning to their end.
+
+use rustc_hash::FxHashMap;
+
+use super::names::Call;
+use crate::sched::Who;
+
+/// How many threads may be in calls at a time.
+const MOST: usize = 1 << 17;
+/// The largest error (`MAX_ERRNO`): a result above its negative is an error, and any other a number or an address.
+const MAX_ERRNO: i64 = 4095;
+
+/// A call that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// Who calls.
+    pub who: Who,
+    /// What.
+    pub call: Call,
+    /// Since when, in nanoseconds of the clock of the records.
+    pub time: u64,
+}
+
+/// A call that has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Who called.
+    pub who: Who,
+    /// What.
+    pub call: Call,
+    /// When it ended, in nanoseconds of the clock of the records.
+    pub time: u64,
+    /// How long it took, in nanoseconds.
+    pub took: u64,
+    /// What it gave.
+    pub result: i64,
+}
+
+impl Ended {
+    /// The number of the error, if it gave one.
+    pub fn error(&self) -> Option<u16> {
+        let number = self.result.checked_neg().filter(|number| (1..=MAX_ERRNO).contains(number))?;
+        u16::try_from(number).ok()
+    }
+}
+
+/// What could not be told. Everything only grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Untold {
+    /// Ends of calls whose beginning was not seen: of new threads, whose first is the end of the call that made them, and
+    /// of those who called before anybody looked.
+    pub unbegun: u64,
+    /// Beginnings that were followed by another, or the end of another call.
+    pub unended: u64,
+    /// Ends that bear an earlier time than their beginning.
+    pub backwards: u64,
+    /// Calls under way when records were lost.
+    pub dropped: u64,
+    /// Beginnings for which there was no room.
+    pub full: u64,
+}
+
+/// The calls that are under way.
+#[derive(Debug, Default)]
+pub struct Calls {
+    begun: FxHashMap<u32, Begun>,
+    untold: Untold,
+}
+
+impl Calls {
+    /// A thread enters the kernel.
+    #[inline]
+    pub fn begin(&mut self, begun: Begun) {
+        if self.begun.len() >= MOST && !self.begun.contains_key(&begun.who.tid) {
+            self.untold.full += 1;
+            return;
+        }
+        let before = self.begun.insert(begun.who.tid, begun);
+        self.untold.unended += u64::from(before.is_some());
+    }
+
+    /// A thread leaves the kernel; the call that it ends, if its beginning is known.
+    #[inline]
+    pub fn end(&mut self, tid: u32, number: u32, time: u64, result: i64) -> Option<Ended> {
+        let Some(begun) = self.begun.remove(&tid) else {
+            self.untold.unbegun += 1;
+            return None;
+        };
+        // What a signal handler returns to is the call that it interrupted, under the number of that one or of none.
+        if begun.call.number != number {
+            self.untold.unended += 1;
+            return None;
+        }
+        let Some(took) = time.checked_sub(begun.time) else {
+            self.untold.backwards += 1;
+            return None;
+        };
+        let Begun { who, call, .. } = begun;
+        Some(Ended { who, call, time, took, result })
+    }
+
+    /// A thread has ended, in whatever call.
+    pub fn forget(&mut self, tid: u32) {
+        self.begun.remove(&tid);
+    }
+
+    /// Records were lost: nobody knows which calls have ended.
+    pub fn mark_gap(&mut self) {
+        self.untold.dropped += self.begun.len() as u64;
+        self.begun.clear();
+    }
+
+    /// Those that take longer than `threshold` nanoseconds by now, and for how long.
+    pub fn stuck(&self, now: u64, threshold: u64) -> impl Iterator<Item = (&Begun, u64)> {
+        let aged = self.begun.values().map(move |begun| (begun, now.saturating_sub(begun.time)));
+        aged.filter(move |&(_, age)| age > threshold)
+    }
+
+    /// What could not be told so far.
+    pub fn untold(&self) -> Untold {
+        self.untold
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.begun.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syscall::Abi;
+
+    fn begun(tid: u32, number: u32, time: u64) -> Begun {
+        let who = Who { tid, pid: tid, ..Who::default() };
+        Begun { who, call: Call { abi: Abi::X86_64, number }, time }
+    }
+
+    #[test]
+    fn a_call_takes_from_its_beginning_to_its_end() {
+        let mut calls = Calls::default();
+        calls.begin(begun(1, 35, 100));
+        calls.begin(begun(2, 202, 110));
+        let ended = calls.end(1, 35, 160, 0).unwrap();
+        assert_eq!((ended.took, ended.error(), ended.call.to_string()), (60, None, "nanosleep".to_owned()));
+        assert_eq!(calls.end(2, 202, 120, -110).unwrap().error(), Some(110));
+        assert_eq!((calls.len(), calls.untold()), (0, Untold::default()));
+    }
+
+    #[test]
+    fn an_address_is_no_error() {
+        let error = |result| {
+            let mut calls = Calls::default();
+            calls.begin(begun(1, 9, 0));
+            calls.end(1, 9, 1, result).unwrap().error()
+        };
+        let cases =
+            [(0, None), (-1, Some(1)), (-4095, Some(4095)), (-4096, None), (i64::MIN, None), (1 << 47, None)];
+        cases.into_iter().for_each(|(result, expected)| assert_eq!(error(result), expected, "{result}"));
+    }
+
+    #[test]
+    fn what_has_no_beginning_no_end_or_the_wrong_times_is_counted() {
+        let mut calls = Calls::default();
+        assert_eq!(calls.end(1, 56, 10, 0), None);
+        calls.begin(begun(1, 0, 20));
+        calls.begin(begun(1, 1, 30));
+        assert_eq!(calls.end(1, 0, 40, 0), None);
+        calls.begin(begun(1, 1, 50));
+        assert_eq!(calls.end(1, 1, 49, 0), None);
+        calls.begin(begun(1, 1, 60));
+        calls.mark_gap();
+        assert_eq!(calls.end(1, 1, 70, 0), None);
+        let expected = Untold { unbegun: 2, unended: 2, backwards: 1, dropped: 1, full: 0 };
+        assert_eq!(calls.untold(), expected);
+    }
+
+    #[test]
+    fn who_is_stuck_is_told_with_the_call_and_for_how_long() {
+        let mut calls = Calls::default();
+        calls.begin(begun(1, 35, 1_000));
+        calls.begin(begun(2, 35, 9_000));
+        let stuck: Vec<(u32, u64)> =
+            calls.stuck(10_000, 5_000).map(|(begun, age)| (begun.who.tid, age)).collect();
+        assert_eq!(stuck, [(1, 9_000)]);
+        calls.forget(1);
+        assert_eq!(calls.stuck(10_000, 5_000).count(), 0);
+    }
+}

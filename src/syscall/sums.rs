@@ -1,0 +1,125 @@
+//! What system calls add up to, by call and by who makes it.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::calls::Ended;
+use super::names::Call;
+use crate::metrics::{Buckets, Histogram};
+
+/// How many pairs of an owner and a call are kept apart between two collections.
+const MOST: usize = 1 << 16;
+
+/// What one call was for one owner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sum {
+    /// How long it took: a histogram in seconds.
+    pub durations: Histogram,
+    /// How often it failed, by error.
+    pub errors: BTreeMap<u16, u64>,
+    /// The longest, in nanoseconds.
+    pub longest: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ended: &Ended) {
+        self.durations.observe(ended.took as f64 / 1e9);
+        self.longest = self.longest.max(ended.took);
+        if let Some(error) = ended.error() {
+            *self.errors.entry(error).or_default() += 1;
+        }
+    }
+
+    /// Adds what another has.
+    pub fn merge(&mut self, other: &Self) {
+        self.durations.merge(&other.durations);
+        self.longest = self.longest.max(other.longest);
+        for (&error, &count) in &other.errors {
+            let sum = self.errors.entry(error).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+/// One call of one owner; `None` are those for whom there was no room.
+pub type Row<O> = (Option<O>, Call, Sum);
+
+/// Adds up calls, for owners that whoever tells has numbers for.
+#[derive(Debug)]
+pub struct Sums<O> {
+    buckets: Buckets,
+    places: FxHashMap<(Option<O>, Call), usize>,
+    sums: Vec<Row<O>>,
+}
+
+impl<O: Copy + Eq + Hash> Sums<O> {
+    /// Durations go into `buckets`, which are of seconds.
+    pub fn new(buckets: Buckets) -> Self {
+        Self { buckets, places: FxHashMap::default(), sums: Vec::new() }
+    }
+
+    /// Adds a call.
+    #[inline]
+    pub fn add(&mut self, owner: O, ended: &Ended) {
+        let (mut owner, call) = (Some(owner), ended.call);
+        // There are a few hundred calls, so there is an end without owners.
+        if self.sums.len() >= MOST && !self.places.contains_key(&(owner, call)) {
+            owner = None;
+        }
+        let (sums, buckets) = (&mut self.sums, &self.buckets);
+        let place = *self.places.entry((owner, call)).or_insert_with(|| {
+            let sum = Sum { durations: Histogram::of(buckets), errors: BTreeMap::new(), longest: 0 };
+            sums.push((owner, call, sum));
+            sums.len() - 1
+        });
+        // In bounds: places are of what was pushed since both were emptied.
+        sums[place].2.add(ended);
+    }
+
+    /// Takes out what was added up since it was taken out last.
+    pub fn take(&mut self) -> Vec<Row<O>> {
+        self.places.clear();
+        std::mem::take(&mut self.sums)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::Who;
+    use crate::syscall::Abi;
+
+    fn ended(number: u32, took: u64, result: i64) -> Ended {
+        Ended { who: Who::default(), call: Call { abi: Abi::X86_64, number }, time: 0, took, result }
+    }
+
+    #[test]
+    fn calls_are_told_apart_by_owner_and_name_and_their_errors_by_number() {
+        let mut sums = Sums::new(Buckets::exponential("seconds"));
+        for (owner, number, took, result) in
+            [(1, 0, 10, 5), (1, 0, 30, -11), (1, 0, 20, -11), (1, 1, 7, 7), (2, 0, 1, 0)]
+        {
+            sums.add(owner, &ended(number, took, result));
+        }
+        let taken = sums.take();
+        let told =
+            |(owner, call, sum): &Row<u64>| (*owner, call.to_string(), sum.durations.count(), sum.longest);
+        let expected = [(Some(1), "read", 3, 30), (Some(1), "write", 1, 7), (Some(2), "read", 1, 1)];
+        let expected = expected.map(|(owner, call, count, longest)| (owner, call.to_owned(), count, longest));
+        assert_eq!(taken.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(taken[0].2.errors, BTreeMap::from([(11, 2)]));
+        assert_eq!(sums.take(), []);
+    }
+
+    #[test]
+    fn a_flood_of_owners_takes_no_more_room_and_loses_nothing() {
+        let mut sums = Sums::new(Buckets::exponential("seconds"));
+        let many = MOST as u64 + 10;
+        (1..=many).for_each(|owner| sums.add(owner, &ended(0, 1, 0)));
+        let taken = sums.take();
+        assert_eq!(taken.len(), MOST + 1);
+        assert_eq!(taken.iter().map(|(.., sum)| sum.durations.count()).sum::<u64>(), many);
+    }
+}

@@ -1,0 +1,168 @@
+//! What threads did, as the tables that books are made of: each fact a sheet of its own, with its labels.
+
+use std::sync::Arc;
+
+use super::aggregate::{Cell, Dropped, Taken};
+use super::owners::OwnerId;
+use super::tasks;
+use super::values::{ValueId, Values};
+use crate::event::format::Value;
+use crate::plan::{Fact, Trace};
+use crate::sched::{By, Sum};
+use crate::syscall::{self, errno};
+
+/// How threads had left the CPU, in the order of a sum's waits.
+const STATES: [&str; 3] = ["preempted", "sleeping", "uninterruptible"];
+
+/// One row: who, the texts or numbers of its labels, and what is added to it.
+type Row<'a> = (OwnerId, Vec<Label<'a>>, Cell);
+
+/// The value of a label before it has a number.
+#[derive(Debug, Clone)]
+enum Label<'a> {
+    Text(std::borrow::Cow<'a, str>),
+    /// A cgroup.
+    Cgroup(u64),
+}
+
+impl<'a> Label<'a> {
+    fn text(text: impl Into<std::borrow::Cow<'a, str>>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// One fact about threads.
+#[derive(Debug)]
+pub(super) struct Sheet {
+    pub(super) trace: Arc<Trace>,
+    fact: Fact,
+    /// For which part of all threads what was seen stands.
+    one_of: u32,
+    /// For each label.
+    values: Vec<Values>,
+    round: u64,
+}
+
+impl Sheet {
+    pub(super) fn new(trace: Arc<Trace>, fact: Fact, one_of: u32) -> Self {
+        let values = trace.labels.iter().map(|_| Values::new(trace.values, [0].into())).collect();
+        Self { trace, fact, one_of, values, round: 1 }
+    }
+
+    /// The tables of this collection. Values of labels that were not met in the last `kept` make room for others.
+    pub(super) fn take(&mut self, taken: &tasks::Taken, kept: u64) -> Taken {
+        let oldest = self.round.saturating_sub(kept);
+        let expired = self.values.iter_mut().map(|values| values.expire(oldest)).collect();
+        let outputs = 0..self.trace.outputs.len();
+        let tables = outputs.map(|output| {
+            let rows = rows(self.fact, taken, output);
+            rows.into_iter().map(|row| self.number(row)).collect()
+        });
+        let tables = tables.collect();
+        self.round += 1;
+        Taken {
+            tables,
+            fresh: self.values.iter_mut().map(Values::take_fresh).collect(),
+            expired,
+            unpaired: Vec::new(),
+            waiting: 0,
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// Numbers the values of a row's labels.
+    fn number(&mut self, (owner, labels, mut cell): Row<'_>) -> ((OwnerId, u32, Box<[ValueId]>), Cell) {
+        let round = self.round;
+        let numbers = labels.iter().zip(&mut self.values).map(|(label, values)| match label {
+            Label::Text(text) => values.id(Value::Bytes(text.as_bytes()), 0, round),
+            Label::Cgroup(id) => values.id(Value::Unsigned(*id), 0, round),
+        });
+        let numbers = numbers.collect();
+        match self.fact {
+            _ if self.one_of <= 1 => {}
+            Fact::LongestDelay => {}
+            Fact::Stuck(_) => cell.hits = cell.hits.saturating_mul(self.one_of.into()),
+            _ => cell.multiply(self.one_of),
+        }
+        ((owner, 0, numbers), cell)
+    }
+}
+
+/// The rows of a fact for one output.
+fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row<'static>> {
+    match fact {
+        Fact::Calls | Fact::Errors | Fact::Durations => {
+            let rows = taken.calls.get(output).into_iter().flatten();
+            rows.flat_map(|row| call_rows(fact, row)).collect()
+        }
+        Fact::Stuck(_) => {
+            let stuck = taken.stuck.get(output).into_iter().flatten();
+            let row = |&(owner, call, age): &(OwnerId, syscall::Call, u64)| {
+                (owner, vec![Label::text(call.to_string())], cell(1, age))
+            };
+            stuck.map(row).collect()
+        }
+        Fact::PreemptedBy => {
+            let Some(taken) = taken.sched.get(output) else { return Vec::new() };
+            let mut pairs = taken.pairs.clone();
+            // Those who do it most get a name of their own first.
+            pairs.sort_by_key(|&(_, _, count)| std::cmp::Reverse(count));
+            let row = |(owner, by, count)| (owner, vec![Label::Cgroup(by)], cell(count, 0));
+            pairs.into_iter().map(row).collect()
+        }
+        _ => {
+            let sums = taken.sched.get(output).into_iter().flat_map(|taken| &taken.sums);
+            let owned = sums.map(|(owner, sum)| (owner.unwrap_or(OwnerId::UNKNOWN), sum));
+            owned.flat_map(|(owner, sum)| sched_rows(fact, owner, sum)).collect()
+        }
+    }
+}
+
+fn cell(hits: u64, sum: u64) -> Cell {
+    Cell { hits, sum, histogram: None }
+}
+
+fn sched_rows(fact: Fact, owner: OwnerId, sum: &Sum) -> Vec<Row<'static>> {
+    let labelled = |label: &'static str, hits, sum| (owner, vec![Label::text(label)], cell(hits, sum));
+    match fact {
+        Fact::Delay => {
+            let histogram = (sum.delays.count() > 0).then(|| sum.delays.clone());
+            vec![(owner, Vec::new(), Cell { hits: sum.delays.count(), sum: 0, histogram })]
+        }
+        Fact::LongestDelay => {
+            sum.longest.iter().map(|longest| (owner, Vec::new(), cell(1, longest.delay))).collect()
+        }
+        Fact::Run => vec![(owner, Vec::new(), cell(1, sum.ran))],
+        Fact::Wait => {
+            STATES.iter().zip(sum.waited).map(|(state, waited)| labelled(state, 1, waited)).collect()
+        }
+        Fact::Switches => vec![
+            labelled("voluntary", sum.voluntary, 0),
+            labelled("involuntary", sum.preempted.iter().sum(), 0),
+        ],
+        Fact::Preemptions => {
+            By::ALL.iter().zip(sum.preempted).map(|(by, count)| labelled(by.as_str(), count, 0)).collect()
+        }
+        Fact::Migrations => vec![(owner, Vec::new(), cell(sum.migrations, 0))],
+        Fact::PreemptedBy | Fact::Calls | Fact::Errors | Fact::Durations | Fact::Stuck(_) => Vec::new(),
+    }
+}
+
+fn call_rows(fact: Fact, (owner, call, sum): &syscall::Row<OwnerId>) -> Vec<Row<'static>> {
+    let (owner, name) = (owner.unwrap_or(OwnerId::UNKNOWN), Label::text(call.to_string()));
+    let count = sum.durations.count();
+    match fact {
+        Fact::Calls => vec![(owner, vec![name], cell(count, 0))],
+        Fact::Errors => {
+            let errors = sum.errors.iter();
+            let row = |(&number, &count): (&u16, &u64)| {
+                (owner, vec![name.clone(), Label::text(errno(number))], cell(count, 0))
+            };
+            errors.map(row).collect()
+        }
+        Fact::Durations => {
+            vec![(owner, vec![name], Cell { hits: count, sum: 0, histogram: Some(sum.durations.clone()) })]
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,413 @@
+//! What threads do: the scheduler's decisions and system calls, added up by those who own them.
+
+use std::sync::Arc;
+
+use super::owners::{KTHREADD, OwnerId, Owners, Who};
+use crate::metrics::Buckets;
+use crate::plan::{Fact, Feed, Role, Targets, Trace};
+use crate::ring::{Sample, Task};
+use crate::sched::{self, Event, Longest, Timeline, Told};
+use crate::syscall::{self, Abi, Begun, Call, Calls};
+
+/// How many of the longest delays and of the oldest calls are told one by one.
+const MOST_TOLD: usize = 16;
+/// For how long delays are told one by one, in nanoseconds.
+const MINUTE: u64 = 60_000_000_000;
+
+/// By whom sums are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Apart {
+    /// Nobody: all together.
+    Host,
+    /// Cgroups.
+    Cgroups,
+    /// Processes.
+    Processes,
+}
+
+impl Apart {
+    fn of(targets: &Targets) -> Self {
+        match targets {
+            Targets::Cgroups(_) => Self::Cgroups,
+            Targets::Processes(_) => Self::Processes,
+            Targets::Host | Targets::Cpus | Targets::PmuCpus => Self::Host,
+        }
+    }
+
+    #[inline]
+    fn owner(self, who: &sched::Who, owners: &mut Owners) -> OwnerId {
+        let of = Who { cpu: 0, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
+        match self {
+            Self::Host => OwnerId(0),
+            Self::Cgroups if who.cgroup == 0 => OwnerId::UNKNOWN,
+            Self::Cgroups => owners.cgroup(of),
+            Self::Processes if who.pid == 0 => OwnerId::UNKNOWN,
+            Self::Processes => owners.process(of),
+        }
+    }
+}
+
+/// Sums of one kind, once for each way in which they are kept apart.
+#[derive(Debug)]
+struct Side<S> {
+    sums: Vec<(Apart, S)>,
+    /// The outputs of its traces.
+    outputs: Vec<Apart>,
+}
+
+impl<S> Default for Side<S> {
+    fn default() -> Self {
+        Self { sums: Vec::new(), outputs: Vec::new() }
+    }
+}
+
+impl<S> Side<S> {
+    /// What all together have follows from what each has, so that it is added up apart only where nothing else is.
+    fn new(outputs: Vec<Apart>, sums: impl Fn() -> S) -> Self {
+        let mut aparts = outputs.clone();
+        if aparts.iter().any(|&apart| apart != Apart::Host) {
+            aparts.retain(|&apart| apart != Apart::Host);
+        }
+        aparts.sort_unstable();
+        aparts.dedup();
+        Self { sums: aparts.into_iter().map(|apart| (apart, sums())).collect(), outputs }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.outputs.is_empty()
+    }
+
+    /// Is for these outputs from now on. What was added up for the same stays.
+    fn follow(&mut self, outputs: Vec<Apart>, sums: impl Fn() -> S) {
+        if self.outputs != outputs {
+            *self = Self::new(outputs, sums);
+        }
+    }
+}
+
+/// What could not be told, since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Untold {
+    /// Of the scheduler.
+    pub sched: sched::Untold,
+    /// Of system calls.
+    pub calls: syscall::Untold,
+}
+
+/// What is told one by one, the longest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Remarkable {
+    /// Delays that ended in the last minute.
+    pub delays: Vec<Longest>,
+    /// Calls that have not ended, and for how long they have been under way, in nanoseconds.
+    pub stuck: Vec<(Begun, u64)>,
+}
+
+impl Remarkable {
+    /// What was told before, with what is told now.
+    pub(super) fn follow(&mut self, news: Self, now: u64) {
+        let late = |longest: &Longest| now.saturating_sub(longest.time) < MINUTE;
+        self.delays.retain(late);
+        self.delays.extend(news.delays);
+        self.delays.sort_by_key(|longest| std::cmp::Reverse(longest.delay));
+        // A thread has one line, whenever that was.
+        let mut named = Vec::new();
+        self.delays.retain(|longest| {
+            let first = !named.contains(&longest.who.tid);
+            named.push(longest.who.tid);
+            first
+        });
+        self.delays.truncate(MOST_TOLD);
+        self.stuck = news.stuck;
+    }
+}
+
+/// What threads did since the last collection.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// For each output of the scheduler's traces.
+    pub(super) sched: Vec<sched::Taken<OwnerId>>,
+    /// For each output of those of system calls.
+    pub(super) calls: Vec<Vec<syscall::Row<OwnerId>>>,
+    /// For each of the same, the calls that are stuck, and for how many nanoseconds.
+    pub(super) stuck: Vec<Vec<(OwnerId, Call, u64)>>,
+    pub(super) remarkable: Remarkable,
+}
+
+/// The longest delays since the last collection, one of each thread.
+#[derive(Debug, Default)]
+struct Longests {
+    delays: Vec<Longest>,
+    /// What a delay must exceed to be one of them.
+    least: u64,
+}
+
+impl Longests {
+    #[inline]
+    fn note(&mut self, who: &sched::Who, told: &Told) {
+        if let Told::Came(came) = told
+            && let Some(delay) = came.delay.filter(|&delay| delay > self.least)
+        {
+            self.add(Longest { delay, who: *who, time: came.time, cpu: came.cpu });
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, longest: Longest) {
+        match self.delays.iter_mut().find(|known| known.who.tid == longest.who.tid) {
+            Some(known) if known.delay >= longest.delay => return,
+            Some(known) => *known = longest,
+            None => self.delays.push(longest),
+        }
+        self.delays.sort_unstable_by_key(|longest| std::cmp::Reverse(longest.delay));
+        self.delays.truncate(MOST_TOLD);
+        if self.delays.len() == MOST_TOLD {
+            self.least = self.delays.last().map_or(0, |last| last.delay);
+        }
+    }
+
+    fn take(&mut self) -> Vec<Longest> {
+        self.least = 0;
+        std::mem::take(&mut self.delays)
+    }
+}
+
+/// All threads.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    timeline: Timeline,
+    longests: Longests,
+    sched: Side<sched::Sums<OwnerId>>,
+    calls: Calls,
+    syscalls: Side<syscall::Sums<OwnerId>>,
+    /// Nanoseconds after which a call is stuck.
+    stuck: u64,
+}
+
+impl Tasks {
+    /// Tells what these traces want from now on. What is known of threads stays, and so does what was added up for whoever is
+    /// told of it still.
+    pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
+        let outputs = |of: fn(Fact) -> bool| {
+            let feeds = |trace: &&Arc<Trace>| matches!(trace.feed, Feed::Tasks(fact, _) if of(fact));
+            let outputs = traces.iter().find(feeds).map(|trace| &trace.outputs);
+            outputs.into_iter().flatten().map(|output| Apart::of(&output.targets)).collect::<Vec<_>>()
+        };
+        let seconds = || Buckets::exponential("seconds");
+        let is_call = |fact| matches!(fact, Fact::Calls | Fact::Errors | Fact::Durations | Fact::Stuck(_));
+        self.sched.follow(outputs(|fact| fact == Fact::Delay), || sched::Sums::new(seconds()));
+        self.syscalls.follow(outputs(is_call), || syscall::Sums::new(seconds()));
+        let one_of = traces.iter().filter_map(|trace| match trace.feed {
+            Feed::Tasks(_, one_of) => Some(one_of),
+            Feed::Records => None,
+        });
+        self.timeline.sample(one_of.max().unwrap_or(1));
+        let stuck = traces.iter().find_map(|trace| match trace.feed {
+            Feed::Tasks(Fact::Stuck(after), _) => Some(after),
+            _ => None,
+        });
+        self.stuck = stuck.unwrap_or(u64::MAX);
+        if self.is_idle() {
+            *self = Self::default();
+        }
+    }
+
+    /// Whether nobody wants to know anything: then nothing is followed.
+    fn is_idle(&self) -> bool {
+        self.sched.is_empty() && self.syscalls.is_empty()
+    }
+
+    /// A record of an event of theirs.
+    #[inline]
+    pub(super) fn read(&mut self, source: &Role, cpu: u32, sample: &Sample<'_>, owners: &mut Owners) -> bool {
+        match source {
+            Role::Fields => true,
+            Role::Scheduler(layout) => match layout.read(sample.raw) {
+                Some(event) => {
+                    self.enter((cpu, sample.time), (sample.pid, sample.cgroup), event, owners);
+                    true
+                }
+                None => false,
+            },
+            Role::Enter { number, calls } => match number.number(sample.raw) {
+                Some(number) => {
+                    self.begin(number as u32, calls.as_deref(), sample);
+                    true
+                }
+                None => false,
+            },
+            Role::Exit { number, result } => match (number.number(sample.raw), result.number(sample.raw)) {
+                (Some(number), Some(result)) => {
+                    self.end((sample.tid, number as u32), sample.time, result as i64, owners);
+                    true
+                }
+                _ => false,
+            },
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>, owners: &mut Owners) {
+        let (sums, longests) = (&mut self.sched.sums, &mut self.longests);
+        self.timeline.enter(at, of, event, &mut |who, told| {
+            longests.note(who, &told);
+            add(sums, who, &told, owners);
+        });
+    }
+
+    fn begin(&mut self, number: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
+        let Some(abi) = Abi::here(!sample.narrow) else { return };
+        let call = Call { abi, number };
+        if wanted.is_some_and(|wanted| wanted.binary_search(&call).is_err()) {
+            return;
+        }
+        let Sample { pid, tid, cgroup, time, .. } = *sample;
+        let known = self.timeline.who(tid).map(|who| who.comm).unwrap_or_default();
+        let who = sched::Who { tid, pid, cgroup, comm: known, kernel: false };
+        self.calls.begin(Begun { who, call, time });
+    }
+
+    fn end(&mut self, (tid, number): (u32, u32), time: u64, result: i64, owners: &mut Owners) {
+        let Some(ended) = self.calls.end(tid, number, time, result) else { return };
+        for (apart, sums) in &mut self.syscalls.sums {
+            sums.add(apart.owner(&ended.who, owners), &ended);
+        }
+    }
+
+    /// A thread goes onto a CPU, as the CPU itself tells.
+    pub(super) fn comes(&mut self, at: (u32, u64), (pid, tid): (u32, u32), owners: &mut Owners) {
+        if !self.sched.is_empty() {
+            self.enter(at, (pid, 0), Event::Comes { tid }, owners);
+        }
+    }
+
+    /// A thread was made: it is in the cgroup of who made it.
+    pub(super) fn fork(&mut self, task: &Task) {
+        if self.is_idle() {
+            return;
+        }
+        let parent = self.timeline.who(task.parent_tid).copied().unwrap_or_default();
+        let kernel = task.parent_pid == KTHREADD;
+        let Task { pid, tid, .. } = *task;
+        self.timeline.born(sched::Who { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
+        self.calls.forget(tid);
+    }
+
+    /// A thread has ended.
+    pub(super) fn exit(&mut self, task: &Task) {
+        self.timeline.forget(task.tid);
+        self.calls.forget(task.tid);
+    }
+
+    /// Enters a process as `/proc` describes it, by its first thread.
+    pub(super) fn describe(&mut self, pid: u32, comm: &str, kernel: bool) {
+        if self.is_idle() {
+            return;
+        }
+        let comm = sched::Comm::new(comm.as_bytes());
+        self.timeline.describe(sched::Who { tid: pid, pid, cgroup: 0, comm, kernel });
+    }
+
+    /// Records were lost.
+    pub(super) fn mark_gap(&mut self) {
+        self.timeline.mark_gap();
+        self.calls.mark_gap();
+    }
+
+    /// What could not be told.
+    pub(super) fn untold(&self) -> Untold {
+        Untold { sched: self.timeline.untold(), calls: self.calls.untold() }
+    }
+
+    /// Threads that left a CPU that they were not seen to come to.
+    pub(super) fn unseen(&self) -> u64 {
+        self.timeline.untold().unseen
+    }
+
+    /// Takes out what was added up until `now`, which is on the clock of the records.
+    pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
+        let sums = &mut self.sched.sums;
+        self.timeline.pass(now, |who, told| add(sums, who, &told, owners));
+        let sched: Vec<_> = self.sched.sums.iter_mut().map(|(apart, sums)| (*apart, sums.take())).collect();
+        let calls: Vec<_> =
+            self.syscalls.sums.iter_mut().map(|(apart, sums)| (*apart, sums.take())).collect();
+        let mut remarkable = self.remarkable(now);
+        for (begun, _) in remarkable.stuck.iter_mut().filter(|(begun, _)| begun.who.comm.bytes().is_empty()) {
+            let process = owners.name(begun.who.pid).map(|name| sched::Comm::new(name.as_bytes()));
+            begun.who.comm = process.unwrap_or_default();
+        }
+        Taken {
+            sched: self.sched.outputs.iter().map(|&apart| of_output(&sched, apart, sched_of_all)).collect(),
+            calls: self
+                .syscalls
+                .outputs
+                .iter()
+                .map(|&apart| of_output(&calls, apart, calls_of_all))
+                .collect(),
+            stuck: self.stuck(now, owners),
+            remarkable,
+        }
+    }
+
+    fn remarkable(&mut self, now: u64) -> Remarkable {
+        let delays = self.longests.take();
+        let mut stuck: Vec<(Begun, u64)> =
+            self.calls.stuck(now, self.stuck).map(|(begun, age)| (*begun, age)).collect();
+        stuck.sort_by_key(|&(_, age)| std::cmp::Reverse(age));
+        stuck.truncate(MOST_TOLD);
+        Remarkable { delays, stuck }
+    }
+
+    fn stuck(&self, now: u64, owners: &mut Owners) -> Vec<Vec<(OwnerId, Call, u64)>> {
+        let of = |&apart: &Apart| {
+            let stuck = self.calls.stuck(now, self.stuck);
+            stuck.map(|(begun, age)| (apart.owner(&begun.who, owners), begun.call, age)).collect()
+        };
+        self.syscalls.outputs.iter().map(of).collect()
+    }
+}
+
+#[inline]
+fn add(sums: &mut [(Apart, sched::Sums<OwnerId>)], who: &sched::Who, told: &Told, owners: &mut Owners) {
+    if who.tid == 0 {
+        return;
+    }
+    for (apart, sums) in sums {
+        sums.add(apart.owner(who, owners), who, told);
+    }
+}
+
+/// What an output gets: what was kept apart for it, or all of it together.
+fn of_output<T: Clone + Default>(taken: &[(Apart, T)], apart: Apart, all: impl Fn(&T) -> T) -> T {
+    match taken.iter().find(|(of, _)| *of == apart) {
+        Some((_, own)) => own.clone(),
+        None => taken.first().map(|(_, first)| all(first)).unwrap_or_default(),
+    }
+}
+
+fn sched_of_all(taken: &sched::Taken<OwnerId>) -> sched::Taken<OwnerId> {
+    let whole = taken.sums.iter().map(|(_, sum)| sum.clone()).reduce(|mut one, other| {
+        one.merge(&other);
+        one
+    });
+    let mut pairs = rustc_hash::FxHashMap::default();
+    for &(_, by, count) in &taken.pairs {
+        *pairs.entry(by).or_insert(0) += count;
+    }
+    sched::Taken {
+        sums: whole.map(|sum| (Some(OwnerId(0)), sum)).into_iter().collect(),
+        pairs: pairs.into_iter().map(|(by, count)| (OwnerId(0), by, count)).collect(),
+        unpaired: taken.unpaired,
+    }
+}
+
+fn calls_of_all(rows: &Vec<syscall::Row<OwnerId>>) -> Vec<syscall::Row<OwnerId>> {
+    let mut all: std::collections::BTreeMap<Call, syscall::Sum> = std::collections::BTreeMap::new();
+    for (_, call, sum) in rows {
+        match all.entry(*call) {
+            std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(sum.clone())),
+            std::collections::btree_map::Entry::Occupied(mut taken) => taken.get_mut().merge(sum),
+        }
+    }
+    all.into_iter().map(|(call, sum)| (Some(OwnerId(0)), call, sum)).collect()
+}

@@ -1,0 +1,86 @@
+// What the scheduler and the kernel have to do for this program is known.
+//
+//   scheduled relay N   On one CPU: "ping" and "pong" hand each other a byte N times through pipes, while "spins" wants
+//                       that CPU all the time.
+//   scheduled calls     1000 times getppid, 100 times openat of what is not there, 20 sleeps of 5 ms; prints how many
+//                       nanoseconds it slept.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void on_one_cpu(void) {
+    cpu_set_t all, one;
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one);
+    for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--) {
+        if (CPU_ISSET(cpu, &all)) {
+            CPU_SET(cpu, &one);
+            break;
+        }
+    }
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static void hand(int from, int to) {
+    char byte;
+    if (read(from, &byte, 1) != 1 || write(to, &byte, 1) != 1) exit(1);
+}
+
+static int relay(int times) {
+    int there[2], back[2];
+    on_one_cpu();
+    if (pipe(there) || pipe(back)) return 1;
+    if (fork() == 0) {
+        prctl(PR_SET_NAME, "pong");
+        for (int i = 0; i < times; i++) hand(there[0], back[1]);
+        _exit(0);
+    }
+    pid_t spins = fork();
+    if (spins == 0) {
+        prctl(PR_SET_NAME, "spins");
+        for (volatile long i = 0;; i++) {}
+    }
+    prctl(PR_SET_NAME, "ping");
+    if (write(there[1], "x", 1) != 1) return 1;
+    for (int i = 1; i < times; i++) hand(back[0], there[1]);
+    kill(spins, SIGKILL);
+    while (wait(NULL) > 0) {}
+    return 0;
+}
+
+static long long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static int calls(void) {
+    for (int i = 0; i < 1000; i++) syscall(SYS_getppid);
+    for (int i = 0; i < 100; i++) {
+        if (open("/nowhere/at/all", O_RDONLY) >= 0) return 1;
+    }
+    long long slept = 0;
+    for (int i = 0; i < 20; i++) {
+        struct timespec time = {0, 5000000};
+        long long begin = now();
+        nanosleep(&time, NULL);
+        slept += now() - begin;
+    }
+    printf("slept %lld\n", slept);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]));
+    if (count == 2 && strcmp(arguments[1], "calls") == 0) return calls();
+    return 2;
+}

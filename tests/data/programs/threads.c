@@ -1,0 +1,133 @@
+/* A program whose threads run, wait and call the kernel as they are told to.
+ *
+ * Orders, one a line, each answered with "done N":
+ *   pins CPU       runs on this CPU alone from now on, as do threads that it starts
+ *   nice N         is nicer to others from now on
+ *   sleeps N US    sleeps so often for so many microseconds
+ *   spins MS       burns CPU time
+ *   lasts MS       the same, until so much time has passed
+ *   trades N       a thread sends a byte and waits for another one to come back, so often
+ *   switches       answers how often its threads have left a CPU, those that have ended as well
+ *   calls N        asks so many times for its parent
+ *   fails N        opens a file that is not there, and closes one that is not open, each so often
+ *   sticks         starts a thread that waits for a signal that never comes; answers with its number
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile unsigned long sink;
+static int there[2], back[2];
+
+static double now(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+static void burns(clockid_t clock, double ms) {
+  for (double end = now(clock) + ms; now(clock) < end;)
+    for (int i = 0; i < 10000; i++)
+      sink += i;
+}
+
+static void *returns(void *trips) {
+  char byte;
+  for (long i = 0; i < *(long *)trips; i++)
+    if (read(there[0], &byte, 1) != 1 || write(back[1], &byte, 1) != 1)
+      abort();
+  return NULL;
+}
+
+static void trades(long trips) {
+  pthread_t partner;
+  char byte = 1;
+  if (pipe(there) || pipe(back) || pthread_create(&partner, NULL, returns, &trips))
+    abort();
+  for (long i = 0; i < trips; i++)
+    if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+      abort();
+  pthread_join(partner, NULL);
+  for (int i = 0; i < 2; i++) {
+    close(there[i]);
+    close(back[i]);
+  }
+}
+
+static volatile int stuck;
+
+static void *sticks(void *unused) {
+  stuck = syscall(SYS_gettid);
+  for (;;)
+    pause();
+  return unused;
+}
+
+static long obey(const char *order, long first, long second) {
+  if (!strcmp(order, "pins")) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(first, &cpus);
+    return sched_setaffinity(0, sizeof(cpus), &cpus);
+  }
+  if (!strcmp(order, "nice"))
+    return setpriority(PRIO_PROCESS, 0, first);
+  if (!strcmp(order, "sleeps")) {
+    struct timespec time = {.tv_sec = second / 1000000, .tv_nsec = second % 1000000 * 1000};
+    for (long i = 0; i < first; i++)
+      nanosleep(&time, NULL);
+    return first;
+  }
+  if (!strcmp(order, "spins"))
+    burns(CLOCK_THREAD_CPUTIME_ID, first);
+  else if (!strcmp(order, "lasts"))
+    burns(CLOCK_MONOTONIC, first);
+  else if (!strcmp(order, "trades"))
+    trades(first);
+  else if (!strcmp(order, "switches")) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
+  } else if (!strcmp(order, "calls"))
+    for (long i = 0; i < first; i++)
+      sink += syscall(SYS_getppid);
+  else if (!strcmp(order, "fails"))
+    for (long i = 0; i < first; i++) {
+      if (open("/nowhere/at/all", O_RDONLY) >= 0 || close(-1) == 0)
+        abort();
+    }
+  else if (!strcmp(order, "sticks")) {
+    pthread_t thread;
+    stuck = 0;
+    if (pthread_create(&thread, NULL, sticks, NULL))
+      abort();
+    while (!stuck)
+      sched_yield();
+    return stuck;
+  } else
+    abort();
+  return first;
+}
+
+int main(void) {
+  char line[256], order[32];
+  puts("ready");
+  fflush(stdout);
+  while (fgets(line, sizeof(line), stdin)) {
+    long first = 0, second = 0;
+    if (sscanf(line, "%31s %ld %ld", order, &first, &second) < 1)
+      abort();
+    printf("done %ld\n", obey(order, first, second));
+    fflush(stdout);
+  }
+  return 0;
+}

@@ -1,0 +1,164 @@
+//! Just as much of perf's file format as `perf sched record` writes.
+//!
+//! Source: `tools/perf/Documentation/perf.data-file-format.txt`, and for the order of the fields of a sample
+//! `perf_event_open(2)`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use perf_event_open_sys::bindings as abi;
+use perf_exporter::event::format::{Field, Format, Value};
+use perf_exporter::host::{Roots, read, read_text};
+use perf_exporter::sched::{Event, Layout, Left};
+
+/// A sample of a tracepoint.
+#[derive(Debug)]
+struct Sample {
+    time: u64,
+    cpu: u32,
+    pid: u32,
+    /// Which tracepoint: its place in the list of layouts.
+    layout: usize,
+    raw: Vec<u8>,
+}
+
+/// The scheduler's records of a file, in the order of their times.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// How many more there would have been.
+    pub(crate) lost: u64,
+    layouts: Vec<Layout>,
+    /// `prev_state` of `sched:sched_switch`.
+    state: Field,
+    samples: Vec<Sample>,
+}
+
+/// What `perf sched latency` makes of the events, by its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// A thread is ready from `sched:sched_waking` on, as somebody begins to wake it.
+    New,
+    /// It is from `sched:sched_wakeup` on, as it is put into a queue. One that is taken from the CPU within the kernel (`R+`)
+    /// counts as one that sleeps.
+    Old,
+}
+
+/// What is read of a file, the events that [`Rules`] choose between first.
+const FOLLOWED: [&str; 5] =
+    ["sched_waking", "sched_wakeup", "sched_switch", "sched_wakeup_new", "sched_migrate_task"];
+
+impl Recorded {
+    /// Reads a file that was written on this machine.
+    pub(crate) fn read(path: &Path) -> Self {
+        let bytes = read(path).unwrap();
+        assert_eq!(&bytes[..8], b"PERFILE2");
+        let attributes = section(&bytes, 24);
+        let (layouts, events) = events(&bytes, attributes, number(&bytes, 16) as usize);
+        let (mut lost, mut samples) = (0, Vec::new());
+        let mut rest = section(&bytes, 40);
+        while !rest.is_empty() {
+            let (kind, size) = (word(rest, 0), usize::from(u16::from_ne_bytes([rest[6], rest[7]])));
+            let (record, after) = rest.split_at(size);
+            rest = after;
+            match kind {
+                abi::PERF_RECORD_LOST => lost += number(record, 16),
+                abi::PERF_RECORD_SAMPLE => {
+                    let known = events.get(&number(record, 8));
+                    samples.extend(known.map(|&(layout, fields)| sample(&record[8..], layout, fields)));
+                }
+                _ => {}
+            }
+        }
+        // As perf does: those of one time stay in the order of the file.
+        samples.sort_by_key(|sample| sample.time);
+        let state = format("sched_switch").field("prev_state").cloned().unwrap();
+        Self { lost, layouts, state, samples }
+    }
+
+    /// Gives each that counts by these rules to `enter`: CPU and time, process and cgroup, and what it says.
+    pub(crate) fn events(&self, rules: Rules, mut enter: impl FnMut((u32, u64), (u32, u64), Event<'_>)) {
+        let other = if rules == Rules::New { 1 } else { 0 };
+        for sample in self.samples.iter().filter(|sample| sample.layout != other) {
+            let layout = &self.layouts[sample.layout];
+            let mut event = layout.read(&sample.raw).expect("a record of its format");
+            if let (Event::Switch { left, .. }, Layout::Switch { .. }, Rules::Old) =
+                (&mut event, layout, rules)
+                && *left == Left::Preempted
+                && !matches!(self.state.value(&sample.raw), Some(Value::Unsigned(0) | Value::Signed(0)))
+            {
+                *left = Left::Sleeping;
+            }
+            enter((sample.cpu, sample.time), (sample.pid, 0), event);
+        }
+    }
+}
+
+/// Of a tracepoint of the scheduler on this machine.
+fn format(name: &str) -> Format {
+    let path = Roots::default().tracing.join("events/sched").join(name).join("format");
+    Format::parse(&read_text(&path).unwrap()).unwrap()
+}
+
+/// The layouts that are known here, and by the identifier of each event which it has, and what its samples hold.
+fn events(bytes: &[u8], attributes: &[u8], size: usize) -> (Vec<Layout>, BTreeMap<u64, (usize, u64)>) {
+    let (mut layouts, mut numbers) = (Vec::new(), BTreeMap::new());
+    for name in FOLLOWED {
+        let format = format(name);
+        numbers.insert(format.id(), layouts.len());
+        layouts.push(Layout::of(&format).unwrap());
+    }
+    let mut events = BTreeMap::new();
+    for attribute in attributes.chunks_exact(size) {
+        let (kind, config, fields) = (word(attribute, 0), number(attribute, 8), number(attribute, 24));
+        let Some(&layout) = numbers.get(&config).filter(|_| kind == abi::PERF_TYPE_TRACEPOINT) else {
+            continue;
+        };
+        events.extend(identifiers(bytes, attribute).into_iter().map(|id| (id, (layout, fields))));
+    }
+    (layouts, events)
+}
+
+/// The identifiers of an event, whose place stands at the end of its entry.
+fn identifiers(bytes: &[u8], attribute: &[u8]) -> Vec<u64> {
+    let place = attribute.len() - 16;
+    let (at, length) = (number(attribute, place) as usize, number(attribute, place + 8) as usize);
+    bytes[at..at + length].chunks_exact(8).map(|id| number(id, 0)).collect()
+}
+
+/// A sample without its header.
+fn sample(bytes: &[u8], layout: usize, fields: u64) -> Sample {
+    let mut at = 0;
+    let mut take = |bit: u32| {
+        let there = fields & u64::from(bit) != 0;
+        at += if there { 8 } else { 0 };
+        there.then(|| at - 8)
+    };
+    take(abi::PERF_SAMPLE_IDENTIFIER);
+    take(abi::PERF_SAMPLE_IP);
+    let task = take(abi::PERF_SAMPLE_TID).expect("perf sched records threads");
+    let time = take(abi::PERF_SAMPLE_TIME).expect("perf sched records times");
+    take(abi::PERF_SAMPLE_ADDR);
+    take(abi::PERF_SAMPLE_ID);
+    take(abi::PERF_SAMPLE_STREAM_ID);
+    let cpu = take(abi::PERF_SAMPLE_CPU).expect("perf sched records CPUs");
+    take(abi::PERF_SAMPLE_PERIOD);
+    let others = abi::PERF_SAMPLE_READ | abi::PERF_SAMPLE_CALLCHAIN;
+    assert_eq!(fields & u64::from(others), 0, "{fields:#x}");
+    let length = word(bytes, at) as usize;
+    let raw = bytes[at + 4..at + 4 + length].to_vec();
+    Sample { time: number(bytes, time), cpu: word(bytes, cpu), pid: word(bytes, task), layout, raw }
+}
+
+/// A part of the file whose place and length stand at `at`.
+fn section(bytes: &[u8], at: usize) -> &[u8] {
+    let (place, length) = (number(bytes, at) as usize, number(bytes, at + 8) as usize);
+    &bytes[place..place + length]
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}

@@ -1,0 +1,405 @@
+//! What is told of the scheduler, held against what the kernel tells of each thread itself: `/proc/PID/task/TID/schedstat`
+//! and `status`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use perf_exporter::host::read_text;
+
+use crate::conservation::stolen;
+use crate::support::cgroup::TestCgroup;
+use crate::support::exposition::Exposition;
+use crate::support::program::{Program, Running};
+use crate::support::service::{Service, get_path};
+use crate::support::{Feature, lacks, of_three_tries};
+
+/// What times may differ by: 2 %, or a tick of the slowest kernels; and what the host of a guest took meanwhile, which the
+/// kernel's own account leaves out and its clock does not.
+#[track_caller]
+fn assert_about(what: &str, ours: f64, theirs: f64, stolen: f64) {
+    let allowed = (theirs * 0.02).max(0.01) + stolen;
+    assert!((ours - theirs).abs() <= allowed, "{what}: {ours} s, and the kernel says {theirs} s");
+}
+
+/// What the kernel says about a thread.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    ran: f64,
+    delayed: f64,
+    voluntary: f64,
+    involuntary: f64,
+    /// What the host of this guest has taken of all CPUs.
+    stolen: f64,
+}
+
+impl Figures {
+    fn of(running: &Running) -> Self {
+        let pid = running.pid();
+        let file = |name: &str| read_text(&PathBuf::from(format!("/proc/{pid}/task/{pid}/{name}"))).unwrap();
+        let times = file("schedstat");
+        let mut times = times.split_ascii_whitespace().map(|time| time.parse::<f64>().unwrap() / 1e9);
+        let status = file("status");
+        let count = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse::<f64>().unwrap()
+        };
+        Self {
+            ran: times.next().unwrap(),
+            delayed: times.next().unwrap(),
+            voluntary: count("voluntary_ctxt_switches:"),
+            involuntary: count("nonvoluntary_ctxt_switches:"),
+            stolen: stolen().as_secs_f64(),
+        }
+    }
+
+    /// What we say about a process.
+    fn told(metrics: &Exposition, pid: &str) -> Self {
+        let pid = [("pid", pid)];
+        let switches = |kind| metrics.sum("perf_process_sched_switches_total", &[pid[0], ("kind", kind)]);
+        Self {
+            ran: metrics.sum("perf_process_sched_run_seconds_total", &pid),
+            delayed: metrics.sum("perf_process_sched_runqueue_latency_seconds_sum", &pid),
+            voluntary: switches("voluntary"),
+            involuntary: switches("involuntary"),
+            stolen: 0.0,
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            ran: self.ran - before.ran,
+            delayed: self.delayed - before.delayed,
+            voluntary: self.voluntary - before.voluntary,
+            involuntary: self.involuntary - before.involuntary,
+            stolen: self.stolen - before.stolen,
+        }
+    }
+
+    /// Whether both say the same. The last stay on the CPU, which the kernel has not added up yet, is a tick at most.
+    #[track_caller]
+    fn assert_is(self, theirs: Self) {
+        assert_about("on a CPU", self.ran, theirs.ran, theirs.stolen);
+        assert_about("ready", self.delayed, theirs.delayed, theirs.stolen);
+        for (kind, ours, theirs) in [
+            ("voluntary", self.voluntary, theirs.voluntary),
+            ("involuntary", self.involuntary, theirs.involuntary),
+        ] {
+            // One at the beginning and one at the end may lie on either side.
+            let allowed = (theirs * 0.001).max(2.0);
+            assert!((ours - theirs).abs() <= allowed, "{kind}: {ours} and {theirs}: {self:?}");
+        }
+    }
+}
+
+/// A service that tells of the scheduler, after it knows whether CPUs must tell who comes.
+fn following(running: &mut Running, more: &str) -> Service {
+    let service = Service::start_fresh(&format!(
+        "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{}}\n\
+         scheduler: {{per: [host, cgroup, process]}}\nprocesses: {{by: [pid]}}\nlimits: {{cpu: off}}\n{more}"
+    ));
+    // Two looks: the first may open everything anew.
+    for _ in 0..2 {
+        running.does("sleeps 700 50");
+        service.metrics();
+    }
+    service
+}
+
+/// What we and the kernel say about what some programs do meanwhile.
+fn both<const N: usize>(
+    service: &Service,
+    mut running: [&mut Running; N],
+    meanwhile: impl FnOnce(&mut [&mut Running; N]),
+) -> [(Figures, Figures); N] {
+    let look = |running: &[&mut Running; N]| {
+        let metrics = service.metrics();
+        let lost =
+            metrics.sum("perf_lost_records_total", &[("ring", "tracepoints"), ("reason", "ring_full")]);
+        let both = std::array::from_fn::<_, N, _>(|at| {
+            (Figures::told(&metrics, &running[at].pid().to_string()), Figures::of(running[at]))
+        });
+        (both, lost)
+    };
+    let (before, lost) = look(&running);
+    meanwhile(&mut running);
+    // What is under way when it is looked is told up to the last switch.
+    running.iter_mut().for_each(|running| assert_eq!(running.does("sleeps 1 1000"), 1));
+    let (after, lost_by_now) = look(&running);
+    assert_eq!(lost_by_now, lost, "records were lost");
+    std::array::from_fn(|at| (after[at].0.since(before[at].0), after[at].1.since(before[at].1)))
+}
+
+/// Tests that measure how a CPU is shared do so one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lacks_any() -> bool {
+    [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().any(lacks)
+}
+
+#[test]
+fn who_sleeps_and_burns_is_told_as_the_kernel_has_it() {
+    if lacks_any() {
+        return;
+    }
+    let _alone = alone();
+    of_three_tries(|| {
+        let program = Program::compile_threads("sleeper");
+        let mut worker = program.start();
+        let service = following(&mut worker, "");
+        let pid = worker.pid().to_string();
+        let slept = |service: &Service| {
+            let labels = [("pid", &*pid), ("state", "sleeping")];
+            service.metrics().sum("perf_process_sched_wait_seconds_total", &labels)
+        };
+        let before = slept(&service);
+        let [(ours, theirs)] = both(&service, [&mut worker], |[worker]| {
+            worker.does("sleeps 50 10000");
+            worker.does("spins 300");
+        });
+        ours.assert_is(theirs);
+        assert!(ours.ran >= 0.3, "{ours:?}");
+        let slept = slept(&service) - before;
+        assert!(
+            (0.5..0.9).contains(&slept),
+            "it slept 50 times for 10 ms, and was told to have slept {slept} s"
+        );
+    });
+}
+
+#[test]
+fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom() {
+    if lacks_any() || lacks(Feature::Cgroup) {
+        return;
+    }
+    let _alone = alone();
+    of_three_tries(|| {
+        let program = Program::compile_threads("spinner");
+        let (one, other) = (TestCgroup::new("sched-one"), TestCgroup::new("sched-other"));
+        let (mut first, mut second) = (program.start(), program.start());
+        one.take(first.pid());
+        other.take(second.pid());
+        first.does("pins 0");
+        second.does("pins 0");
+        let service = following(
+            &mut first,
+            &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", one.path(), other.path()),
+        );
+        second.does("sleeps 3 1000");
+        let before = service.metrics();
+        first.told("lasts 1000");
+        second.told("lasts 1000");
+        first.answers();
+        second.answers();
+        first.does("sleeps 1 1000");
+        second.does("sleeps 1 1000");
+        let metrics = service.metrics();
+        for (running, cgroup, culprit) in [(&first, &one, &other), (&second, &other, &one)] {
+            let pid = running.pid().to_string();
+            let theirs = Figures::of(running);
+            let grew =
+                |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) - before.sum(name, labels);
+            let mine = ("cgroup", cgroup.path());
+            let by = |by: &str| grew("perf_cgroup_sched_preemptions_total", &[mine, ("by", by)]);
+            let involuntary =
+                grew("perf_process_sched_switches_total", &[("pid", &pid), ("kind", "involuntary")]);
+            let told = ["own", "other", "kernel", "throttled", "unknown"].map(|who| (who, by(who)));
+            assert!(
+                by("other") >= involuntary * 0.3 && by("other") > 10.0,
+                "{told:?} of {involuntary}: {theirs:?}"
+            );
+            assert!(by("own") <= 2.0, "{metrics:?}");
+            let of_all: f64 = ["own", "other", "kernel", "throttled", "unknown"].into_iter().map(by).sum();
+            assert_eq!(of_all, grew("perf_cgroup_sched_switches_total", &[mine, ("kind", "involuntary")]));
+            let named = [mine, ("by_cgroup", culprit.path())];
+            let named = grew("perf_cgroup_sched_preempted_by_cgroup_total", &named);
+            assert!(named > by("other") * 0.3, "{named} of {}", by("other"));
+            let preempted = grew("perf_cgroup_sched_wait_seconds_total", &[mine, ("state", "preempted")]);
+            assert!(
+                (0.3..0.9).contains(&preempted),
+                "half of a second of the CPU was another's, and it was {preempted}"
+            );
+            let longest = metrics.value("perf_cgroup_sched_runqueue_latency_max_seconds", &[mine]).unwrap();
+            assert!((0.0005..1.0).contains(&longest), "{longest}");
+        }
+    });
+}
+
+#[test]
+fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it() {
+    if lacks_any() {
+        return;
+    }
+    let _alone = alone();
+    of_three_tries(|| {
+        let program = Program::compile_threads("nice");
+        let (mut first, mut second) = (program.start(), program.start());
+        let service = following(&mut first, "");
+        first.does("pins 0");
+        second.does("pins 0");
+        second.does("nice 5");
+        second.does("sleeps 3 1000");
+        let [(ours, theirs), (nice, kernels)] =
+            both(&service, [&mut first, &mut second], |[first, second]| {
+                first.told("lasts 1500");
+                second.told("lasts 1500");
+                first.answers();
+                second.answers();
+            });
+        ours.assert_is(theirs);
+        nice.assert_is(kernels);
+        // By the kernel's weights of nice 0 and 5: 1024 to 335.
+        let ratio = ours.ran / nice.ran;
+        assert!((2.0..4.5).contains(&ratio), "{ratio}: {ours:?} {nice:?}");
+    });
+}
+
+#[test]
+fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts() {
+    if lacks_any() {
+        return;
+    }
+    let _alone = alone();
+    of_three_tries(|| {
+        let program = Program::compile_threads("trader");
+        let mut worker = program.start();
+        worker.does("pins 1");
+        let service = following(&mut worker, "");
+        let switches = |service: &Service, worker: &mut Running| {
+            let ours = Figures::told(&service.metrics(), &worker.pid().to_string());
+            (ours.voluntary + ours.involuntary, worker.does("switches") as f64)
+        };
+        let before = switches(&service, &mut worker);
+        worker.does("trades 4000");
+        let after = switches(&service, &mut worker);
+        let (ours, theirs) = (after.0 - before.0, after.1 - before.1);
+        assert!(theirs >= 8000.0, "{theirs}");
+        assert!((ours - theirs).abs() <= theirs * 0.001, "{ours}, and the kernel counts {theirs}");
+    });
+}
+
+#[test]
+fn who_has_used_up_its_quota_is_throttled() {
+    if lacks_any() || lacks(Feature::Cgroup) {
+        return;
+    }
+    let _alone = alone();
+    let Some(quota) = Quota::new("throttled") else {
+        eprintln!("skipped: there is no CPU controller of cgroups with quotas");
+        return;
+    };
+    let program = Program::compile_threads("throttled");
+    let cgroup = quota.cgroup();
+    let mut worker = program.start();
+    cgroup.iter().for_each(|cgroup| cgroup.take(worker.pid()));
+    let service = following(&mut worker, "");
+    quota.take(worker.pid());
+    let pid = worker.pid().to_string();
+    let by = |metrics: &Exposition, by: &str| {
+        metrics.sum("perf_process_sched_preemptions_total", &[("pid", &pid), ("by", by)])
+    };
+    let told = |metrics: &Exposition| ["throttled", "other", "kernel", "unknown"].map(|who| by(metrics, who));
+    let (before, throttled) = (told(&service.metrics()), quota.throttled());
+    let idle_before = idle();
+    // Where somebody else wants the CPU at that moment, it is whoever comes.
+    for round in 1..=5 {
+        worker.does("lasts 2000");
+        worker.does("sleeps 1 1000");
+        let now = told(&service.metrics());
+        let theirs = quota.throttled() - throttled;
+        let ours: [f64; 4] = std::array::from_fn(|at| now[at] - before[at]);
+        assert!(theirs >= 10.0, "a fifth of a CPU for 2 s, in periods of 100 ms: {theirs}");
+        assert!(
+            ours.iter().sum::<f64>() >= theirs * 0.9,
+            "{ours:?}, and the kernel throttled {theirs} times"
+        );
+        if ours[0] >= 1.0 {
+            return;
+        }
+        eprintln!("round {round}: the CPU was wanted by others each time: {ours:?}");
+    }
+    let idle = idle() - idle_before;
+    assert!(idle < 0.5, "throttled again and again, and nobody was told to be; CPUs were idle for {idle} s");
+}
+
+/// For how long all CPUs together had nothing to do.
+fn idle() -> f64 {
+    let stat = read_text(&PathBuf::from("/proc/stat")).unwrap();
+    let fields: Vec<f64> =
+        stat.split_ascii_whitespace().skip(1).take(4).map(|field| field.parse().unwrap()).collect();
+    fields[3] / 100.0
+}
+
+/// A cgroup that may use a fifth of a CPU.
+struct Quota {
+    dir: PathBuf,
+    /// Where the hierarchy that perf sees is another one.
+    own: Option<TestCgroup>,
+}
+
+impl Quota {
+    fn new(name: &str) -> Option<Self> {
+        let v1 = PathBuf::from(format!("/sys/fs/cgroup/cpu/perf-exporter-{name}-{}", std::process::id()));
+        let own = TestCgroup::new(name);
+        let unified = own.dir().join("cpu.max");
+        if fs::write(&unified, "20000 100000").is_ok() {
+            return Some(Self { dir: own.dir().to_owned(), own: Some(own) });
+        }
+        fs::create_dir(&v1).ok()?;
+        let quota = Self { dir: v1, own: Some(own) };
+        fs::write(quota.dir.join("cpu.cfs_period_us"), "100000").ok()?;
+        fs::write(quota.dir.join("cpu.cfs_quota_us"), "20000").ok()?;
+        Some(quota)
+    }
+
+    fn cgroup(&self) -> Option<&TestCgroup> {
+        self.own.as_ref()
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.dir.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// How often the kernel has throttled it.
+    fn throttled(&self) -> f64 {
+        let stat = read_text(&self.dir.join("cpu.stat")).unwrap();
+        let line = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
+        line.parse().unwrap()
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        if self.own.as_ref().is_some_and(|own| own.dir() != self.dir) {
+            // Whoever was in it has ended a moment ago.
+            crate::support::eventually("a cgroup is empty", || fs::remove_dir(&self.dir).ok());
+        }
+    }
+}
+
+#[test]
+fn the_page_names_who_waited_longest() {
+    if lacks_any() {
+        return;
+    }
+    let _alone = alone();
+    let program = Program::compile_threads("latecomer");
+    let (mut first, mut second) = (program.start(), program.start());
+    let service = following(&mut first, "");
+    first.does("pins 0");
+    second.does("pins 0");
+    // Who is nicest waits longest.
+    second.does("nice 19");
+    first.told("lasts 700");
+    second.told("lasts 700");
+    first.answers();
+    second.answers();
+    service.metrics();
+    let (_, status) = get_path(&service.address, "/api/v1/status");
+    assert!(status.contains("\"comm\": \"latecomer\""), "{status}");
+    let (_, page) = get_path(&service.address, "/status");
+    assert!(page.contains("latecomer"), "{page}");
+}

@@ -1,0 +1,83 @@
+//! What threads do on kernels and machines other than the one that tests run on: run time and switches as the kernel itself
+//! tells them, and system calls by the names of the architecture.
+
+use std::path::PathBuf;
+
+use perf_exporter::host::{list, read_text};
+
+use crate::support::cgroup::TestCgroup;
+use crate::support::service::Service;
+use crate::support::worker::{Work, Worker};
+use crate::support::{Feature, lacks};
+use crate::{ALWAYS_FRESH, advance};
+
+/// Seconds on a CPU, and how often a CPU was left, of all threads of a process, as the kernel has it.
+fn figures(pid: u32) -> [f64; 2] {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    let each = list(&tasks).unwrap().into_iter().map(|task| {
+        let dir = tasks.join(task);
+        let ran = read_text(&dir.join("schedstat")).unwrap();
+        let ran = ran.split_ascii_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9;
+        let status = read_text(&dir.join("status")).unwrap();
+        let switches = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+        let switches: f64 = switches.map(|(_, count)| count.trim().parse::<f64>().unwrap()).sum();
+        [ran, switches]
+    });
+    each.fold([0.0; 2], |[ran, switches], one| [ran + one[0], switches + one[1]])
+}
+
+/// Seconds that interrupts and the host took of all CPUs, which the kernel's account of a thread leaves out, and its clock does
+/// not.
+fn taken() -> f64 {
+    let stat = read_text(&PathBuf::from("/proc/stat")).unwrap();
+    // cpu user nice system idle iowait irq softirq steal, in hundredths of a second.
+    let fields = stat.split_ascii_whitespace().skip(6).take(3);
+    fields.map(|field| field.parse::<f64>().unwrap() / 100.0).sum()
+}
+
+#[test]
+fn threads_run_and_switch_as_the_kernel_says_and_call_it_by_name() {
+    if lacks(Feature::Tracepoint) || lacks(Feature::Tracefs) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let (cgroup, mut worker) = (TestCgroup::new("threads"), Worker::start("threads"));
+    cgroup.take(worker.pid());
+    let service = Service::start(&format!(
+        "{ALWAYS_FRESH}counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{}}\n\
+         scheduler: {{per: [host, cgroup]}}\nsyscalls: {{per: [host, cgroup], include: [getppid]}}\n\
+         cgroups: {{include: [\"{}\"]}}\nlimits: {{cpu: off}}\n",
+        cgroup.path()
+    ));
+    let own = ("cgroup", cgroup.path());
+    // After this it is known whether CPUs must tell who comes.
+    for _ in 0..2 {
+        worker.does(Work::Naps(1100));
+        service.metrics();
+    }
+    let (before, theirs_before, taken_before) = (service.metrics(), figures(worker.pid()), taken());
+    worker.does(Work::Burn(500));
+    worker.does(Work::Naps(500));
+    worker.does(Work::Getppid(4321));
+    let (after, theirs) = (service.metrics(), figures(worker.pid()));
+    let [ran, switches] = [theirs[0] - theirs_before[0], theirs[1] - theirs_before[1]];
+    let ours = advance(&before, &after, "perf_cgroup_sched_run_seconds_total", &[own]);
+    let taken = taken() - taken_before;
+    let lost =
+        advance(&before, &after, "perf_untold_events_total", &[("section", "scheduler"), ("reason", "lost")]);
+    // An emulated machine is slow enough that both are looked at some time apart.
+    let most = ran * 1.1 + taken;
+    assert!(
+        (ran * 0.9..=most).contains(&ours),
+        "{ours} s on a CPU, and the kernel says {ran}; interrupts and the host took {taken}, and {lost} were lost"
+    );
+    let of = |kind| advance(&before, &after, "perf_cgroup_sched_switches_total", &[own, ("kind", kind)]);
+    let ours = of("voluntary") + of("involuntary");
+    assert!((ours - switches).abs() <= 4.0, "{ours} switches, and the kernel says {switches}");
+    let delays = advance(&before, &after, "perf_cgroup_sched_runqueue_latency_seconds_count", &[own]);
+    assert!((delays - switches).abs() <= 4.0, "{delays} delays of {switches} switches");
+    for scope in ["perf_syscalls_total", "perf_cgroup_syscalls_total"] {
+        let labels: &[_] =
+            if scope.contains("cgroup") { &[own, ("syscall", "getppid")] } else { &[("syscall", "getppid")] };
+        assert_eq!(advance(&before, &after, scope, labels), 4321.0, "{scope}: {after:?}");
+    }
+}
