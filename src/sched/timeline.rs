@@ -111,6 +111,9 @@ pub struct Untold {
     pub backwards: u64,
     /// Switches from a thread that was not seen to come onto the CPU.
     pub unseen: u64,
+    /// Threads that slept and came onto a CPU, and nobody was seen to wake them: their delay is not known. Some kernels
+    /// write no record of what interrupts do while a CPU is idle.
+    pub unwoken: u64,
     /// Threads about which something was known that counts no more, for records were lost meanwhile.
     pub dropped: u64,
     /// Events of threads for which there was no room.
@@ -391,8 +394,10 @@ impl Timeline {
         let migrated =
             task.migrated.zip(task.ready).and_then(|(migrated, ready)| migrated.checked_sub(ready));
         let came = Came { delay, wait, migrated, ..nothing };
+        let unwoken = task.ready.is_none() && task.left.is_some();
         (task.runs, task.ready, task.migrated) = (true, None, None);
         let who = task.who;
+        self.untold.unwoken += u64::from(unwoken);
         self.untold.backwards += backwards;
         self.cpus.insert(cpu, Running { tid: to.tid, came: Some(came), told: time });
         told(&who, Told::Came(came));
@@ -504,6 +509,16 @@ mod tests {
         machine.wakes(90, ONE);
         machine.switch(0, 91, IDLE, Left::Preempted, ONE);
         assert_eq!(machine.came().last(), Some(&(1, Some(1), Some((Left::Sleeping, 61)))));
+    }
+
+    #[test]
+    fn who_comes_without_having_been_woken_has_no_delay_and_is_counted() {
+        let mut machine = Machine::default();
+        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+        machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
+        machine.switch(0, 75, IDLE, Left::Preempted, ONE);
+        assert_eq!(machine.came(), [(1, None, None), (1, None, Some((Left::Sleeping, 45)))]);
+        assert_eq!(machine.timeline.untold(), Untold { unwoken: 1, ..Untold::default() });
     }
 
     #[test]

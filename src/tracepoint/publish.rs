@@ -59,7 +59,8 @@ impl Metrics {
             untold: counter(
                 UNTOLD,
                 "What threads did that could not be told: backwards, for a time lies before the one that it follows; unseen, a \
-                 thread left a CPU that it was not seen to come to; lost, what was under way when records were lost; full, for \
+                 thread left a CPU that it was not seen to come to; unwoken, a thread that slept came to a CPU and nobody was \
+                 seen to wake it, so its delay is not known; lost, what was under way when records were lost; full, for \
                  want of room; no_begin, the end of a system call that began before anybody looked; no_end, the beginning of one \
                  that was followed by another.",
             )?,
@@ -134,6 +135,7 @@ fn untold(books: &[Book], state: &TracerState) -> Vec<Point> {
             vec![
                 ("backwards", sched.backwards),
                 ("unseen", sched.unseen),
+                ("unwoken", sched.unwoken),
                 ("lost", sched.dropped),
                 ("full", sched.full),
             ],
