@@ -17,6 +17,7 @@ pub mod flamegraph;
 pub mod folded;
 pub mod http;
 pub mod negotiate;
+pub mod otlp;
 pub mod page;
 pub mod pprof;
 pub mod prometheus;

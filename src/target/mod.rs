@@ -13,7 +13,9 @@ mod testing;
 mod watch;
 
 pub use attribution::Attribution;
-pub use cgroup::{Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, parent_of};
+pub use cgroup::{
+    Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, ContainerPath, parent_of, pod_uid,
+};
 pub use glob::{Glob, GlobError};
 pub use process::{GroupBy, Need, Process, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of};
 pub use watch::{Changes, Needs, Watch};

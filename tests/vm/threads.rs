@@ -75,8 +75,12 @@ fn threads_run_and_switch_as_the_kernel_says_and_call_it_by_name() {
     assert!((ours - switches).abs() <= 4.0, "{ours} switches, and the kernel says {switches}");
     let delays = advance(&before, &after, "perf_cgroup_sched_runqueue_latency_seconds_count", &[own]);
     // Who was woken by an interrupt of an idle CPU, of which some kernels write no record, has no delay and is counted.
-    let unwoken =
-        advance(&before, &after, "perf_untold_events_total", &[("section", "scheduler"), ("reason", "unwoken")]);
+    let unwoken = advance(
+        &before,
+        &after,
+        "perf_untold_events_total",
+        &[("section", "scheduler"), ("reason", "unwoken")],
+    );
     assert!(
         delays <= switches + 4.0 && delays + unwoken >= switches - 4.0,
         "{delays} delays of {switches} switches, and {unwoken} came without having been woken"

@@ -1,9 +1,11 @@
 //! Cgroups: which hierarchy `perf_event` is on ([`CgroupMount`]), what is in it ([`Cgroups`]), and what is selected
 //! ([`CgroupSelection`]).
 
+mod container;
 mod mount;
 mod walk;
 
+pub use container::{ContainerPath, pod_uid};
 pub use mount::{CgroupAbsent, CgroupMount};
 pub use walk::Cgroups;
 

@@ -1,0 +1,151 @@
+//! Attributes and resources, as all signals have them.
+//!
+//! Keys and texts are written as they are, never as references to a table of strings, which receivers of profiles do not
+//! resolve.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::export::protobuf::wire::{Message, Sink};
+
+/// The schema that attributes follow.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
+
+/// A key and a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attribute {
+    /// What OpenTelemetry's semantic conventions call it: `container.id`.
+    pub key: Cow<'static, str>,
+    /// Its value.
+    pub value: Scalar,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    /// A text.
+    Text(Arc<str>),
+    /// A whole number.
+    Integer(i64),
+    /// Yes or no.
+    Bool(bool),
+}
+
+impl Attribute {
+    /// One with a text.
+    pub fn text(key: impl Into<Cow<'static, str>>, value: impl Into<Arc<str>>) -> Self {
+        Self { key: key.into(), value: Scalar::Text(value.into()) }
+    }
+
+    /// One with a number.
+    pub fn integer(key: impl Into<Cow<'static, str>>, value: i64) -> Self {
+        Self { key: key.into(), value: Scalar::Integer(value) }
+    }
+}
+
+/// Who sends: the attributes of an OTLP resource, sorted by key, each key once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resource {
+    attributes: Vec<Attribute>,
+}
+
+impl Resource {
+    /// Of a key that comes twice the last value stays; an empty key is none.
+    pub fn new(attributes: impl IntoIterator<Item = Attribute>) -> Self {
+        Self::default().with(attributes)
+    }
+
+    /// The same with more; what is given here is stronger.
+    #[must_use]
+    pub fn with(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
+        for attribute in attributes.into_iter().filter(|attribute| !attribute.key.is_empty()) {
+            match self.attributes.binary_search_by(|known| known.key.cmp(&attribute.key)) {
+                // In bounds: it was found there.
+                Ok(at) => self.attributes[at] = attribute,
+                Err(at) => self.attributes.insert(at, attribute),
+            }
+        }
+        self
+    }
+
+    /// Sorted by key.
+    pub fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Scalar> {
+        let at = self.attributes.binary_search_by(|known| (*known.key).cmp(key)).ok()?;
+        self.attributes.get(at).map(|attribute| &attribute.value)
+    }
+}
+
+/// `opentelemetry.proto.common.v1.AnyValue`.
+impl Message for Scalar {
+    fn write(&self, to: &mut impl Sink) {
+        match self {
+            Self::Text(text) => to.string(1, text),
+            Self::Bool(value) => to.unsigned(2, u64::from(*value)),
+            Self::Integer(value) => to.unsigned(3, value.cast_unsigned()),
+        }
+    }
+}
+
+/// `opentelemetry.proto.common.v1.KeyValue`.
+impl Message for Attribute {
+    fn write(&self, to: &mut impl Sink) {
+        to.string(1, &self.key);
+        to.message(2, &self.value);
+    }
+}
+
+/// `opentelemetry.proto.resource.v1.Resource`.
+impl Message for Resource {
+    fn write(&self, to: &mut impl Sink) {
+        self.attributes.iter().for_each(|attribute| to.message(1, attribute));
+    }
+}
+
+/// `opentelemetry.proto.common.v1.InstrumentationScope`: this program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope;
+
+impl Message for Scope {
+    fn write(&self, to: &mut impl Sink) {
+        to.string(1, env!("CARGO_PKG_NAME"));
+        to.string(2, env!("CARGO_PKG_VERSION"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::resource::v1::Resource as Decoded;
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_resource_has_each_key_once_and_the_last_word_holds() {
+        let resource = Resource::new([
+            Attribute::text("service.name", "a"),
+            Attribute::integer("process.pid", -7),
+            Attribute::text("", "nothing"),
+        ]);
+        let resource = resource.with([Attribute::text("service.name", "b")]);
+        assert_eq!(resource.get("service.name"), Some(&Scalar::Text("b".into())));
+        let mut bytes = Vec::new();
+        resource.write(&mut bytes);
+        let decoded = Decoded::decode(&*bytes).unwrap();
+        let read: Vec<_> = decoded
+            .attributes
+            .into_iter()
+            .map(|pair| (pair.key, pair.value.unwrap().value.unwrap()))
+            .collect();
+        let expected = [
+            ("process.pid".to_owned(), Value::IntValue(-7)),
+            ("service.name".to_owned(), Value::StringValue("b".into())),
+        ];
+        assert_eq!(read, expected);
+    }
+}
