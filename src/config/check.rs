@@ -12,6 +12,7 @@ use super::file::{
 };
 use super::problem::shown;
 use super::profiled::profiled;
+use super::push::push;
 use super::report::Report;
 use super::selection::{Selections, cgroups, number, processes};
 use super::tasks::{scheduler, syscalls};
@@ -63,6 +64,7 @@ pub(super) fn check(
         scheduler,
         syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
+        push: push(file.export.as_ref(), report).or_else(|| base.push.clone()),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };
     (config, selections)

@@ -4,6 +4,7 @@
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
 mod profiles;
+mod push;
 mod tasks;
 mod traced;
 
@@ -13,6 +14,9 @@ use serde::Deserialize;
 pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
+};
+pub(super) use push::{
+    Compression, Export, Histograms, Protocol, QUEUE_MAX, QUEUE_MIN, Signal, Temporality, Tls,
 };
 pub(super) use tasks::{Scheduler, Syscalls, TaskPer};
 pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
@@ -55,6 +59,8 @@ pub(super) struct File {
     pub(super) cgroups: Option<At<Cgroups>>,
     /// Which processes to count for, and which of them share a series.
     pub(super) processes: Option<At<Processes>>,
+    /// Where to push what was measured, beside serving it.
+    pub(super) export: Option<At<Export>>,
     /// What the exporter may use at most.
     pub(super) limits: Option<Limits>,
 }

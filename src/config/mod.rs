@@ -15,6 +15,7 @@ mod per;
 mod presets;
 mod problem;
 pub mod profiled;
+pub mod push;
 mod report;
 mod schema;
 mod selection;
@@ -98,6 +99,7 @@ fn built_in() -> (Config, Selections) {
         scheduler: None,
         syscalls: None,
         mount_tracefs: false,
+        push: None,
         limits: Limits {
             series: 0,
             descriptors: None,
@@ -140,6 +142,8 @@ pub struct Config {
     pub syscalls: Option<Syscalls>,
     /// Whether to mount tracefs where it is not.
     pub mount_tracefs: bool,
+    /// What is pushed where; `None` = nothing, unless the environment says otherwise.
+    pub push: Option<push::Push>,
     /// The bounds.
     pub limits: Limits,
 }

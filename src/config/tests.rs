@@ -69,9 +69,9 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
             }
         }
     }
-    // Of these the defaults are all the machine gives, or what the sections of these names say.
+    // Of these the defaults are nothing, all the machine gives, or what the sections of these names say.
     let selections = ["scheduler.cgroups", "scheduler.processes", "syscalls.cgroups", "syscalls.processes"];
-    let all = ["limits.descriptors", "syscalls.exclude", "syscalls.include"];
+    let all = ["export.otlp", "limits.descriptors", "syscalls.exclude", "syscalls.include"];
     without.retain(|key| !selections.contains(&&**key));
     assert_eq!(without, all);
 }
@@ -199,6 +199,22 @@ profiles:
   w: {threshold: 1ms, limit: 10, cgroups: {include: /a, exclude: /b}, processes: {include: {comm: a}, exclude: {pid: 1}}}
 "#;
 
+const FULL_EXPORT: &str = r#"
+export:
+  otlp:
+    endpoint: "http://a:4317"
+    protocol: grpc
+    headers: {a: b}
+    compression: gzip
+    timeout: 5s
+    tls: {ca: /a, certificate: /b, key: /c}
+    resource: {x.y: z}
+    queue: 2GiB
+    signals: [metrics, profiles, logs]
+    metrics: {interval: 5s, temporality: cumulative, histograms: explicit}
+    profiles: {interval: 5s, cpus: true}
+"#;
+
 #[test]
 fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
     let values = [
@@ -229,7 +245,8 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         json!("0-3"),
     ];
     let schema = schema();
-    let fulls = [FULL, FULL_TRACED, FULL_PROFILES].map(|text| serde_yaml::from_str::<Json>(text).unwrap());
+    let fulls = [FULL, FULL_TRACED, FULL_PROFILES, FULL_EXPORT]
+        .map(|text| serde_yaml::from_str::<Json>(text).unwrap());
     let mut all = Vec::new();
     for full in &fulls {
         let mut found = Vec::new();
@@ -265,7 +282,7 @@ proptest! {
 
     #[test]
     fn no_damage_to_a_good_file_makes_it_panic_or_stay_silent_about_an_error(
-        full in prop::sample::select(&[FULL, FULL_TRACED, FULL_PROFILES][..]),
+        full in prop::sample::select(&[FULL, FULL_TRACED, FULL_PROFILES, FULL_EXPORT][..]),
         at: prop::sample::Index, cut in 0usize..20, put in "[a-z:\\[\\]{}*\"\n -]{0,6}"
     ) {
         let start = at.index(full.len());

@@ -5,6 +5,7 @@
 
 mod fields;
 mod percent;
+mod texts;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::host::CpuSet;
 
 pub(super) use fields::{Histogram, HistogramBlock, Labels};
 pub(super) use percent::Percent;
+pub(super) use texts::Texts;
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
