@@ -12,6 +12,7 @@
 //! Format: <https://github.com/open-telemetry/opentelemetry-proto/tree/v1.11.0/opentelemetry/proto>.
 
 pub mod attribute;
+pub mod metrics;
 
 /// A request that is ready to be sent: the body, not compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]

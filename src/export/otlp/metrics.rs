@@ -1,0 +1,330 @@
+//! A snapshot as OTLP metrics: `ExportMetricsServiceRequest`s.
+//!
+//! | family | OTLP |
+//! |---|---|
+//! | counter | monotonic sum, integers as integers |
+//! | gauge | gauge; a few about the exporter's own process are sums that rise and fall, as conventions have them |
+//! | info | gauge of 1, its labels as attributes |
+//! | histogram | exponential histogram if values are counted so, else one with explicit bounds |
+//!
+//! Counts of histograms are exact: their sum is the count. The sum of values is left out where some are negative, as the
+//! specification wants it. No trace is known to this program, so points have no exemplars. How things are called is in
+//! [`names`] and [`attributes`].
+//!
+//! **Cumulative or delta.** Cumulative points carry their total since the start of the series, so that a request that is
+//! lost costs resolution and nothing else. Delta points carry what came since the collection that was encoded before, and
+//! what is lost on the way is lost: the encoder does not know what becomes of a payload. The next one begins where the lost
+//! one ended, so that receivers see a gap in time and no rate that is too low. Choose delta for receivers that take
+//! nothing else.
+//!
+//! Format: <https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/metrics/v1/metrics.proto>;
+//! what it means: <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
+
+pub mod attributes;
+mod distribution;
+pub mod names;
+mod points;
+mod request;
+
+use std::iter::Peekable;
+use std::slice;
+use std::sync::Arc;
+
+use super::Payload;
+use super::attribute::Resource;
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Histogram, Kind, Labels, Point, Snapshot, Value};
+use attributes::Cache;
+use distribution::Exponential;
+use names::{Instrument, Shape};
+use points::{ExplicitPoint, ExponentialPoint, Number, NumberPoint, Times};
+use request::{Data, Requests};
+
+/// What values of counters and histograms are relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Temporality {
+    /// The start of the series.
+    #[default]
+    Cumulative,
+    /// The collection that was encoded before.
+    Delta,
+}
+
+/// Which buckets are told of histograms that have both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Histograms {
+    /// The exponential ones, in which values are counted.
+    #[default]
+    Exponential,
+    /// The classic ones, for receivers that know no others.
+    Explicit,
+}
+
+/// How to encode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Relative to what.
+    pub temporality: Temporality,
+    /// In which buckets.
+    pub histograms: Histograms,
+    /// How many bytes a payload may have at most, before it is compressed.
+    pub limit: usize,
+    /// When the process began. Series that do not say since when they count do so since then.
+    pub began: Timestamp,
+}
+
+/// What a snapshot became.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Encoded {
+    /// The requests, each within the limit. Together they have every series once.
+    pub payloads: Vec<Payload>,
+    /// Series that are too large to be in any request.
+    pub left_out: u64,
+}
+
+/// Encodes one snapshot after the other.
+#[derive(Debug)]
+pub struct Encoder {
+    options: Options,
+    /// What was encoded last, if differences to it will be wanted. It holds what it had: a series that is not there any
+    /// more is forgotten with the next one.
+    before: Option<Arc<Snapshot>>,
+}
+
+impl Encoder {
+    /// One that has encoded nothing.
+    pub fn new(options: Options) -> Self {
+        Self { options, before: None }
+    }
+
+    /// Encodes a snapshot.
+    ///
+    /// With [`Temporality::Delta`] a series tells what came since the snapshot before, or all since its own start if it was
+    /// not there. If a series began anew meanwhile, or its value fell, it tells the value that it has. The same snapshot
+    /// twice has nothing to tell the second time but gauges.
+    ///
+    /// Takes some 0.2 µs for a series, and besides what it returns a few megabytes.
+    pub fn encode(&mut self, snapshot: &Arc<Snapshot>, resource: &Resource) -> Encoded {
+        let mut requests = Requests::new(resource, self.options.limit);
+        let mut attributes = Cache::new(points::NUMBER_ATTRIBUTES);
+        let families = snapshot.families();
+        let of = |families: &[Family], name: &str| {
+            families.binary_search_by(|family| family.metadata().name().cmp(name)).ok()
+        };
+        for family in families.iter().filter(|family| !family.points().is_empty()) {
+            let before = self.before.as_ref().and_then(|before| {
+                let families = before.families();
+                let same = families.get(of(families, family.metadata().name())?)?;
+                Some(Before { taken: before.taken(), points: same.points().iter().peekable() })
+            });
+            let instrument = Instrument::of(family.metadata(), |name| of(families, name).is_some());
+            let context = Context { options: self.options, taken: snapshot.taken(), instrument: &instrument };
+            context.family(family, before, &mut attributes, &mut requests);
+        }
+        if self.options.temporality == Temporality::Delta {
+            self.before = Some(Arc::clone(snapshot));
+        }
+        requests.finish()
+    }
+}
+
+/// What holds for all points of a family.
+struct Context<'a> {
+    options: Options,
+    taken: Timestamp,
+    instrument: &'a Instrument,
+}
+
+/// The points of a family in the snapshot before.
+struct Before<'a> {
+    taken: Timestamp,
+    points: Peekable<slice::Iter<'a, Point>>,
+}
+
+impl<'a> Before<'a> {
+    /// The point with these labels; they are asked for in their order.
+    fn point(&mut self, labels: &Arc<Labels>) -> Option<&'a Point> {
+        // Mostly the series are the same ones, and so are the places of their labels.
+        let found = |point: &&Point| Arc::ptr_eq(&point.labels, labels);
+        while !self.points.peek().is_some_and(found)
+            && self.points.next_if(|point| point.labels < *labels).is_some()
+        {}
+        self.points.next_if(|point| found(point) || point.labels == *labels)
+    }
+}
+
+impl Context<'_> {
+    fn family(
+        &self,
+        family: &Family,
+        mut before: Option<Before<'_>>,
+        attributes: &mut Cache,
+        requests: &mut Requests,
+    ) {
+        let data = self.data(family);
+        requests.begin(self.instrument, family.metadata().help(), data);
+        let info = family.metadata().kind() == Kind::Info;
+        for point in family.points() {
+            let earlier = before.as_mut().and_then(|before| {
+                let value = &before.point(&point.labels)?;
+                Some((before.taken, *value))
+            });
+            match &point.value {
+                Value::Histogram(histogram) => self.distribution(point, histogram, earlier, data, requests),
+                _ => {
+                    let (start, number) = self.number(point, info, earlier);
+                    let point = NumberPoint(self.since(start), number, attributes.get(&point.labels));
+                    requests.point(&point);
+                }
+            }
+        }
+        requests.end();
+    }
+
+    fn data(&self, family: &Family) -> Data {
+        let delta = self.options.temporality == Temporality::Delta;
+        let native =
+            |point: &Point| matches!(&point.value, Value::Histogram(histogram) if histogram.is_native());
+        match self.instrument.shape {
+            Shape::Gauge => Data::Gauge,
+            // Nobody wants to know by how much memory in use differs from what it was.
+            Shape::UpDownCounter => Data::Sum { delta: false, monotonic: false },
+            Shape::Counter => Data::Sum { delta, monotonic: true },
+            Shape::Histogram
+                if self.options.histograms == Histograms::Exponential
+                    && family.points().iter().all(native) =>
+            {
+                Data::Exponential { delta }
+            }
+            Shape::Histogram => Data::Explicit { delta },
+        }
+    }
+
+    /// Since when, and what.
+    fn number(
+        &self,
+        point: &Point,
+        info: bool,
+        earlier: Option<(Timestamp, &Point)>,
+    ) -> (Option<Timestamp>, Number) {
+        match self.instrument.shape {
+            Shape::Gauge if info => (None, Number::Integer(1)),
+            Shape::Gauge => (None, self.value(&point.value)),
+            Shape::UpDownCounter => (Some(self.start(point)), self.value(&point.value)),
+            Shape::Counter | Shape::Histogram => {
+                let difference = earlier
+                    .filter(|(_, earlier)| earlier.start == point.start)
+                    .and_then(|(taken, earlier)| Some((taken, difference(&point.value, &earlier.value)?)));
+                match difference {
+                    Some((taken, difference)) => (Some(taken), self.value(&difference)),
+                    None => (Some(self.anew(point, earlier)), self.value(&point.value)),
+                }
+            }
+        }
+    }
+
+    fn distribution(
+        &self,
+        point: &Point,
+        histogram: &Histogram,
+        earlier: Option<(Timestamp, &Point)>,
+        data: Data,
+        requests: &mut Requests,
+    ) {
+        let same = earlier.filter(|(_, earlier)| earlier.start == point.start);
+        let before = same.and_then(|(taken, earlier)| match &earlier.value {
+            Value::Histogram(earlier) => Some((taken, &**earlier)),
+            _ => None,
+        });
+        let told = before.and_then(|(taken, before)| {
+            let sum = histogram.sum() - before.sum();
+            Some((taken, sum, Buckets::of(histogram, Some(before), data)?))
+        });
+        let anew = || {
+            let whole = Buckets::of(histogram, None, data)?;
+            Some((self.anew(point, earlier), histogram.sum(), whole))
+        };
+        let Some((start, sum, buckets)) = told.or_else(anew) else { return };
+        let times = self.since(Some(start));
+        let sum = Some(sum).filter(|_| !distribution::has_negative(histogram));
+        let mut attributes = Vec::new();
+        match buckets {
+            Buckets::Exponential(buckets) => {
+                attributes::write(&point.labels, points::EXPONENTIAL_ATTRIBUTES, &mut attributes);
+                let attributes = &attributes;
+                requests.point(&ExponentialPoint { times, sum, buckets: &buckets, attributes });
+            }
+            Buckets::Explicit(counts) => {
+                attributes::write(&point.labels, points::EXPLICIT_ATTRIBUTES, &mut attributes);
+                let (bounds, attributes) = (histogram.bounds(), &attributes);
+                requests.point(&ExplicitPoint { times, sum, counts: &counts, bounds, attributes });
+            }
+        }
+    }
+
+    /// Integers stay integers, unless others of the family may be none.
+    fn value(&self, value: &Value) -> Number {
+        match *value {
+            Value::Integer(value) => match i64::try_from(value) {
+                Ok(value) if !self.instrument.measured => Number::Integer(value),
+                _ => Number::Double(value as f64),
+            },
+            Value::Float(value) => Number::Double(value),
+            // The families of numbers have none.
+            Value::Histogram(_) => Number::Double(f64::NAN),
+        }
+    }
+
+    fn start(&self, point: &Point) -> Timestamp {
+        if point.start == Timestamp::default() { self.options.began } else { point.start }
+    }
+
+    /// Since when a series counts that tells all it has. It told of the time before the last snapshot then, if it was in it.
+    fn anew(&self, point: &Point, earlier: Option<(Timestamp, &Point)>) -> Timestamp {
+        let start = self.start(point);
+        earlier.map_or(start, |(taken, _)| start.max(taken))
+    }
+
+    /// Up to the collection. The clock on the wall may have been set back meanwhile: no point begins after its end.
+    fn since(&self, start: Option<Timestamp>) -> Times {
+        let nanoseconds = |time: Timestamp| time.0.saturating_mul(1_000_000);
+        let start = start.map_or(0, |start| nanoseconds(start.min(self.taken)));
+        Times { start, end: nanoseconds(self.taken) }
+    }
+}
+
+/// What came between two values of one counter. `None` if it fell.
+fn difference(now: &Value, before: &Value) -> Option<Value> {
+    let float = |value: &Value| match *value {
+        Value::Integer(value) => Some(value as f64),
+        Value::Float(value) => Some(value),
+        Value::Histogram(_) => None,
+    };
+    match (now, before) {
+        (Value::Integer(now), Value::Integer(before)) => now.checked_sub(*before).map(Value::Integer),
+        _ => Some(float(now)? - float(before)?).filter(|difference| *difference >= 0.0).map(Value::Float),
+    }
+}
+
+/// The counts of a histogram in the form of its family.
+enum Buckets {
+    Exponential(Exponential),
+    Explicit(Vec<u64>),
+}
+
+impl Buckets {
+    fn of(histogram: &Histogram, before: Option<&Histogram>, data: Data) -> Option<Self> {
+        match (data, histogram.native(), before) {
+            (Data::Exponential { .. }, Some(native), None) => {
+                Exponential::of(native, None).map(Self::Exponential)
+            }
+            (Data::Exponential { .. }, Some(native), Some(before)) => {
+                Exponential::of(native, Some(before.native()?)).map(Self::Exponential)
+            }
+            _ => distribution::explicit(histogram, before).map(Self::Explicit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
