@@ -13,6 +13,7 @@
 
 pub mod attribute;
 pub mod metrics;
+pub mod resource;
 
 /// A request that is ready to be sent: the body, not compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
