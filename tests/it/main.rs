@@ -33,6 +33,7 @@ mod arguments;
 mod binary;
 mod btf;
 mod collect;
+mod conventions;
 mod elf;
 mod events;
 mod fake;

@@ -54,7 +54,7 @@ fn blocks(text: &str, languages: &[&str]) -> Vec<String> {
 }
 
 /// What stands between backquotes on a line.
-fn spans(line: &str) -> Vec<&str> {
+pub(crate) fn spans(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
 
@@ -70,7 +70,7 @@ fn every_yaml_of_the_readme_is_a_configuration_without_a_warning() {
 }
 
 /// The configurations that the repository has, each behind its path.
-fn configurations() -> Vec<(String, String)> {
+pub(crate) fn configurations() -> Vec<(String, String)> {
     let examples = files::list(&repository("config/examples")).unwrap();
     let examples = examples.iter().map(|name| format!("config/examples/{name}"));
     let presets = Preset::ALL.iter().map(|preset| format!("config/presets/{}.yaml", preset.name()));

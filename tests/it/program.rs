@@ -130,17 +130,22 @@ impl Service {
 
     /// Code and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        self.ask("GET", path)
+        self.ask("GET", path, "")
+    }
+
+    /// The body of a GET of this media type.
+    pub(crate) fn get_as(&self, path: &str, accept: &str) -> String {
+        self.ask("GET", path, &format!("accept: {accept}\r\n")).1
     }
 
     /// Code and body of a POST.
     pub(crate) fn post(&self, path: &str) -> (u16, String) {
-        self.ask("POST", path)
+        self.ask("POST", path, "")
     }
 
-    fn ask(&self, method: &str, path: &str) -> (u16, String) {
+    fn ask(&self, method: &str, path: &str, header: &str) -> (u16, String) {
         let mut stream = self.connect();
-        write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\n{header}connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -103,7 +103,8 @@ impl Encoder {
     /// not there. If a series began anew meanwhile, or its value fell, it tells the value that it has. The same snapshot
     /// twice has nothing to tell the second time but gauges.
     ///
-    /// Takes some 0.2 µs for a series, and besides what it returns a few megabytes.
+    /// Takes some 0.4 µs for a series whose labels others have as well, 1 µs for one with labels of its own, and besides what it
+    /// returns at most some ten megabytes.
     pub fn encode(&mut self, snapshot: &Arc<Snapshot>, resource: &Resource) -> Encoded {
         let mut requests = Requests::new(resource, self.options.limit);
         let mut attributes = Cache::new(points::NUMBER_ATTRIBUTES);
@@ -162,7 +163,8 @@ impl Context<'_> {
         requests: &mut Requests,
     ) {
         let data = self.data(family);
-        requests.begin(self.instrument, family.metadata().help(), data);
+        let foreseen = family.points().len() * data.usual();
+        requests.begin(self.instrument, family.metadata().help(), data, foreseen);
         let info = family.metadata().kind() == Kind::Info;
         for point in family.points() {
             let earlier = before.as_mut().and_then(|before| {

@@ -65,11 +65,6 @@ pub(in crate::export) enum WireType {
 pub(in crate::export) struct Length(pub(super) u64);
 
 impl Length {
-    /// What was counted.
-    pub(in crate::export) fn count(&self) -> u64 {
-        self.0
-    }
-
     pub(in crate::export) fn of(message: &impl Message) -> u64 {
         let mut length = Self(0);
         message.write(&mut length);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::export::protobuf::wire::{Message, Sink};
+use crate::export::protobuf::wire::{Sink, WireType};
 use crate::metrics::Labels;
 use crate::target::{ContainerPath, pod_uid};
 
@@ -51,11 +51,11 @@ const KEPT: usize = 8 << 20;
 /// Writes the labels as `KeyValue`s into this field.
 pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
     for (name, value) in labels.pairs() {
-        to.message(field, &attribute(name, value));
+        attribute(name, value).write(field, to);
         if name == "cgroup" {
             let container = ContainerPath::of(value).map(|container| container.id);
-            container.into_iter().for_each(|id| to.message(field, &Attribute(CONTAINER_ID, Any::Text(id))));
-            pod_uid(value).iter().for_each(|uid| to.message(field, &Attribute(POD_UID, Any::Text(uid))));
+            container.into_iter().for_each(|id| Attribute(CONTAINER_ID, Any::Text(id)).write(field, to));
+            pod_uid(value).iter().for_each(|uid| Attribute(POD_UID, Any::Text(uid)).write(field, to));
         }
     }
 }
@@ -84,20 +84,34 @@ enum Any<'a> {
     Integer(u32),
 }
 
-impl Message for Attribute<'_> {
-    fn write(&self, to: &mut impl Sink) {
+impl Attribute<'_> {
+    /// Writes it into this field. Lengths are reckoned instead of counted, for there are a million of them in a request.
+    fn write(&self, field: u32, to: &mut impl Sink) {
+        let value = match self.1 {
+            Any::Text(text) => delimited(text.len()),
+            Any::Integer(number) => 1 + width(u64::from(number)),
+        };
+        to.key(field, WireType::Delimited);
+        to.varint((delimited(self.0.len()) + delimited(value)) as u64);
         to.string(1, self.0);
-        to.message(2, &self.1);
+        to.key(2, WireType::Delimited);
+        to.varint(value as u64);
+        match self.1 {
+            Any::Text(text) => to.string(1, text),
+            Any::Integer(number) => to.unsigned(3, u64::from(number)),
+        }
     }
 }
 
-impl Message for Any<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        match self {
-            Self::Text(text) => to.string(1, text),
-            Self::Integer(number) => to.unsigned(3, u64::from(*number)),
-        }
-    }
+/// How many bytes a field of this length takes, if its number is below 16.
+fn delimited(length: usize) -> usize {
+    1 + width(length as u64) + length
+}
+
+/// How many bytes a number takes.
+fn width(number: u64) -> usize {
+    // Zero has one group of seven bits, too.
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// Attributes as bytes, for the families of a snapshot share their labels: what is counted of a cgroup has ten metrics and

@@ -17,7 +17,7 @@ const UNITS: [(&str, &str); 6] =
 
 /// Words that are rooms for names, by how deep they stand. The last are within scopes as well as of their own.
 const ROOMS: [&[&str]; 3] = [
-    &["perf"],
+    &["perf", "process"],
     &[
         "cgroup",
         "cpu",
@@ -139,7 +139,7 @@ fn counted(name: &str, shape: Shape) -> Cow<'static, str> {
 }
 
 fn singular(word: &str) -> Option<String> {
-    let one = word.strip_suffix('s').filter(|one| one.len() > 2 && !one.ends_with(['s', 'u', 'i']))?;
+    let one = word.strip_suffix('s').filter(|one| one.len() > 1 && !one.ends_with(['s', 'u', 'i']))?;
     let hissing = ["che", "she", "sse", "xe"].iter().any(|end| one.ends_with(end));
     Some(match (one.strip_suffix("ie"), hissing) {
         (Some(stem), _) => format!("{stem}y"),

@@ -3,7 +3,7 @@
 use super::names::Instrument;
 use super::{Encoded, Payload};
 use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
-use crate::export::protobuf::wire::{Length, Message, Sink, WireType};
+use crate::export::protobuf::wire::{Message, Sink, WireType};
 
 /// Which data a `Metric` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,14 @@ impl Data {
             Self::Sum { .. } => 7,
             Self::Explicit { .. } => 9,
             Self::Exponential { .. } => 10,
+        }
+    }
+
+    /// About how many bytes a point has.
+    pub(super) fn usual(self) -> usize {
+        match self {
+            Self::Gauge | Self::Sum { .. } => 200,
+            Self::Explicit { .. } | Self::Exponential { .. } => 500,
         }
     }
 }
@@ -44,25 +52,26 @@ impl Message for Data {
     }
 }
 
-/// The most that a key and a length take: a byte, for no field is above 15, and ten.
-const FRAME: usize = 11;
+/// By how much the lengths of four messages may be longer than foreseen.
+const REST: usize = 4 * 10;
 
 /// The requests of a snapshot.
 ///
-/// Points are written behind each other; when the last one of a metric is known, so are the lengths that stand before
-/// them, and they move to the body of the request, which in the same way is put behind its head.
+/// Points are written behind each other into the request that they are sent in. The lengths of the messages around them are
+/// known at the end; room is left for as many bytes as they should take, so that nothing has to be moved when they do.
 #[derive(Debug)]
 pub(super) struct Requests {
     limit: usize,
-    /// `ResourceMetrics.resource` with its key, and `ScopeMetrics.scope`.
+    /// The fields of a `ResourceMetrics` and of a `ScopeMetrics` that stand before the others, and `schema_url`, which
+    /// both have.
     resource: Vec<u8>,
     scope: Vec<u8>,
-    /// `schema_url`, which both have.
     schema: Vec<u8>,
-    /// The fields `metrics` of the `ScopeMetrics`, and how many points they have.
-    body: Vec<u8>,
-    items: u64,
     metric: Metric,
+    /// The request that is being written, how many points it has, and the messages that have not ended.
+    bytes: Vec<u8>,
+    items: u64,
+    open: Vec<Open>,
     encoded: Encoded,
 }
 
@@ -75,8 +84,18 @@ struct Metric {
     field: u32,
     /// The fields of the data behind the points.
     tail: Vec<u8>,
-    points: Vec<u8>,
+    /// About how long all of it will be.
+    foreseen: usize,
+    /// How many points it has in this request; of one that has none yet nothing is written.
     items: u64,
+}
+
+/// A message whose length is not known yet.
+#[derive(Debug)]
+struct Open {
+    /// Where the length stands, and how much room it has.
+    at: usize,
+    width: usize,
 }
 
 impl Requests {
@@ -90,67 +109,78 @@ impl Requests {
             resource: head,
             scope,
             schema,
-            body: Vec::new(),
-            items: 0,
             metric: Metric::default(),
+            bytes: Vec::new(),
+            items: 0,
+            open: Vec::new(),
             encoded: Encoded::default(),
         }
     }
 
-    /// The points that follow are of this metric.
-    pub(super) fn begin(&mut self, instrument: &Instrument, help: &str, data: Data) {
-        let Metric { head, field, tail, .. } = &mut self.metric;
-        head.clear();
-        head.string(1, &instrument.name);
-        head.string(2, help);
+    /// The points that follow are of this metric; about so many bytes of them.
+    pub(super) fn begin(&mut self, instrument: &Instrument, help: &str, data: Data, foreseen: usize) {
+        let metric = &mut self.metric;
+        metric.head.clear();
+        metric.head.string(1, &instrument.name);
+        metric.head.string(2, help);
         if !instrument.unit.is_empty() {
-            head.string(3, &instrument.unit);
+            metric.head.string(3, &instrument.unit);
         }
-        *field = data.field();
-        tail.clear();
-        data.write(tail);
+        metric.field = data.field();
+        metric.tail.clear();
+        data.write(&mut metric.tail);
+        metric.foreseen = foreseen;
     }
 
     /// Adds a point; to a request of its own, if the last one has no room for it.
     pub(super) fn point(&mut self, point: &impl Message) {
-        let begin = self.metric.points.len();
-        self.metric.points.message(1, point);
-        self.metric.items += 1;
-        if self.length() <= self.limit {
+        if self.add(point) {
             return;
         }
-        let last = self.metric.points.split_off(begin);
-        self.metric.items -= 1;
-        self.end();
-        self.send();
-        self.metric.points.extend(last);
-        self.metric.items = 1;
-        if self.length() > self.limit {
-            self.metric.points.clear();
-            self.metric.items = 0;
-            self.encoded.left_out += 1;
+        if self.items > 0 {
+            self.end();
+            self.send();
+            if self.add(point) {
+                return;
+            }
         }
+        self.encoded.left_out += 1;
+    }
+
+    /// Whether there was room for it.
+    fn add(&mut self, point: &impl Message) -> bool {
+        let (before, depth) = (self.bytes.len(), self.open.len());
+        if self.open.is_empty() {
+            self.open_message(1, self.limit);
+            self.bytes.extend_from_slice(&self.resource);
+            self.open_message(2, self.limit);
+            self.bytes.extend_from_slice(&self.scope);
+        }
+        if self.metric.items == 0 {
+            let foreseen = self.metric.foreseen.min(self.limit.saturating_sub(self.bytes.len()));
+            self.open_message(2, foreseen);
+            self.bytes.extend_from_slice(&self.metric.head);
+            self.open_message(self.metric.field, foreseen);
+        }
+        self.bytes.message(1, point);
+        let fits = self.bytes.len() + self.metric.tail.len() + 2 * self.schema.len() + REST <= self.limit;
+        if fits {
+            self.metric.items += 1;
+            self.items += 1;
+        } else {
+            self.bytes.truncate(before);
+            self.open.truncate(depth);
+        }
+        fits
     }
 
     /// No more points of this metric follow.
     pub(super) fn end(&mut self) {
-        let Metric { head, field, tail, points, items } = &mut self.metric;
-        if *items == 0 {
-            return;
+        if std::mem::take(&mut self.metric.items) > 0 {
+            self.bytes.extend_from_slice(&self.metric.tail);
+            self.close_message();
+            self.close_message();
         }
-        let data = points.len() + tail.len();
-        let mut before = Length::default();
-        before.key(*field, WireType::Delimited);
-        before.varint(data as u64);
-        let to = &mut self.body;
-        to.key(2, WireType::Delimited);
-        to.varint((head.len() + data) as u64 + before.count());
-        to.extend_from_slice(head);
-        to.key(*field, WireType::Delimited);
-        to.varint(data as u64);
-        to.append(points);
-        to.extend_from_slice(tail);
-        self.items += std::mem::take(items);
     }
 
     /// What was encoded, after the last metric.
@@ -159,39 +189,38 @@ impl Requests {
         self.encoded
     }
 
-    /// How long the request would be at most, if it ended here.
-    fn length(&self) -> usize {
-        let Metric { head, tail, points, .. } = &self.metric;
-        let metric = FRAME + head.len() + FRAME + points.len() + tail.len();
-        FRAME
-            + self.resource.len()
-            + FRAME
-            + self.scope.len()
-            + self.body.len()
-            + metric
-            + 2 * self.schema.len()
-    }
-
     /// Ends the request, if there is anything in it.
     fn send(&mut self) {
         if self.items == 0 {
             return;
         }
-        let scope = self.scope.len() + self.body.len() + self.schema.len();
-        let mut before = Length::default();
-        before.key(2, WireType::Delimited);
-        before.varint(scope as u64);
-        let whole = (self.resource.len() + scope + self.schema.len()) as u64 + before.count();
-        let mut bytes = Vec::with_capacity(FRAME + whole as usize);
-        bytes.key(1, WireType::Delimited);
-        bytes.varint(whole);
-        bytes.extend_from_slice(&self.resource);
-        bytes.key(2, WireType::Delimited);
-        bytes.varint(scope as u64);
-        bytes.extend_from_slice(&self.scope);
-        bytes.append(&mut self.body);
-        bytes.extend_from_slice(&self.schema);
-        bytes.extend_from_slice(&self.schema);
+        for _ in 0..2 {
+            self.bytes.extend_from_slice(&self.schema);
+            self.close_message();
+        }
+        // The next one will mostly be as long.
+        let next = Vec::with_capacity(self.bytes.len());
+        let mut bytes = std::mem::replace(&mut self.bytes, next);
+        bytes.shrink_to_fit();
         self.encoded.payloads.push(Payload { bytes, items: std::mem::take(&mut self.items) });
+    }
+
+    fn open_message(&mut self, field: u32, foreseen: usize) {
+        self.bytes.key(field, WireType::Delimited);
+        let at = self.bytes.len();
+        self.bytes.varint(foreseen as u64);
+        self.open.push(Open { at, width: self.bytes.len() - at });
+    }
+
+    fn close_message(&mut self) {
+        let Some(Open { at, width }) = self.open.pop() else { return };
+        let mut length = Vec::with_capacity(10);
+        length.varint((self.bytes.len() - at - width) as u64);
+        // In bounds: it was written there.
+        if length.len() == width {
+            self.bytes[at..at + width].copy_from_slice(&length);
+        } else {
+            drop(self.bytes.splice(at..at + width, length));
+        }
     }
 }

@@ -1,0 +1,177 @@
+//! What docs/otlp.md says of names, units and attributes, held against the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use perf_exporter::config::{Config, load};
+use perf_exporter::event::Catalog;
+use perf_exporter::export::otlp::metrics::attributes::KEYS;
+use perf_exporter::export::otlp::metrics::names::{Instrument, Shape};
+use perf_exporter::export::prometheus::Format;
+use perf_exporter::host::{self as files, Facts, Roots};
+use perf_exporter::metrics::{Kind, Metadata};
+use perf_exporter::plan::{Entries, StreamSupport, plan};
+
+use crate::fake::scrape;
+use crate::manual::{configurations, spans};
+use crate::program::{Service, host, repository};
+
+/// A row of the table of names.
+struct Row {
+    prometheus: String,
+    otlp: String,
+    unit: String,
+    kind: String,
+}
+
+/// The cells of the tables whose first column has this title.
+fn table(title: &str) -> Vec<Vec<String>> {
+    let page = files::read_text(&repository("docs/otlp.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    rows.take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+fn rows() -> Vec<Row> {
+    let code = |cell: &str| spans(cell).first().map_or_else(String::new, |&code| code.to_owned());
+    let row = |cells: Vec<String>| {
+        let [prometheus, otlp, unit, kind] = &cells[..] else { panic!("{cells:?}") };
+        Row { prometheus: code(prometheus), otlp: code(otlp), unit: code(unit), kind: kind.clone() }
+    };
+    table("Prometheus").into_iter().map(row).collect()
+}
+
+/// What stands for the placeholder of a pattern, if the text fits; for one without a placeholder, nothing.
+fn fits<'t>(pattern: &str, text: &'t str) -> Option<&'t str> {
+    match pattern.split_once('<') {
+        None => (pattern == text).then_some(""),
+        Some((before, rest)) => {
+            let (_, after) = rest.split_once('>').unwrap();
+            text.strip_prefix(before)?.strip_suffix(after).filter(|within| !within.is_empty())
+        }
+    }
+}
+
+fn filled(pattern: &str, within: &str) -> String {
+    match pattern.split_once('<') {
+        None => pattern.to_owned(),
+        Some((before, rest)) => format!("{before}{within}{}", rest.split_once('>').unwrap().1),
+    }
+}
+
+impl Row {
+    /// Whether it says of this metric what the program does.
+    #[track_caller]
+    fn check(&self, exposed: &str, instrument: &Instrument) {
+        let within = fits(&self.prometheus, exposed).unwrap();
+        assert_eq!(instrument.name, filled(&self.otlp, within), "{exposed}");
+        match &*self.unit {
+            "{…}" => assert!(instrument.unit.starts_with('{'), "{exposed} is in {:?}", instrument.unit),
+            unit => assert_eq!(instrument.unit, unit, "{exposed}"),
+        }
+        let kind = match instrument.shape {
+            Shape::Counter => "counter",
+            Shape::UpDownCounter => "up-down counter",
+            Shape::Gauge => "gauge",
+            Shape::Histogram => "histogram",
+        };
+        assert_eq!(kind, self.kind, "{exposed}");
+    }
+}
+
+fn exposed(metadata: &Metadata) -> String {
+    let suffix = match metadata.kind() {
+        Kind::Counter => "_total",
+        Kind::Info => "_info",
+        Kind::Gauge | Kind::Histogram => "",
+    };
+    format!("{}{suffix}", metadata.name())
+}
+
+/// The families of a text in the OpenMetrics format.
+fn served(text: &str) -> Vec<Arc<Metadata>> {
+    let described = |word: &str| -> BTreeMap<String, String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.split_once(' '));
+        lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let units = described("# UNIT ");
+    let family = |(name, kind): (String, String)| {
+        let kind = match &*kind {
+            "counter" => Kind::Counter,
+            "gauge" => Kind::Gauge,
+            "info" => Kind::Info,
+            "histogram" => Kind::Histogram,
+            other => panic!("{other}"),
+        };
+        Metadata::new(&name, "h", units.get(&name).map_or("", String::as_str), kind).unwrap()
+    };
+    described("# TYPE ").into_iter().map(family).collect()
+}
+
+/// Every family that the program has for any configuration of the repository on any fixture host, by its name there.
+fn families() -> BTreeMap<String, Arc<Metadata>> {
+    let mut known = Vec::new();
+    for (path, yaml) in configurations() {
+        let (config, _) = load(yaml.as_bytes(), &path).unwrap();
+        for on in ["intel-hybrid", "intel-server", "amd", "arm", "vm"] {
+            let roots = Roots::under(&host(on));
+            let facts = Facts::read(&roots);
+            let entries = Entries {
+                scheduler: config.scheduler.as_ref(),
+                syscalls: config.syscalls.as_ref(),
+                ..Entries::counters(&config.counters)
+            };
+            let plan = plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
+            let outputs = plan.traces.iter().flat_map(|trace| &trace.outputs);
+            known.extend(outputs.flat_map(|output| output.hits.iter().chain(&output.amount)).cloned());
+            let counters = plan.groups.iter().flat_map(|group| &group.counters);
+            known.extend(counters.flat_map(|counter| [&counter.metric, &counter.unattributed]).cloned());
+        }
+    }
+    let format = "application/openmetrics-text;version=1.0.0";
+    let service = Service::start(["--host-root", "tests/data/hosts/vm"]);
+    known.extend(served(&service.get_as("/metrics", format)));
+    known.extend(served(&scrape(&host("amd"), &Config::default(), Format::OpenMetrics100)));
+    known.into_iter().map(|metadata| (exposed(&metadata), metadata)).collect()
+}
+
+#[test]
+fn every_metric_is_called_what_the_table_says() {
+    let (rows, families) = (rows(), families());
+    assert!(rows.len() > 50 && families.len() > 50, "{} rows, {} families", rows.len(), families.len());
+    let names: BTreeSet<&str> = families.values().map(|metadata| metadata.name()).collect();
+    for (exposed, metadata) in &families {
+        let fitting = rows.iter().filter(|row| fits(&row.prometheus, exposed).is_some());
+        let row = fitting.max_by_key(|row| (!row.prometheus.contains('<'), row.prometheus.len()));
+        let row = row.unwrap_or_else(|| panic!("{exposed} stands in no row"));
+        row.check(exposed, &Instrument::of(metadata, |name| names.contains(name)));
+    }
+}
+
+/// So that no row is of yesterday's names, also those that no configuration here has.
+#[test]
+fn every_row_follows_from_the_rules() {
+    for row in rows() {
+        let exposed = filled(&row.prometheus, "things");
+        let kind = match &*row.kind {
+            "counter" => Kind::Counter,
+            "histogram" => Kind::Histogram,
+            _ if exposed.ends_with("_info") => Kind::Info,
+            _ => Kind::Gauge,
+        };
+        let base = exposed.trim_end_matches("_total").trim_end_matches("_info");
+        let units = ["seconds", "bytes", "joules", "ratio"];
+        let unit = units.iter().find(|&&unit| base.ends_with(&format!("_{unit}"))).map_or("", |unit| unit);
+        let metadata = Metadata::new(base, "h", unit, kind).unwrap();
+        row.check(&exposed, &Instrument::of(&metadata, |_| false));
+    }
+}
+
+#[test]
+fn every_label_with_a_convention_stands_in_the_table() {
+    let rows = table("label");
+    let written: BTreeMap<String, String> =
+        rows.iter().map(|cells| (spans(&cells[0])[0].to_owned(), spans(&cells[1])[0].to_owned())).collect();
+    let known = KEYS.map(|(label, key)| (label.to_owned(), key.to_owned()));
+    assert_eq!(written, BTreeMap::from(known));
+}
