@@ -3,9 +3,11 @@
 #
 # Lets a real Prometheus scrape a running exporter, and asks Prometheus what it got: the target is up, OpenMetrics was
 # negotiated, the counters have rates per CPU and per cgroup, and promtool finds nothing wrong with the text format. A
-# second one, with native histograms switched on, scrapes the same as protobuf.
+# second one, with native histograms switched on, scrapes the same as protobuf; the median of how long a program slept, by
+# the native histogram of its system calls, is what the program itself measured.
 # Needs prometheus, promtool, curl and python3. Without a cgroup file system that may be written to, the check of a
-# cgroup is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `cgroup`.
+# cgroup is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `cgroup`; without a tracefs that may be read,
+# that of the sleeps, and `tracepoint`.
 # Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
 set -euo pipefail
 
@@ -91,6 +93,52 @@ holds_natively() {
   prometheus_port=$native_port holds "$1"
 }
 
+# A process that sleeps for 5 ms over and over, and writes how long the last thousand naps took, in seconds: the median.
+start_napper() {
+  python3 - "$scratch/nap" <<-'END' &
+	import collections, os, statistics, sys, time
+	with open("/proc/self/comm", "w") as comm:
+	    comm.write("napper")
+	naps = collections.deque(maxlen=1000)
+	while True:
+	    for _ in range(100):
+	        begin = time.monotonic()
+	        time.sleep(0.005)
+	        naps.append(time.monotonic() - begin)
+	    with open(sys.argv[1] + ".new", "w") as file:
+	        file.write(repr(statistics.median(naps)))
+	    os.rename(sys.argv[1] + ".new", sys.argv[1])
+	END
+  pids+=($!)
+}
+
+counts_naps() {
+  serves && grep -q "$scratch/metrics.txt" -e 'perf_process_syscall_duration_seconds_count{comm="napper"'
+}
+
+# Whether the median by the buckets and the one that was measured are not further apart than a bucket is wide: a factor of
+# two to the 1/8, for there are eight to a power of two.
+median_agrees() {
+  local median naps='rate(perf_process_syscall_duration_seconds{comm="napper",syscall=~".*nanosleep"}[5s])'
+  median=$(cat "$scratch/nap") &&
+    holds_natively "abs(log2(histogram_quantile(0.5, $naps) / $median)) <= 1/8"
+}
+
+check_naps() {
+  if ! within 10 counts_naps; then
+    lacks tracepoint "the check of a known latency" "the exporter sees no system calls"
+    return
+  fi
+  expect "the median of known sleeps, by native buckets, is right to the width of a bucket" within 20 median_agrees
+  expect "the sleeps have classic buckets in text" has_classic_buckets
+}
+
+# In protobuf both stand side by side, in text only the classic ones.
+has_classic_buckets() {
+  serves && grep -q "$scratch/metrics.txt" \
+    -e 'perf_process_syscall_duration_seconds_bucket{comm="napper",.*le="0.0078125"'
+}
+
 # What it negotiated shows in what it stores: there are no classic buckets of a native histogram, and the count and the
 # quantile of what has none are nothing.
 check_native() {
@@ -102,6 +150,7 @@ check_native() {
   expect "the counters have rates there, too" within 15 \
     holds_natively 'sum(rate(perf_cpu_context_switches_total{cpu=~".+"}[5s])) > 0'
   expect "it logged no complaint" test ! -s "$scratch/native.log"
+  check_naps
   expect "every one of its scrapes of the last 3 s worked" holds_natively 'min_over_time(up{job="perf"}[3s]) == 1'
 }
 
@@ -141,12 +190,16 @@ cgroup=/perf-exporter-interop-$$ cgroup_dir=''
 needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python3
 read -r prometheus_port native_port < <(free_ports)
 start_busy_cgroup
+start_napper
 start_exporter "$exporter" <<END
 counters:
   switches: {events: [context-switches], per: [cpu]}
   clock: {events: [task-clock], per: [cgroup]}
 profiles: {}
 cgroups: {include: ["$cgroup"]}
+syscalls: {per: [process], include: ["*nanosleep"]}
+processes: {include: [{comm: napper}]}
+limits: {cpu: off}
 END
 start_prometheus prometheus "$prometheus_port"
 start_prometheus native "$native_port" --enable-feature=native-histograms
