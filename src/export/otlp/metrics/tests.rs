@@ -10,7 +10,7 @@ use proto::number_data_point::Value as Number;
 
 use super::super::attribute::{Attribute, SCHEMA_URL};
 use super::*;
-use crate::metrics::{Buckets as Bounds, Metadata};
+use crate::metrics::{Buckets as Bounds, Labels, Metadata};
 
 const BEGAN: Timestamp = Timestamp(1_000);
 const START: Timestamp = Timestamp(2_000);
@@ -404,8 +404,40 @@ fn a_series_that_began_anew_or_was_not_there_tells_all_it_has() {
     };
     assert_eq!(next(10_000, started(2_000, 5)), Some((2_000, Number::AsInt(5))));
     assert_eq!(next(12_000, started(11_000, 6)), Some((11_000, Number::AsInt(6))));
-    assert_eq!(next(13_000, family("perf_cpu_cycles", "", Kind::Counter, Vec::new())), None);
-    assert_eq!(next(14_000, started(11_000, 8)), Some((11_000, Number::AsInt(8))), "it was forgotten");
+}
+
+#[test]
+fn a_series_that_was_away_goes_on_from_where_it_was_until_it_is_forgotten() {
+    let mut encoder = delta();
+    let one = |cpu, value| point(&[("cpu", cpu)], Value::Integer(value));
+    let mut next = |taken, points: Vec<Point>| {
+        let family = family("perf_cpu_cycles", "", Kind::Counter, points);
+        let metrics = encode(&mut encoder, &snapshot(Timestamp(taken), [family]));
+        let Some(Decoded::Sum(sum)) = metrics.into_iter().next()?.data else { panic!("no sum") };
+        let point = sum.data_points.into_iter().next_back()?;
+        Some((point.start_time_unix_nano / 1_000_000, point.value?))
+    };
+    next(10_000, vec![one("0", 1), one("1", 5)]);
+    next(11_000, vec![one("0", 1)]);
+    next(12_000, vec![one("0", 1)]);
+    assert_eq!(next(13_000, vec![one("0", 1), one("1", 7)]), Some((10_000, Number::AsInt(2))));
+    assert_eq!(next(14_000, vec![one("0", 1), one("1", 8)]), Some((13_000, Number::AsInt(1))));
+    next(15_000, vec![one("0", 1)]);
+    next(400_000, vec![one("0", 1)]);
+    assert_eq!(next(401_000, vec![one("0", 1), one("1", 9)]), Some((2_000, Number::AsInt(9))));
+}
+
+#[test]
+fn no_more_series_are_remembered_than_there_are() {
+    let mut encoder = delta();
+    let many = |from: usize, number: usize| {
+        let points = (from..from + number).map(|at| point(&[("cpu", &at.to_string())], Value::Integer(1)));
+        snapshot(TAKEN, [family("perf_cpu_cycles", "", Kind::Counter, points.collect())])
+    };
+    (0..20).for_each(|round| drop(encode(&mut encoder, &many(round * 100, 100))));
+    assert_eq!(encoder.away.len(), 100);
+    encode(&mut encoder, &many(5_000, 1));
+    assert_eq!(encoder.away.len(), 100, "those that it has");
 }
 
 #[test]
