@@ -198,6 +198,7 @@ impl<K: Kernel> Engine<K> {
             counters: &self.config.counters,
             traced: &self.config.traced,
             profiles: &self.config.profiles,
+            profile_cpus: self.config.profile_cpus,
             scheduler: scheduler.as_ref(),
             syscalls: syscalls.as_ref(),
             placed: &placed,

@@ -161,6 +161,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         counters: &config.counters,
         traced: &config.traced,
         profiles: &config.profiles,
+        profile_cpus: config.profile_cpus,
         scheduler: config.scheduler.as_ref(),
         syscalls: config.syscalls.as_ref(),
         placed: &placed,

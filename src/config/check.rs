@@ -61,6 +61,7 @@ pub(super) fn check(
         counters,
         traced,
         profiles,
+        profile_cpus: base.profile_cpus,
         scheduler,
         syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),

@@ -96,6 +96,7 @@ fn built_in() -> (Config, Selections) {
         counters: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
+        profile_cpus: false,
         scheduler: None,
         syscalls: None,
         mount_tracefs: false,
@@ -136,6 +137,8 @@ pub struct Config {
     pub traced: Vec<Traced>,
     /// What is sampled with its callers, in the order of the file.
     pub profiles: Vec<Profiled>,
+    /// Whether profiles tell CPUs apart, for whoever is sent them.
+    pub profile_cpus: bool,
     /// What is told of the scheduler; `None` = nothing.
     pub scheduler: Option<Scheduler>,
     /// What is told of system calls; `None` = nothing.

@@ -31,7 +31,7 @@ use flate2::write::GzEncoder;
 use self::layout::{Layout, Mapped};
 use super::clean::clean;
 use super::protobuf::wire::{Message, Sink};
-use crate::profile::{Function, Location, Profile, Unit};
+use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
 
 mod layout;
 
@@ -106,7 +106,12 @@ fn bounded(value: u64) -> u64 {
 fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out: &mut Vec<u8>) {
     let keys = ["comm", "cgroup", "pid", "tid", "mode"].map(|key| strings.place(key));
     let [comm, cgroup, pid, tid, mode] = keys;
-    for sample in &profile.samples {
+    // What differs in its CPU alone is one sample here.
+    let same =
+        |one: &Seen, other: &Seen| (one.stack, one.task, one.mode) == (other.stack, other.task, other.mode);
+    for alike in profile.samples.chunk_by(same) {
+        let Some(sample) = alike.first() else { continue };
+        let sum = |of: fn(&Seen) -> u64| alike.iter().map(of).fold(0, u64::saturating_add);
         let mut labels = Vec::with_capacity(5);
         if let Some(task) = profile.tasks.get(sample.task as usize) {
             labels.push(Label { key: comm, value: LabelValue::Text(strings.place(&task.comm)) });
@@ -118,7 +123,7 @@ fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out:
         }
         labels.push(Label { key: mode, value: LabelValue::Text(strings.place(sample.mode.as_str())) });
         let stack = profile.stacks.get(sample.stack as usize).map_or(&[][..], |stack| stack);
-        let values = [bounded(sample.count), bounded(sample.value)];
+        let values = [bounded(sum(|sample| sample.count)), bounded(sum(|sample| sample.value))];
         // In bounds: there are two.
         let values = if both { &values[..] } else { &values[1..] };
         let known = profile.locations.len();

@@ -280,6 +280,8 @@ pub struct Entries<'a> {
     pub traced: &'a [Traced],
     /// What is sampled with its callers.
     pub profiles: &'a [Profiled],
+    /// Whether profiles tell CPUs apart.
+    pub profile_cpus: bool,
     /// What is told of the scheduler.
     pub scheduler: Option<&'a Scheduler>,
     /// What is told of system calls.
@@ -312,6 +314,7 @@ impl<'a> Entries<'a> {
             counters,
             traced: &[],
             profiles: &[],
+            profile_cpus: false,
             scheduler,
             syscalls,
             placed: NOTHING,
@@ -339,6 +342,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     if let Some(syscalls) = wanted.syscalls {
         builder.syscalls(syscalls, catalog);
     }
+    builder.profile_cpus = wanted.profile_cpus;
     for profiled in wanted.profiles {
         builder.profile(profiled, catalog, wanted.placed, wanted.complain);
     }
@@ -371,6 +375,8 @@ type SeriesName = (Arc<str>, Option<Arc<str>>);
 #[derive(Default)]
 struct Builder {
     plan: Plan,
+    /// Whether profiles tell CPUs apart.
+    profile_cpus: bool,
     groups: Vec<Group>,
     /// The entry that counts a metric already; `None` if metrics may be counted twice.
     owners: Option<BTreeMap<SeriesName, Arc<str>>>,

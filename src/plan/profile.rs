@@ -46,6 +46,9 @@ pub struct Sampler {
     pub whose: Whose,
     /// Whether samples can tell the cgroup of their task.
     pub tells_cgroup: bool,
+    /// Whether profiles tell CPUs apart. Off unless somebody sets it: nothing but OTLP shows them, and every CPU that a
+    /// stack was seen on takes a place of its own.
+    pub cpus: bool,
     /// How many functions have metrics of their own.
     pub functions: usize,
     /// How far the pages look back.
@@ -160,7 +163,7 @@ impl Builder {
         complain: &Complain<'_>,
     ) {
         match sampler(profiled, catalog, placed, complain) {
-            Ok(sampler) => self.plan.samplers.push(Arc::new(sampler)),
+            Ok(sampler) => self.plan.samplers.push(Arc::new(Sampler { cpus: self.profile_cpus, ..sampler })),
             Err(refused) => self.plan.refusals.push(*refused),
         }
     }
@@ -188,6 +191,7 @@ pub fn sampler(
             lines: profiled.lines,
             whose: profiled.whose.clone(),
             tells_cgroup: catalog.facts().kernel >= CGROUP_IN_SAMPLES,
+            cpus: false,
             functions: profiled.functions,
             window: profiled.window,
         }),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::build::{Unnamed, build};
+use super::contexts::Contexts;
 use super::fair::Fair;
 use super::functions::Functions;
 use super::intake::{Counted, Intake};
@@ -40,6 +41,14 @@ pub trait Ask: Send + Sync + fmt::Debug {
     /// # Errors
     /// Its entry has gone meanwhile.
     fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile>;
+
+    /// Ends it, gives what was seen, and begins the next one at the same instant: every sample is in exactly one of those
+    /// that follow each other. Tasks have what their processes publish about themselves ([`Task::context`](super::Task::context)), as far as
+    /// these still run. With `selection` as for [`end`](Self::end).
+    ///
+    /// # Errors
+    /// Its entry has gone meanwhile, and there is no next one.
+    fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile>;
 
     /// Ends it for nobody.
     fn abandon(&self, asked: Asked);
@@ -95,6 +104,8 @@ pub(super) struct Shared<R> {
     pub(super) functions: Mutex<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
     functions_counted: Mutex<u64>,
+    /// What processes say about themselves.
+    contexts: Mutex<Contexts>,
     clock: Clock,
 }
 
@@ -118,6 +129,7 @@ impl<R: Ring> Shared<R> {
             accounts: Mutex::default(),
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
+            contexts: Mutex::new(Contexts::new(roots)),
             clock,
         }
     }
@@ -254,6 +266,18 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
             (counted, unnamed)
         };
         Ok(self.named(&counted, unnamed))
+    }
+
+    fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile> {
+        let (counted, unnamed) = {
+            let mut intake = self.caught_up(None);
+            let counted = intake.renew(asked.0).ok_or(NoProfile::Gone)?;
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
+            (counted, unnamed)
+        };
+        let mut profile = self.named(&counted, unnamed);
+        lock(&self.contexts).enter(&mut profile.tasks, self.clock.monotonic());
+        Ok((profile, asked))
     }
 
     fn abandon(&self, Asked(number): Asked) {

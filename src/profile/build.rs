@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::Selection;
 use super::intake::Counted;
-use super::model::{Function, Kind, Line, Location, Profile, Sample, Task, Unit, ValueType};
+use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::stack::{Analyzer, Code, Frame, StackId};
@@ -38,6 +38,9 @@ impl Unnamed {
                     tid: task.tid,
                     comm: Arc::clone(&task.comm),
                     cgroup: task.process.cgroup.clone(),
+                    exe: task.process.exe.clone(),
+                    start_time: task.process.key.start_time,
+                    context: None,
                 });
             }
             if !known.get(&key.task).is_some_and(|task| selection.takes(task, key.mode)) {
@@ -58,6 +61,9 @@ impl Unnamed {
     }
 }
 
+/// What tells samples apart: the places of stack and task, the mode, and the CPU.
+type Identity = (u32, u32, Mode, Option<u16>);
+
 /// Gives names to what was counted: one for each of its frames.
 pub(super) fn build(
     counted: &Counted,
@@ -77,7 +83,7 @@ pub(super) fn build(
     }
     let mut stack_places: FxHashMap<Box<[u32]>, u32> = FxHashMap::default();
     let mut task_places = FxHashMap::default();
-    let mut sums: FxHashMap<(u32, u32, super::Mode), (u64, u64)> = FxHashMap::default();
+    let mut sums: FxHashMap<Identity, (u64, u64)> = FxHashMap::default();
     for (key, sum) in counted.tally.iter() {
         let Some(task) = tasks.get(&key.task) else { continue };
         // Frames of different numbers may have the same name and place: then so have their stacks.
@@ -95,14 +101,14 @@ pub(super) fn build(
             profile.tasks.push(task.clone());
             profile.tasks.len() as u32 - 1
         });
-        let (count, value) = sums.entry((stack, task, key.mode)).or_default();
+        let (count, value) = sums.entry((stack, task, key.mode, key.cpu)).or_default();
         (*count, *value) = (count.saturating_add(sum.count), value.saturating_add(sum.value));
     }
     profile.samples = sums
         .into_iter()
-        .map(|((stack, task, mode), (count, value))| Sample { stack, task, mode, count, value })
+        .map(|((stack, task, mode, cpu), (count, value))| Sample { stack, task, mode, cpu, count, value })
         .collect();
-    profile.samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode));
+    profile.samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode, sample.cpu));
     (profile.locations, profile.functions, profile.mappings) =
         (tables.locations, tables.functions, tables.mappings);
     profile

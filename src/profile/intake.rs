@@ -94,6 +94,8 @@ struct Recording {
     sampler: Arc<Sampler>,
     /// From when on, on the clock of the records.
     begin: u64,
+    /// It follows another one, which has all that was looked at before: what is late belongs to this one.
+    follows: bool,
     tally: Tally,
     /// What had been lost when it began.
     before: Losses,
@@ -111,7 +113,7 @@ pub(super) struct Counted {
     pub(super) losses: Losses,
 }
 
-/// The most profiles that are waited for at a time.
+/// The most profiles that are waited for at a time, beside one of each entry for who takes them one after the other.
 const MOST_RECORDINGS: usize = 16;
 /// The most stacks and tasks that are kept before those are dropped that nobody needs any more.
 const MANY: usize = 1 << 16;
@@ -235,7 +237,8 @@ impl<R: Ring> Intake<R> {
     pub(super) fn pull(&mut self, now: u64) {
         if self.merger.bytes() <= MOST_WAITING {
             self.empty_rings();
-            self.emptied = now;
+            // Who began to wait earlier may come later.
+            self.emptied = self.emptied.max(now);
         }
     }
 
@@ -325,6 +328,8 @@ impl<R: Ring> Intake<R> {
                 (Some(mode), weight)
             }
         };
+        // No kernel has more CPUs than 16 bits can number.
+        let cpu = if source.sampler.cpus { u16::try_from(cpu).ok() } else { None };
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
             // Without a chain, a stack is the address that was sampled.
@@ -335,7 +340,7 @@ impl<R: Ring> Intake<R> {
         self.notice(taken);
         match mode {
             Some(mode) => {
-                let key = Key { stack: taken.stack, task, mode };
+                let key = Key { stack: taken.stack, task, mode, cpu };
                 let begun = Begun { key, time: sample.time, weight };
                 if let Some(source) = self.sources.get_mut(place) {
                     source.waiting.begin(sample.tid, begun);
@@ -343,7 +348,7 @@ impl<R: Ring> Intake<R> {
             }
             None => {
                 let mode = if taken.kernel { Mode::Kernel } else { Mode::User };
-                let key = Key { stack: taken.stack, task, mode };
+                let key = Key { stack: taken.stack, task, mode, cpu };
                 self.count(place, sample.time, key, Sum { count: 1, value: weight });
             }
         }
@@ -365,13 +370,16 @@ impl<R: Ring> Intake<R> {
 
     fn count(&mut self, place: usize, time: u64, key: Key, sum: Sum) {
         let Some(source) = self.sources.get_mut(place) else { return };
-        source.window.add(time, key, sum);
+        // Pages show no CPUs.
+        source.window.add(time, key.anywhere(), sum);
         source.fresh.entry((key.task, key.mode)).or_default().add(sum);
         if source.sampler.functions > 0 {
             *source.unnamed.entry(key.stack).or_default() += sum.count;
         }
         for recording in self.recordings.values_mut() {
-            if Arc::ptr_eq(&recording.sampler, &source.sampler) && recording.begin <= time {
+            if Arc::ptr_eq(&recording.sampler, &source.sampler)
+                && (recording.follows || recording.begin <= time)
+            {
                 recording.tally.add(key, sum);
             }
         }
@@ -449,9 +457,8 @@ impl<R: Ring> Intake<R> {
         let stacks = retained.stacks;
         self.looked_at = self.analyzer.stacks().len();
         let tasks = self.tasks.retain(tasks.into_iter());
-        let renumber = |key: Key| {
-            Some(Key { stack: stacks.get(key.stack)?, task: *tasks.get(&key.task)?, mode: key.mode })
-        };
+        let renumber =
+            |key: Key| Some(Key { stack: stacks.get(key.stack)?, task: *tasks.get(&key.task)?, ..key });
         for source in &mut self.sources {
             source.window.tallies_mut().for_each(|tally| tally.renumber(renumber));
             source.chosen.clear();
@@ -477,19 +484,44 @@ impl<R: Ring> Intake<R> {
 
     /// Begins a profile of an entry. `None` if there is no such entry, or too many are under way.
     pub(super) fn begin(&mut self, entry: &str, now: u64) -> Option<u64> {
-        let source = self.place(entry).filter(|_| self.recordings.len() < MOST_RECORDINGS)?;
+        let source =
+            self.place(entry).filter(|_| self.recordings.len() < MOST_RECORDINGS + self.sources.len())?;
         self.next_recording += 1;
         let sampler = Arc::clone(&self.sources.get(source)?.sampler);
-        let recording = Recording { sampler, begin: now, tally: Tally::default(), before: self.losses };
+        let (tally, before) = (Tally::default(), self.losses);
+        let recording = Recording { sampler, begin: now, follows: false, tally, before };
         self.recordings.insert(self.next_recording, recording);
         Some(self.next_recording)
     }
 
     /// Ends it. `None` if its entry has gone meanwhile.
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
-        let Recording { sampler, begin, tally, before } = self.recordings.remove(&number)?;
+        let Recording { sampler, begin, tally, before, .. } = self.recordings.remove(&number)?;
         self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
         Some(Counted { sampler, tally, begin, end: now, losses: self.losses.since(before) })
+    }
+
+    /// Ends it, and begins the next one of the same entry, under the same number: what has been looked at by now is in
+    /// this one, and all else in the next. To be called when all that was written before [`pull`](Self::pull) has been
+    /// looked at. `None` if its entry has gone meanwhile.
+    pub(super) fn renew(&mut self, number: u64) -> Option<Counted> {
+        let losses = self.losses;
+        let recording = self.recordings.get_mut(&number)?;
+        if !self.sources.iter().any(|source| Arc::ptr_eq(&source.sampler, &recording.sampler)) {
+            self.recordings.remove(&number);
+            return None;
+        }
+        // Of the records' clock nothing is known that is younger than what the rings held.
+        let end = self.emptied.max(recording.begin);
+        recording.follows = true;
+        let counted = Counted {
+            sampler: Arc::clone(&recording.sampler),
+            tally: std::mem::take(&mut recording.tally),
+            begin: std::mem::replace(&mut recording.begin, end),
+            end,
+            losses: losses.since(std::mem::replace(&mut recording.before, losses)),
+        };
+        Some(counted)
     }
 
     /// Ends it for nobody.

@@ -14,6 +14,7 @@
 
 mod ask;
 mod build;
+mod contexts;
 mod fair;
 mod functions;
 mod intake;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::symbol::{Origin, Segment as Mapping};
+use crate::target::{ProcessContext, ProcessKey};
 
 /// What was seen from one moment to another.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -15,7 +16,7 @@ pub struct Profile {
     pub start: Timestamp,
     /// How long it goes on.
     pub duration: Duration,
-    /// Each stack and task once.
+    /// Each stack, task, mode and CPU once.
     pub samples: Vec<Sample>,
     /// For each stack its locations, innermost first: places in `locations`.
     pub stacks: Vec<Box<[u32]>>,
@@ -89,6 +90,10 @@ pub struct Sample {
     pub task: u32,
     /// Where it was interrupted, or why it did not run.
     pub mode: Mode,
+    /// The CPU that it was interrupted on, or left; `None` where CPUs are not told apart ([`Sampler::cpus`]).
+    ///
+    /// [`Sampler::cpus`]: crate::plan::Sampler::cpus
+    pub cpu: Option<u16>,
     /// How often it was seen.
     pub count: u64,
     /// How much of [`Kind::value`] that is.
@@ -128,7 +133,7 @@ impl Mode {
 }
 
 /// Whose a stack is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Task {
     /// The process, on the host.
     pub pid: u32,
@@ -138,6 +143,20 @@ pub struct Task {
     pub comm: Arc<str>,
     /// The path of its cgroup; `None` where it is not known.
     pub cgroup: Option<Arc<str>>,
+    /// The path of the program that its process executes, as that sees it; `None` for threads of the kernel, and where it
+    /// is not known.
+    pub exe: Option<Arc<str>>,
+    /// When its process started, in clock ticks since boot; 0 where it is not known.
+    pub start_time: u64,
+    /// What its process publishes about itself; `None` if that is nothing, or nobody asked.
+    pub context: Option<Arc<ProcessContext>>,
+}
+
+impl Task {
+    /// Its process.
+    pub fn process(&self) -> ProcessKey {
+        ProcessKey { pid: self.pid, start_time: self.start_time }
+    }
 }
 
 /// A place in code, with the functions that are there: several if some were inlined.

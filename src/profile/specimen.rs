@@ -24,6 +24,7 @@ pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
         lines: false,
         whose: Whose::default(),
         tells_cgroup: false,
+        cpus: false,
         functions: 0,
         window: Duration::from_secs(60),
     })
@@ -55,7 +56,7 @@ pub(crate) fn unknown(module: &'static str) -> At {
 }
 
 pub(crate) fn task(pid: u32, comm: &str, cgroup: &str) -> Task {
-    Task { pid, tid: pid, comm: comm.into(), cgroup: Some(cgroup.into()) }
+    Task { pid, tid: pid, comm: comm.into(), cgroup: Some(cgroup.into()), ..Task::default() }
 }
 
 /// Puts things into tables, each once.
@@ -76,7 +77,7 @@ impl Builder {
         let stack: Box<[u32]> = stack.iter().rev().map(|at| self.location(at)).collect();
         let (stack, task) = (place(&mut self.0.stacks, stack), place(&mut self.0.tasks, task.clone()));
         let value = count * self.0.kind.period.unwrap_or(1_000_000);
-        self.0.samples.push(Sample { stack, task, mode, count, value });
+        self.0.samples.push(Sample { stack, task, mode, cpu: None, count, value });
         self
     }
 
@@ -90,6 +91,7 @@ impl Builder {
                 path: path.into(),
                 build_id: (!path.starts_with('[')).then(|| BuildId(path.as_bytes()[..4].into())),
                 named: !path.contains("stripped"),
+                ..Mapping::default()
             };
             place(&mut profile.mappings, mapping)
         });

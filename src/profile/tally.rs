@@ -9,7 +9,7 @@ use super::model::Mode;
 use super::tasks::TaskId;
 use crate::stack::StackId;
 
-/// How many different stacks, tasks and modes one tally keeps apart.
+/// How many different stacks, tasks, modes and CPUs one tally keeps apart.
 const MOST_KEYS: usize = 1 << 17;
 
 /// What is kept apart.
@@ -18,6 +18,15 @@ pub(super) struct Key {
     pub(super) stack: StackId,
     pub(super) task: TaskId,
     pub(super) mode: Mode,
+    /// `None` where CPUs are not told apart.
+    pub(super) cpu: Option<u16>,
+}
+
+impl Key {
+    /// The same on whatever CPU.
+    pub(super) fn anywhere(self) -> Self {
+        Self { cpu: None, ..self }
+    }
 }
 
 /// How much of it there was.
@@ -34,7 +43,7 @@ impl Sum {
     }
 }
 
-/// Sums by stack, task and mode.
+/// Sums by stack, task, mode and CPU.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     sums: FxHashMap<Key, Sum>,
@@ -151,7 +160,7 @@ mod tests {
     use super::*;
 
     fn key(stack: u32) -> Key {
-        Key { stack: StackId(stack), task: TaskId(0), mode: Mode::User }
+        Key { stack: StackId(stack), task: TaskId(0), mode: Mode::User, cpu: None }
     }
 
     fn found(tally: &Tally) -> Vec<(u32, u64)> {

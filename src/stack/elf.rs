@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use object::elf::{
     EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, PF_X, PN_XNUM, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE,
@@ -15,6 +16,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, pod};
 
 use super::BuildId;
+use crate::host::{self, Roots};
 
 /// The most program headers that are read.
 const SEGMENT_LIMIT: u64 = 1024;
@@ -27,6 +29,10 @@ const NOTES_LIMIT: u64 = 64 << 10;
 /// The longest build id, in bytes: the kernel's `BUILD_ID_SIZE_MAX`.
 const BUILD_ID_LIMIT: usize = 20;
 const NT_GNU_BUILD_ID: u32 = 3;
+/// `ELF_NOTE_GOBUILDID_TAG` in Go's linker.
+const NT_GO_BUILD_ID: u32 = 4;
+/// The longest of Go, in bytes. They have 83.
+const GO_BUILD_ID_LIMIT: usize = 256;
 
 /// The headers of a file.
 #[derive(Debug)]
@@ -134,6 +140,16 @@ impl<'f> Elf<'f> {
         notes.find_map(|segment| {
             let bytes = self.bytes(segment.offset, segment.size, NOTES_LIMIT)?;
             build_id_in(&bytes, self.endian)
+        })
+    }
+
+    fn go_build_id(&self) -> Option<Arc<str>> {
+        let mut notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE.0);
+        notes.find_map(|segment| {
+            let bytes = self.bytes(segment.offset, segment.size, NOTES_LIMIT)?;
+            let id = note_in(&bytes, self.endian, NT_GO_BUILD_ID, b"Go\0\0", GO_BUILD_ID_LIMIT)?;
+            let id = std::str::from_utf8(id).ok()?;
+            id.bytes().all(|byte| byte.is_ascii_graphic()).then(|| id.into())
         })
     }
 
@@ -250,7 +266,35 @@ fn bytes(file: &File, len: u64, offset: u64, size: u64, limit: u64) -> Option<Ve
 }
 
 /// The build id among notes. Each has a name and a text, both filled up to a multiple of 4 bytes.
-fn build_id_in(mut notes: &[u8], endian: Endianness) -> Option<BuildId> {
+/// What Go's linker called a file (`go tool buildid`): four hashes with slashes between. `None` for what is not written in
+/// Go.
+pub(crate) fn go_build_id(file: &File) -> Option<Arc<str>> {
+    Elf::read(file)?.go_build_id()
+}
+
+/// What the linker called the kernel, or one of its modules.
+pub(crate) fn kernel_build_id(roots: &Roots, module: Option<&str>) -> Option<BuildId> {
+    let path = match module {
+        None => roots.sys.join("kernel/notes"),
+        Some(name) if name.contains('/') || name.starts_with('.') => return None,
+        Some(name) => roots.sys.join("module").join(name).join("notes/.note.gnu.build-id"),
+    };
+    let notes = host::read_at_most(&path, NOTES_LIMIT).ok()?;
+    build_id_in(&notes, if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little })
+}
+
+fn build_id_in(notes: &[u8], endian: Endianness) -> Option<BuildId> {
+    note_in(notes, endian, NT_GNU_BUILD_ID, b"GNU\0", BUILD_ID_LIMIT).map(|id| BuildId(id.into()))
+}
+
+/// The text of the first note of a kind, if it is no longer than `limit` and not empty.
+fn note_in<'n>(
+    mut notes: &'n [u8],
+    endian: Endianness,
+    wanted: u32,
+    owner: &[u8],
+    limit: usize,
+) -> Option<&'n [u8]> {
     let number = |bytes: [u8; 4]| match endian {
         Endianness::Little => u32::from_le_bytes(bytes),
         Endianness::Big => u32::from_be_bytes(bytes),
@@ -262,8 +306,8 @@ fn build_id_in(mut notes: &[u8], endian: Endianness) -> Option<BuildId> {
         let padded = |size: [u8; 4]| usize::try_from(number(size)).ok()?.checked_next_multiple_of(4);
         let (name, rest) = rest.split_at_checked(padded(name_size)?)?;
         let text = rest.get(..usize::try_from(number(size)).ok()?)?;
-        if number(kind) == NT_GNU_BUILD_ID && name == b"GNU\0" && (1..=BUILD_ID_LIMIT).contains(&text.len()) {
-            return Some(BuildId(text.into()));
+        if number(kind) == wanted && name == owner && (1..=limit).contains(&text.len()) {
+            return Some(text);
         }
         notes = rest.get(padded(size)?..)?;
     }
@@ -321,6 +365,29 @@ mod tests {
             let cut = build_id_in(&notes[..length], Endianness::Little);
             assert!(cut.is_none() || length >= notes.len() - 3, "{length}");
         }
+    }
+
+    #[test]
+    fn what_is_written_in_go_says_so() {
+        let notes = [note(3, b"GNU\0", b"12345"), note(4, b"Go\0\0", b"a/b/c/d")].concat();
+        let id = note_in(&notes, Endianness::Little, NT_GO_BUILD_ID, b"Go\0\0", GO_BUILD_ID_LIMIT);
+        assert_eq!(id, Some(&b"a/b/c/d"[..]));
+        assert_eq!(go_build_id(&own()), None);
+    }
+
+    #[test]
+    fn the_kernel_and_its_modules_have_build_ids_in_files_of_notes() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let module = roots.sys.join("module/veth/notes");
+        std::fs::create_dir_all(&module).unwrap();
+        std::fs::create_dir_all(roots.sys.join("kernel")).unwrap();
+        std::fs::write(roots.sys.join("kernel/notes"), note(3, b"GNU\0", b"kernel")).unwrap();
+        std::fs::write(module.join(".note.gnu.build-id"), note(3, b"GNU\0", b"module")).unwrap();
+        let id = |module| kernel_build_id(&roots, module);
+        assert_eq!(id(None), Some(BuildId(b"kernel"[..].into())));
+        assert_eq!(id(Some("veth")), Some(BuildId(b"module"[..].into())));
+        assert_eq!((id(Some("bpf")), id(Some("../module/veth"))), (None, None));
     }
 
     #[test]

@@ -15,11 +15,11 @@ use rustix::fs::MemfdFlags;
 use super::cache::Cache;
 use super::demangle::demangle;
 use super::identity::{Identity, Written};
-use super::{NamedLine, Reason, Segment, debug};
+use super::{FileHash, NamedLine, Reason, Segment, debug};
 use crate::host::{self, Roots};
 use crate::probe::binary::{self, Addresses, Binary, BinaryError, Stubs};
 use crate::probe::root::Opened;
-use crate::stack::{Code, Module, ModuleId};
+use crate::stack::{self, Code, Module, ModuleId};
 
 /// What the kernel gives every process, in bytes at most.
 const VDSO_LIMIT: u64 = 256 << 10;
@@ -147,6 +147,8 @@ impl Known {
         let vdso = (&*module.path == "[vdso]" && module.file.is_err()).then(|| vdso(roots)).flatten();
         let file = vdso.map(Arc::new).or_else(|| module.file.as_ref().ok().cloned());
         let mut segments = Vec::new();
+        let hash = file.as_ref().and_then(|file| FileHash::of(&file.file));
+        let go_build_id = file.as_ref().and_then(|file| stack::go_build_id(&file.file));
         let names = match file {
             None => Err(Reason::NoFile),
             Some(file) => read(file, module, code, roots, limit, &mut segments),
@@ -154,7 +156,8 @@ impl Known {
         let named = names.as_ref().is_ok_and(|names| !names.tables.is_empty());
         let segment = |start, limit, offset| {
             let (path, build_id) = (Arc::clone(&module.path), module.build_id.clone());
-            Arc::new(Segment { start, limit, offset, path, build_id, named })
+            let go_build_id = go_build_id.clone();
+            Arc::new(Segment { start, limit, offset, path, build_id, go_build_id, hash, named })
         };
         let shown = |found: binary::Segment| (found, segment(found.start, found.limit, found.offset));
         Self {

@@ -9,6 +9,7 @@ use crate::clock::Monotonic;
 use crate::host::Roots;
 use crate::probe::kallsyms::{KallsymsError, Table};
 use crate::ring::Ksymbol;
+use crate::stack;
 
 /// The most functions that are kept of those that the kernel told of: programs of BPF, and what jumps to them.
 const HEARD_LIMIT: usize = 16_384;
@@ -78,7 +79,7 @@ impl Kernel {
             return false;
         };
         self.table = Some(match Table::read(roots, self.limit) {
-            Ok(table) => Ok(Listed::new(table)),
+            Ok(table) => Ok(Listed::new(table, roots)),
             Err(error) => Err((reason(&error), error)),
         });
         self.read_at = now;
@@ -150,14 +151,15 @@ fn reason(error: &KallsymsError) -> Reason {
 }
 
 impl Listed {
-    fn new(table: Table) -> Self {
+    fn new(table: Table, roots: &Roots) -> Self {
         let segments = table.ranges().iter().map(|range| {
             let path = match &range.module {
                 Some(module) => format!("[{module}]").into(),
                 None => "[kernel.kallsyms]".into(),
             };
             let (start, limit) = (range.start, range.limit);
-            Arc::new(Segment { start, limit, offset: 0, path, build_id: None, named: true })
+            let build_id = stack::kernel_build_id(roots, range.module.as_deref());
+            Arc::new(Segment { start, limit, path, build_id, named: true, ..Segment::default() })
         });
         let segments = segments.collect();
         Self { table, segments }

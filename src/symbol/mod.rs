@@ -22,6 +22,7 @@ mod demangle;
 mod dwarf;
 mod files;
 mod follow;
+mod hash;
 mod identity;
 mod jit;
 mod jitdump;
@@ -34,6 +35,7 @@ mod regions;
 mod tests;
 
 pub use account::{Accounts, Reason};
+pub use hash::FileHash;
 pub use lines::{LineAccounts, LineReason, Lines};
 
 use std::sync::Arc;
@@ -96,7 +98,7 @@ pub struct NamedLine {
 }
 
 /// A part of a file that is executed, or the kernel or a module of it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Segment {
     /// The first address, as the file's own headers count.
     pub start: u64,
@@ -108,6 +110,10 @@ pub struct Segment {
     pub path: Arc<str>,
     /// What the linker called the file.
     pub build_id: Option<BuildId>,
+    /// What Go's linker called it (`.note.go.buildid`); `None` for what is not written in Go.
+    pub go_build_id: Option<Arc<str>>,
+    /// What tells its contents from others'; `None` where it is no file, or the file was not open any more.
+    pub hash: Option<FileHash>,
     /// Whether its functions have names.
     pub named: bool,
 }

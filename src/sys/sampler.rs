@@ -89,6 +89,7 @@ mod tests {
             lines: false,
             whose: Whose::default(),
             tells_cgroup: true,
+            cpus: false,
             functions: 50,
             window: Duration::from_secs(60),
         }

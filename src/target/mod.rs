@@ -17,7 +17,9 @@ pub use cgroup::{
     Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, ContainerPath, parent_of, pod_uid,
 };
 pub use glob::{Glob, GlobError};
-pub use process::{GroupBy, Need, Process, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of};
+pub use process::{
+    GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of,
+};
 pub use watch::{Changes, Needs, Watch};
 
 use crate::error::{Errno, FileError};

@@ -172,6 +172,7 @@ impl World {
             counters: if yaml.contains("counters:") { &config.counters } else { &[] },
             traced: &config.traced,
             profiles: &[],
+            profile_cpus: false,
             scheduler: config.scheduler.as_ref().filter(|_| yaml.contains("scheduler:")),
             syscalls: config.syscalls.as_ref(),
             placed: &Placements::new(),

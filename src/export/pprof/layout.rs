@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn mapping(path: &str, start: u64, limit: u64, offset: u64) -> Mapping {
-        Mapping { start, limit, offset, path: path.into(), build_id: None, named: true }
+        Mapping { start, limit, offset, path: path.into(), named: true, ..Mapping::default() }
     }
 
     fn mapped(mappings: &[Mapping]) -> Vec<(u64, u64, u64)> {

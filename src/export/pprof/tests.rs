@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use super::*;
 use crate::profile::specimen::{any_profile, hostile, native, specimen, task};
-use crate::profile::{Kind, Mode, Origin, specimen::Builder};
+use crate::profile::{Kind, Mode, Origin, Sample as Counted, specimen::Builder};
 
 /// `perftools.profiles`, as pprof's `profile.proto` declares it.
 mod proto {
@@ -337,4 +337,18 @@ proptest! {
         }
         prop_assert!(profile.locations.iter().all(|location| location.origin != Origin::Jit || location.mapping.is_none()));
     }
+}
+
+#[test]
+fn cpus_are_not_told_apart() {
+    let (mut plain, mut by_cpu) = (specimen(), specimen());
+    plain.samples.iter_mut().for_each(|sample| (sample.count, sample.value) = (3, 30));
+    let split = |sample: &Counted| {
+        [(1, 10), (2, 20)].map(|(count, value)| {
+            let cpu = Some(count as u16);
+            Counted { cpu, count, value, ..*sample }
+        })
+    };
+    by_cpu.samples = by_cpu.samples.iter().flat_map(split).collect();
+    assert_eq!(message(&plain), message(&by_cpu));
 }

@@ -26,7 +26,7 @@ fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
     intake.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
     let [first, second] = ["one", "other"].map(|entry| intake.begin(entry, 5).unwrap());
     intake.set_samplers(&[other]);
-    let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User };
+    let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
     intake.count(0, 6, key, Sum { count: 1, value: 7 });
     let counted = intake.end(second, 9).unwrap();
     let found: Vec<u64> = counted.tally.iter().map(|(_, sum)| sum.value).collect();
@@ -53,4 +53,68 @@ fn what_stays_in_a_ring_because_too_much_waits_does_not_come_late() {
     intake.pull(30);
     while !intake.look() {}
     assert_eq!((intake.losses.late, intake.merger.waiting()), (0, 0));
+}
+
+#[test]
+fn profiles_that_follow_each_other_have_every_sample_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
+    intake.set_samplers(&[sampler("one")]);
+    let number = intake.begin("one", 5).unwrap();
+    let count = |intake: &mut Intake<Held>, time| {
+        let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
+        intake.count(0, time, key, Sum { count: 1, value: time });
+    };
+    let said = |counted: &Counted| {
+        let value: u64 = counted.tally.iter().map(|(_, sum)| sum.value).sum();
+        (counted.begin, counted.end, value)
+    };
+    for time in [4, 6, 19] {
+        count(&mut intake, time);
+    }
+    intake.pull(20);
+    assert!(intake.look());
+    assert_eq!(said(&intake.renew(number).unwrap()), (5, 20, 25), "4 was before the first one");
+    // One that comes late is in the next.
+    for time in [18, 20, 39] {
+        count(&mut intake, time);
+    }
+    intake.losses.ring_full = 3;
+    intake.pull(40);
+    let second = intake.renew(number).unwrap();
+    assert_eq!((said(&second), second.losses.ring_full), ((20, 40, 77), 3));
+    intake.pull(30);
+    assert_eq!(said(&intake.renew(number).unwrap()), (40, 40, 0), "time does not go back");
+    intake.set_samplers(&[]);
+    assert!(intake.renew(number).is_none(), "its entry has gone");
+    assert!(intake.recordings.is_empty());
+}
+
+#[test]
+fn every_entry_can_be_followed_while_others_ask() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
+    intake.set_samplers(&[sampler("one"), sampler("other")]);
+    let begun = (0..100).filter(|_| intake.begin("one", 5).is_some()).count();
+    assert_eq!(begun, MOST_RECORDINGS + 2);
+}
+
+#[test]
+fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
+    let cpus = Sampler { cpus: true, ..(*sampler("one")).clone() };
+    intake.set_samplers(&[Arc::new(cpus), sampler("other")]);
+    let numbers = ["one", "other"].map(|entry| intake.begin(entry, 0).unwrap());
+    for (cpu, place) in [(0, 0), (3, 0), (0, 1), (3, 1)] {
+        intake.sample(cpu, place, &Sample { time: 7, pid: 1, tid: 1, ..Sample::default() }, 10);
+    }
+    let found = |counted: Counted| {
+        let mut cpus: Vec<_> = counted.tally.iter().map(|(key, sum)| (key.cpu, sum.value)).collect();
+        cpus.sort_unstable();
+        cpus
+    };
+    assert_eq!(found(intake.last("one", 9, 9).unwrap()), [(None, 20)]);
+    let [one, other] = numbers.map(|number| found(intake.end(number, 9).unwrap()));
+    assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
 }

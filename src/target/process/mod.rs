@@ -1,10 +1,12 @@
 //! Processes: what runs ([`Processes`]), what is selected, and how it is grouped into series
 //! ([`ProcessSelection`]).
 
+mod context;
 mod stat;
 mod unit;
 mod walk;
 
+pub use context::ProcessContext;
 pub use unit::unit_of;
 pub use walk::Processes;
 

@@ -1,0 +1,98 @@
+//! What tells the contents of a file from those of others, whether or not its linker gave it a name.
+//!
+//! Source: `process.executable.build_id.htlhash` ("head, tail, length") in OpenTelemetry's
+//! [specification](https://github.com/open-telemetry/opentelemetry-specification/blob/v1.60.0/specification/profiles/mappings.md).
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use ::ring::digest::{Context, SHA256};
+
+/// How much of the beginning and of the end is taken, in bytes. In shorter files both are all of it.
+const PART: u64 = 4096;
+
+/// The first half of the SHA-256 of the first and the last 4096 bytes of a file, and of its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileHash([u8; 16]);
+
+impl FileHash {
+    /// Of a file, of which at most 8 KiB are read. `None` if it cannot be read.
+    pub fn of(file: &File) -> Option<Self> {
+        let length = file.metadata().ok()?.len();
+        let mut bytes = [0; PART as usize];
+        // In bounds: it is not longer than what there is room for.
+        let part = &mut bytes[..usize::try_from(length.min(PART)).ok()?];
+        let mut context = Context::new(&SHA256);
+        for at in [0, length - part.len() as u64] {
+            file.read_exact_at(part, at).ok()?;
+            context.update(part);
+        }
+        context.update(&length.to_be_bytes());
+        Self::finish(context)
+    }
+
+    /// Of something that is no file and has no other name than these words: no file has the same, and the same words
+    /// have the same everywhere.
+    pub fn of_words(words: &str) -> Option<Self> {
+        let mut context = Context::new(&SHA256);
+        context.update(b"perf-exporter: not a file: ");
+        context.update(words.as_bytes());
+        Self::finish(context)
+    }
+
+    fn finish(context: Context) -> Option<Self> {
+        context.finish().as_ref().first_chunk().copied().map(Self)
+    }
+}
+
+impl fmt::Display for FileHash {
+    /// In hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> String {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        FileHash::of(&file).unwrap().to_string()
+    }
+
+    /// By the program of coreutils; `None` where there is none.
+    fn sha256(bytes: &[u8]) -> Option<String> {
+        let mut command = Command::new("sha256sum");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        let output = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        Some(output[..32].to_owned())
+    }
+
+    #[test]
+    fn beginning_end_and_length_make_the_hash() {
+        // SHA-256 of eight bytes of zero, as the specification takes an empty file.
+        assert_eq!(hash(b""), "af5570f5a1810b7af78caf4bc70a660f");
+        for length in [1, 4095, 4096, 4097, 8192, 100_000_usize] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 256) as u8).collect();
+            let (head, tail) = (&bytes[..length.min(4096)], &bytes[length.saturating_sub(4096)..]);
+            let Some(expected) = sha256(&[head, tail, &(length as u64).to_be_bytes()].concat()) else {
+                eprintln!("skipped: there is no sha256sum");
+                return;
+            };
+            assert_eq!(hash(&bytes), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_has_the_hash_of_its_words() {
+        assert_eq!(FileHash::of_words("[bpf]"), FileHash::of_words("[bpf]"));
+        assert_ne!(FileHash::of_words("[bpf]"), FileHash::of_words("[vdso]"));
+    }
+}
