@@ -30,7 +30,7 @@ use flate2::write::GzEncoder;
 
 use self::layout::{Layout, Mapped};
 use super::clean::clean;
-use super::protobuf::wire::{Message, Sink};
+use super::protobuf::wire::{Message, Packed, Sink};
 use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
 
 mod layout;
@@ -70,14 +70,14 @@ fn message(profile: &Profile) -> Vec<u8> {
 
     let nanoseconds = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
     let duration = u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX);
-    optional(&mut out, field::TIME_NANOS, bounded(nanoseconds(profile.start.0)));
-    optional(&mut out, field::DURATION_NANOS, bounded(duration));
+    out.optional(field::TIME_NANOS, bounded(nanoseconds(profile.start.0)));
+    out.optional(field::DURATION_NANOS, bounded(duration));
     out.message(field::PERIOD_TYPE, &value);
-    optional(&mut out, field::PERIOD, bounded(profile.kind.period.unwrap_or(0)));
+    out.optional(field::PERIOD, bounded(profile.kind.period.unwrap_or(0)));
     for (reason, count) in profile.lost.iter().filter(|lost| lost.1 > 0) {
         out.unsigned(field::COMMENT, strings.place_owned(format!("lost samples: {count} ({reason})")));
     }
-    optional(&mut out, field::DEFAULT_SAMPLE_TYPE, value.kind);
+    out.optional(field::DEFAULT_SAMPLE_TYPE, value.kind);
     strings.texts.iter().for_each(|text| out.string(field::STRING_TABLE, text));
     out
 }
@@ -285,13 +285,6 @@ impl<'p> Strings<'p> {
     }
 }
 
-/// Zero is what a field is that is not written.
-fn optional(to: &mut impl Sink, field: u32, value: u64) {
-    if value != 0 {
-        to.unsigned(field, value);
-    }
-}
-
 /// `ValueType`: places of texts.
 #[derive(Debug, Clone, Copy)]
 struct ValueType {
@@ -301,8 +294,8 @@ struct ValueType {
 
 impl Message for ValueType {
     fn write(&self, to: &mut impl Sink) {
-        optional(to, 1, self.kind);
-        optional(to, 2, self.unit);
+        to.optional(1, self.kind);
+        to.optional(2, self.unit);
     }
 }
 
@@ -328,15 +321,6 @@ impl Message for Sample<'_> {
     }
 }
 
-/// A packed field.
-struct Packed<I>(I);
-
-impl<I: Iterator<Item = u64> + Clone> Message for Packed<I> {
-    fn write(&self, to: &mut impl Sink) {
-        self.0.clone().for_each(|value| to.varint(value));
-    }
-}
-
 /// `Label`.
 struct Label {
     key: u64,
@@ -352,8 +336,8 @@ impl Message for Label {
     fn write(&self, to: &mut impl Sink) {
         to.unsigned(1, self.key);
         match self.value {
-            LabelValue::Text(place) => optional(to, 2, place),
-            LabelValue::Number(number) => optional(to, 3, number),
+            LabelValue::Text(place) => to.optional(2, place),
+            LabelValue::Number(number) => to.optional(3, number),
         }
     }
 }
@@ -373,9 +357,9 @@ impl Message for Mapping {
         to.unsigned(1, self.number);
         let Mapped { start, limit, offset } = self.mapped;
         let numbers = [start, limit, offset, self.file, self.build_id];
-        (2..).zip(numbers).for_each(|(field, number)| optional(to, field, number));
+        (2..).zip(numbers).for_each(|(field, number)| to.optional(field, number));
         let flags = [self.named, self.known.files, self.known.lines, self.known.inlined];
-        (7..).zip(flags).for_each(|(field, flag)| optional(to, field, u64::from(flag)));
+        (7..).zip(flags).for_each(|(field, flag)| to.optional(field, u64::from(flag)));
     }
 }
 
@@ -390,8 +374,8 @@ struct LocationMessage<'a> {
 impl Message for LocationMessage<'_> {
     fn write(&self, to: &mut impl Sink) {
         to.unsigned(1, self.number);
-        optional(to, 2, self.mapping);
-        optional(to, 3, self.address);
+        to.optional(2, self.mapping);
+        to.optional(3, self.address);
         self.lines.iter().for_each(|line| to.message(4, line));
     }
 }
@@ -405,7 +389,7 @@ struct Line {
 impl Message for Line {
     fn write(&self, to: &mut impl Sink) {
         to.unsigned(1, self.function);
-        optional(to, 2, self.line);
+        to.optional(2, self.line);
     }
 }
 
@@ -420,9 +404,9 @@ struct FunctionMessage {
 impl Message for FunctionMessage {
     fn write(&self, to: &mut impl Sink) {
         to.unsigned(1, self.number);
-        optional(to, 2, self.name);
-        optional(to, 3, self.system_name);
-        optional(to, 4, self.file);
+        to.optional(2, self.name);
+        to.optional(3, self.system_name);
+        to.optional(4, self.file);
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
 pub use selection::{Cgroups, Selection};
 
 /// What frames have names by, too.
-pub use crate::symbol::{Origin, Segment as Mapping};
+pub use crate::symbol::{FileHash, Origin, Segment as Mapping};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 

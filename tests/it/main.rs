@@ -24,6 +24,8 @@ mod any_symbols;
 mod any_trace;
 #[path = "../support/machine.rs"]
 mod machine;
+#[path = "../support/otlp_profiles.rs"]
+mod otlp_profiles;
 #[path = "../support/rings.rs"]
 mod rings;
 #[path = "../support/traced.rs"]
@@ -42,6 +44,7 @@ mod hostile;
 mod hosts;
 mod layers;
 mod manual;
+mod otlp_profiles_checked;
 mod probe;
 mod profiles;
 mod program;

@@ -14,6 +14,7 @@
 pub mod attribute;
 pub mod metrics;
 pub mod resource;
+pub mod profiles;
 
 /// A request that is ready to be sent: the body, not compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]

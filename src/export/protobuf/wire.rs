@@ -18,12 +18,23 @@ pub(in crate::export) trait Sink: Sized {
         self.varint(value);
     }
 
+    /// Zero is what a field is that is not written.
+    fn optional(&mut self, field: u32, value: u64) {
+        if value != 0 {
+            self.unsigned(field, value);
+        }
+    }
+
     /// `sint32` or `sint64`: numbers near zero are short, whatever their sign.
     fn signed(&mut self, field: u32, value: i64) {
         self.unsigned(field, zigzag(value));
     }
 
     fn double(&mut self, field: u32, value: f64) {
+        self.fixed(field, value.to_bits());
+    }
+
+    fn fixed(&mut self, field: u32, value: u64) {
         self.key(field, WireType::Fixed64);
         self.bytes(&value.to_le_bytes());
     }
@@ -52,6 +63,15 @@ pub(in crate::export) trait Message {
     fn write(&self, to: &mut impl Sink);
 }
 
+/// A packed field of integers.
+pub(in crate::export) struct Packed<I>(pub(in crate::export) I);
+
+impl<I: Iterator<Item = u64> + Clone> Message for Packed<I> {
+    fn write(&self, to: &mut impl Sink) {
+        self.0.clone().for_each(|value| to.varint(value));
+    }
+}
+
 /// How a value is laid out.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::export) enum WireType {
@@ -69,6 +89,11 @@ impl Length {
         let mut length = Self(0);
         message.write(&mut length);
         length.0
+    }
+
+    /// Bytes so far.
+    pub(in crate::export) fn get(&self) -> u64 {
+        self.0
     }
 }
 

@@ -1,0 +1,379 @@
+//! The tables of a request, each entry once. Every one begins with an entry that stands for nothing.
+//!
+//! Tables are kept as they will be written. What is equal is found by its bytes, under a hash whose key nobody knows: a
+//! program can choose its names so that all have the same value of a simpler one.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+
+use rustc_hash::FxHashMap;
+
+use super::frame;
+use super::message::{Attribute, Function, Line, Location, Mapping, Stack, Value};
+use crate::export::clean::clean;
+use crate::export::protobuf::wire::Sink;
+use crate::profile::{self, Mode, Profile, Sample, Task};
+
+/// The longest text, in bytes. Names of templates reach some thousands.
+const TEXT: usize = 16 << 10;
+/// What is in no table yet.
+const NONE: u32 = u32::MAX;
+/// The numbers of the tables in `ProfilesDictionary`.
+const FIELDS: [u32; 6] = [MAPPINGS, LOCATIONS, FUNCTIONS, STRINGS, ATTRIBUTES, STACKS];
+const MAPPINGS: u32 = 1;
+const LOCATIONS: u32 = 2;
+const FUNCTIONS: u32 = 3;
+/// Of links there is only the one that stands for nothing.
+const LINKS: u32 = 4;
+const STRINGS: u32 = 5;
+const ATTRIBUTES: u32 = 6;
+const STACKS: u32 = 7;
+
+/// A table as it is written.
+struct Table {
+    field: u32,
+    bytes: Vec<u8>,
+    /// Where each entry ends.
+    ends: Vec<u32>,
+    /// By hash; of entries that share one, the later ones are under the hashes behind it.
+    places: FxHashMap<u64, u32>,
+}
+
+impl Table {
+    /// With the entry that stands for nothing.
+    fn new(field: u32, hasher: &RandomState) -> Self {
+        let mut table = Self { field, bytes: Vec::new(), ends: Vec::new(), places: FxHashMap::default() };
+        let mut nothing = Vec::new();
+        nothing.string(field, "");
+        table.place(&nothing, hasher);
+        table
+    }
+
+    /// The place of an entry, with its key and length before it.
+    fn place(&mut self, entry: &[u8], hasher: &RandomState) -> u32 {
+        let mut hash = hasher.hash_one(entry);
+        while let Some(&place) = self.places.get(&hash) {
+            if self.get(place) == entry {
+                return place;
+            }
+            hash = hash.wrapping_add(1);
+        }
+        let place = self.ends.len() as u32;
+        self.bytes.extend_from_slice(entry);
+        self.ends.push(self.bytes.len() as u32);
+        self.places.insert(hash, place);
+        place
+    }
+
+    fn get(&self, place: u32) -> &[u8] {
+        let end = |place: usize| self.ends.get(place).map_or(0, |&end| end as usize);
+        let start = (place as usize).checked_sub(1).map_or(0, end);
+        self.bytes.get(start..end(place as usize)).unwrap_or_default()
+    }
+
+    fn cut(&mut self, length: usize) {
+        self.ends.truncate(length);
+        self.bytes.truncate(self.ends.last().map_or(0, |&end| end as usize));
+    }
+}
+
+/// How long the tables were.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark([usize; FIELDS.len()]);
+
+/// What tells samples of a profile apart: places in the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub(super) stack: u32,
+    /// Of the attributes of its task.
+    set: u32,
+    /// An attribute.
+    mode: u32,
+    /// An attribute; 0 if there is none.
+    cpu: u32,
+}
+
+/// The attributes of a task; 0 where there is none.
+type Set = [u32; 5];
+
+/// Where the entries of a profile's tables are in the dictionary.
+#[derive(Default)]
+struct Known {
+    stacks: Vec<u32>,
+    locations: Vec<u32>,
+    functions: Vec<u32>,
+    mappings: Vec<u32>,
+    tasks: Vec<u32>,
+}
+
+/// The tables, and what is in them already.
+pub(super) struct Dictionary<'p> {
+    profiles: &'p [Profile],
+    hasher: RandomState,
+    /// In the order of [`FIELDS`].
+    tables: [Table; FIELDS.len()],
+    /// Of each profile.
+    known: Vec<Known>,
+    sets: Vec<Set>,
+    set_places: FxHashMap<Set, u32>,
+    modes: [u32; Mode::ALL.len()],
+    cpus: FxHashMap<u16, u32>,
+    entry: Vec<u8>,
+}
+
+impl<'p> Dictionary<'p> {
+    pub(super) fn new(profiles: &'p [Profile]) -> Self {
+        let hasher = RandomState::new();
+        Self {
+            profiles,
+            tables: FIELDS.map(|field| Table::new(field, &hasher)),
+            hasher,
+            known: profiles.iter().map(|_| Known::default()).collect(),
+            sets: Vec::new(),
+            set_places: FxHashMap::default(),
+            modes: [NONE; Mode::ALL.len()],
+            cpus: FxHashMap::default(),
+            entry: Vec::new(),
+        }
+    }
+
+    /// Bytes of all tables.
+    pub(super) fn bytes(&self) -> usize {
+        // Two of the table of links.
+        self.tables.iter().map(|table| table.bytes.len()).sum::<usize>() + 2
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.tables.each_ref().map(|table| table.ends.len()))
+    }
+
+    /// Takes out what came since. Nothing can be put in any more if there was anything.
+    pub(super) fn cut(&mut self, Mark(lengths): Mark) {
+        self.tables.iter_mut().zip(lengths).for_each(|(table, length)| table.cut(length));
+    }
+
+    /// The tables as the fields of `ProfilesDictionary`.
+    pub(super) fn into_tables(self) -> Vec<Vec<u8>> {
+        let mut links = Vec::new();
+        links.string(LINKS, "");
+        self.tables.into_iter().map(|table| table.bytes).chain([links]).collect()
+    }
+
+    fn place(&mut self, field: u32, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
+        self.entry.clear();
+        write(&mut self.entry);
+        let table = self.tables.iter_mut().find(|table| table.field == field);
+        table.map_or(0, |table| table.place(&self.entry, &self.hasher))
+    }
+
+    /// The place of a text, cleaned and bounded.
+    pub(super) fn string(&mut self, text: &str) -> u32 {
+        let text = clean(text, TEXT);
+        self.place(STRINGS, |to| to.string(STRINGS, &text))
+    }
+
+    /// The place of an attribute with a number.
+    pub(super) fn number(&mut self, key: &str, value: i64) -> u32 {
+        let key = self.string(key);
+        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute { key, value: Value::Number(value) }))
+    }
+
+    /// The place of an attribute with a text; 0 without one.
+    pub(super) fn text(&mut self, key: &str, text: &str) -> u32 {
+        let text = clean(text, TEXT);
+        if text.is_empty() {
+            return 0;
+        }
+        let key = self.string(key);
+        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute { key, value: Value::Text(&text) }))
+    }
+
+    /// By what a sample is told from others.
+    pub(super) fn identity(&mut self, profile: usize, sample: &Sample) -> Identity {
+        Identity {
+            stack: self.stack(profile, sample.stack),
+            set: self.set(profile, sample.task),
+            mode: self.mode(sample.mode),
+            cpu: sample.cpu.map_or(0, |cpu| self.cpu(cpu)),
+        }
+    }
+
+    /// The attributes of a sample.
+    pub(super) fn attributes(&self, identity: &Identity) -> impl Iterator<Item = u64> + Clone {
+        let set = self.sets.get(identity.set as usize).copied().unwrap_or_default();
+        let all = set.into_iter().chain([identity.mode, identity.cpu]);
+        all.filter(|&place| place != 0).map(u64::from)
+    }
+
+    fn mode(&mut self, mode: Mode) -> u32 {
+        let at = Mode::ALL.iter().position(|&known| known == mode).unwrap_or_default();
+        if self.modes.get(at) == Some(&NONE) {
+            let key = match mode {
+                Mode::User | Mode::Kernel => "cpu.mode",
+                Mode::Sleeping | Mode::Uninterruptible | Mode::Preempted => "thread.state",
+            };
+            // In bounds: it was found there.
+            self.modes[at] = self.text(key, mode.as_str());
+        }
+        self.modes.get(at).copied().unwrap_or_default()
+    }
+
+    fn cpu(&mut self, cpu: u16) -> u32 {
+        if let Some(&place) = self.cpus.get(&cpu) {
+            return place;
+        }
+        let place = self.number("cpu.logical_number", cpu.into());
+        self.cpus.insert(cpu, place);
+        place
+    }
+
+    /// The attributes of the task of a sample.
+    fn set(&mut self, profile: usize, task: u32) -> u32 {
+        if let Some(place) = self.known(profile, task, |known| &mut known.tasks) {
+            return place;
+        }
+        let found = self.profiles.get(profile).and_then(|profile| profile.tasks.get(task as usize));
+        let set = found.map(|task| self.of_task(task)).unwrap_or_default();
+        let sets = &mut self.sets;
+        let place = *self.set_places.entry(set).or_insert_with(|| {
+            sets.push(set);
+            sets.len() as u32 - 1
+        });
+        let tasks = |profile: &Profile| profile.tasks.len();
+        self.remember(profile, task, place, tasks, |known| &mut known.tasks)
+    }
+
+    fn of_task(&mut self, task: &Task) -> Set {
+        let program = task.exe.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        [
+            self.number("process.pid", task.pid.into()),
+            self.text("process.executable.name", program),
+            self.text("process.linux.cgroup", task.cgroup.as_deref().unwrap_or_default()),
+            self.number("thread.id", task.tid.into()),
+            self.text("thread.name", &task.comm),
+        ]
+    }
+
+    fn stack(&mut self, profile: usize, place: u32) -> u32 {
+        if let Some(place) = self.known(profile, place, |known| &mut known.stacks) {
+            return place;
+        }
+        let stack = self.profiles.get(profile).and_then(|profile| profile.stacks.get(place as usize));
+        let locations: Vec<u32> = stack
+            .iter()
+            .flat_map(|stack| stack.iter())
+            .filter_map(|&location| self.location(profile, location))
+            .collect();
+        let found = self.place(STACKS, |to| to.message(STACKS, &Stack(&locations)));
+        let stacks = |profile: &Profile| profile.stacks.len();
+        self.remember(profile, place, found, stacks, |known| &mut known.stacks)
+    }
+
+    /// The place of a location of a profile, if there is such a one.
+    fn location(&mut self, profile: usize, place: u32) -> Option<u32> {
+        let whole = self.profiles.get(profile)?;
+        let location = whole.locations.get(place as usize)?;
+        if let Some(place) = self.known(profile, place, |known| &mut known.locations) {
+            return Some(place);
+        }
+        let mut lines: Vec<Line> = (location.lines.iter())
+            .filter_map(|line| Some((self.function(profile, line.function)?, line.line)))
+            .map(|(function, line)| Line { function, line })
+            .collect();
+        if lines.is_empty() {
+            let name = whole.names(location).first().copied().unwrap_or_default();
+            lines.push(Line { function: self.named(name, "", ""), line: 0 });
+        }
+        let mapping = location.mapping.map_or(0, |mapping| self.mapping(profile, mapping));
+        let kind = frame::kind(whole, location).map_or(0, |kind| self.text("profile.frame.type", kind));
+        let entry = Location { mapping, address: location.address, lines: &lines, kind };
+        let found = self.place(LOCATIONS, |to| to.message(LOCATIONS, &entry));
+        let locations = |profile: &Profile| profile.locations.len();
+        Some(self.remember(profile, place, found, locations, |known| &mut known.locations))
+    }
+
+    fn function(&mut self, profile: usize, place: u32) -> Option<u32> {
+        let function = self.profiles.get(profile)?.functions.get(place as usize)?;
+        if let Some(place) = self.known(profile, place, |known| &mut known.functions) {
+            return Some(place);
+        }
+        let linkage = if function.linkage == function.name { "" } else { &*function.linkage };
+        let found = self.named(&function.name, linkage, function.file.as_deref().unwrap_or_default());
+        let functions = |profile: &Profile| profile.functions.len();
+        Some(self.remember(profile, place, found, functions, |known| &mut known.functions))
+    }
+
+    fn named(&mut self, name: &str, linkage: &str, file: &str) -> u32 {
+        // Of nothing there must be a function as well.
+        let name = if name.is_empty() { "[unknown]" } else { name };
+        let entry =
+            Function { name: self.string(name), linkage: self.string(linkage), file: self.string(file) };
+        self.place(FUNCTIONS, |to| to.message(FUNCTIONS, &entry))
+    }
+
+    fn mapping(&mut self, profile: usize, place: u32) -> u32 {
+        let found = self.profiles.get(profile).and_then(|profile| profile.mappings.get(place as usize));
+        let Some(mapping) = found else { return 0 };
+        if let Some(place) = self.known(profile, place, |known| &mut known.mappings) {
+            return place;
+        }
+        let ids: Vec<u32> = build_ids(mapping)
+            .into_iter()
+            .filter_map(|(key, id)| Some((key, id?)))
+            .map(|(key, id)| self.text(key, &id))
+            .collect();
+        let is_range = mapping.start < mapping.limit;
+        let (start, limit) = if is_range { (mapping.start, mapping.limit) } else { (0, 0) };
+        let file = self.string(&mapping.path);
+        let entry = Mapping { start, limit, offset: mapping.offset, file, ids: &ids };
+        let found = self.place(MAPPINGS, |to| to.message(MAPPINGS, &entry));
+        let mappings = |profile: &Profile| profile.mappings.len();
+        self.remember(profile, place, found, mappings, |known| &mut known.mappings)
+    }
+
+    fn known(
+        &mut self,
+        profile: usize,
+        place: u32,
+        table: impl Fn(&mut Known) -> &mut Vec<u32>,
+    ) -> Option<u32> {
+        let known = table(self.known.get_mut(profile)?).get(place as usize).copied();
+        known.filter(|&place| place != NONE)
+    }
+
+    /// Gives `found` back.
+    fn remember(
+        &mut self,
+        profile: usize,
+        place: u32,
+        found: u32,
+        length: impl Fn(&Profile) -> usize,
+        table: impl Fn(&mut Known) -> &mut Vec<u32>,
+    ) -> u32 {
+        if let (Some(known), Some(profile)) = (self.known.get_mut(profile), self.profiles.get(profile)) {
+            let table = table(known);
+            if table.is_empty() {
+                table.resize(length(profile), NONE);
+            }
+            if let Some(known) = table.get_mut(place as usize) {
+                *known = found;
+            }
+        }
+        found
+    }
+}
+
+/// What tells a file from others; one of them is always there.
+fn build_ids(mapping: &profile::Mapping) -> [(&'static str, Option<Cow<'_, str>>); 3] {
+    let gnu = mapping.build_id.as_ref().map(|id| id.to_string().into());
+    let go = mapping.go_build_id.as_deref().map(Cow::from);
+    let hash = mapping.hash.or_else(|| {
+        let is_known = gnu.is_some() || go.is_some();
+        if is_known { None } else { profile::FileHash::of_words(&mapping.path) }
+    });
+    [
+        ("process.executable.build_id.gnu", gnu),
+        ("process.executable.build_id.go", go),
+        ("process.executable.build_id.htlhash", hash.map(|hash| hash.to_string().into())),
+    ]
+}

@@ -1,0 +1,271 @@
+//! The messages, with places of tables in them.
+
+use super::dictionary::Dictionary;
+use super::kind::Types;
+use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
+use crate::export::protobuf::wire::{Message, Packed, Sink};
+use crate::profile::Profile;
+
+/// The most bytes of the key and the length of a message.
+pub(super) const LENGTH: usize = 6;
+
+/// `ExportProfilesServiceRequest`: what is done of profiles, and the tables of its dictionary.
+pub(super) struct Request<'a> {
+    pub(super) written: &'a [Written],
+    pub(super) tables: Vec<Vec<u8>>,
+}
+
+/// A profile that is done.
+pub(super) struct Written {
+    /// Which resource it is of.
+    pub(super) group: usize,
+    pub(super) resource: Resource,
+    /// Its samples.
+    pub(super) items: u64,
+    pub(super) profile: Vec<u8>,
+}
+
+impl Message for Request<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        let groups = self.written.chunk_by(|one, other| one.group == other.group);
+        groups.for_each(|group| to.message(1, &ResourceProfiles(group)));
+        to.message(2, &Bytes(&self.tables));
+    }
+}
+
+/// What is written already.
+struct Bytes<'a>(&'a [Vec<u8>]);
+
+impl Message for Bytes<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        self.0.iter().for_each(|bytes| to.bytes(bytes));
+    }
+}
+
+/// `ResourceProfiles`.
+struct ResourceProfiles<'a>(&'a [Written]);
+
+impl Message for ResourceProfiles<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        if let Some(first) = self.0.first() {
+            to.message(1, &first.resource);
+        }
+        to.message(2, &ScopeProfiles(self.0));
+        to.string(3, SCHEMA_URL);
+    }
+}
+
+/// `ScopeProfiles`.
+struct ScopeProfiles<'a>(&'a [Written]);
+
+impl Message for ScopeProfiles<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.message(1, &Scope);
+        for written in self.0 {
+            to.message(2, &Bytes(std::slice::from_ref(&written.profile)));
+        }
+        to.string(3, SCHEMA_URL);
+    }
+}
+
+/// `Profile` without its samples.
+pub(super) struct Head {
+    sample: ValueType,
+    time: u64,
+    duration: u64,
+    period: Option<(ValueType, u64)>,
+    id: [u8; 16],
+    attributes: Vec<u32>,
+}
+
+impl Head {
+    pub(super) fn new(
+        profile: &Profile,
+        types: &Types<'_>,
+        id: [u8; 16],
+        dictionary: &mut Dictionary<'_>,
+    ) -> Self {
+        let mut of = |(name, unit): (&str, &str)| ValueType {
+            kind: dictionary.string(name),
+            unit: dictionary.string(unit),
+        };
+        let sample = of(types.sample);
+        let period = types.period.map(|(name, unit, period)| (of((name, unit)), bounded(period)));
+        let mut attributes = vec![dictionary.text("perf_exporter.profile", &profile.kind.name)];
+        for (reason, count) in profile.lost.iter().filter(|lost| lost.1 > 0) {
+            let key = format!("perf_exporter.samples.lost.{reason}");
+            attributes.push(dictionary.number(&key, bounded(*count).cast_signed()));
+        }
+        attributes.retain(|&place| place != 0);
+        let duration = u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX);
+        Self { sample, time: profile.start.0.saturating_mul(1_000_000), duration, period, id, attributes }
+    }
+}
+
+impl Message for Head {
+    fn write(&self, to: &mut impl Sink) {
+        to.message(1, &self.sample);
+        to.fixed(3, self.time);
+        to.optional(4, self.duration);
+        if let Some((kind, period)) = &self.period {
+            to.message(5, kind);
+            to.optional(6, *period);
+        }
+        to.message(7, &Id(self.id));
+        places(to, 11, &self.attributes);
+    }
+}
+
+/// The bytes of a `profile_id`.
+struct Id([u8; 16]);
+
+impl Message for Id {
+    fn write(&self, to: &mut impl Sink) {
+        to.bytes(&self.0);
+    }
+}
+
+/// `ValueType`.
+struct ValueType {
+    kind: u32,
+    unit: u32,
+}
+
+impl Message for ValueType {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.kind.into());
+        to.optional(2, self.unit.into());
+    }
+}
+
+/// `Sample`.
+pub(super) struct Sample<A> {
+    pub(super) stack: u32,
+    pub(super) attributes: A,
+    pub(super) value: u64,
+}
+
+/// `Profile.samples`.
+pub(super) const SAMPLES: u32 = 2;
+
+impl<A: Iterator<Item = u64> + Clone> Message for Sample<A> {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.stack.into());
+        to.message(2, &Packed(self.attributes.clone()));
+        to.message(4, &Packed(std::iter::once(self.value)));
+    }
+}
+
+/// As large as an `int64` can be.
+pub(super) fn bounded(value: u64) -> u64 {
+    value.min(i64::MAX.cast_unsigned())
+}
+
+/// A field of places in a table; nothing if there are none.
+fn places(to: &mut impl Sink, field: u32, places: &[u32]) {
+    if !places.is_empty() {
+        to.message(field, &Packed(places.iter().map(|&place| u64::from(place))));
+    }
+}
+
+/// `Stack`: its locations, innermost first.
+pub(super) struct Stack<'a>(pub(super) &'a [u32]);
+
+impl Message for Stack<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        places(to, 1, self.0);
+    }
+}
+
+/// `Location`.
+pub(super) struct Location<'a> {
+    pub(super) mapping: u32,
+    pub(super) address: u64,
+    pub(super) lines: &'a [Line],
+    /// An attribute; 0 if there is none.
+    pub(super) kind: u32,
+}
+
+impl Message for Location<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.mapping.into());
+        to.optional(2, self.address);
+        self.lines.iter().for_each(|line| to.message(3, line));
+        if self.kind != 0 {
+            places(to, 4, &[self.kind]);
+        }
+    }
+}
+
+/// `Line`.
+pub(super) struct Line {
+    pub(super) function: u32,
+    pub(super) line: u32,
+}
+
+impl Message for Line {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.function.into());
+        to.optional(2, self.line.into());
+    }
+}
+
+/// `Function`.
+pub(super) struct Function {
+    pub(super) name: u32,
+    pub(super) linkage: u32,
+    pub(super) file: u32,
+}
+
+impl Message for Function {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.name.into());
+        to.optional(2, self.linkage.into());
+        to.optional(3, self.file.into());
+    }
+}
+
+/// `Mapping`.
+pub(super) struct Mapping<'a> {
+    pub(super) start: u64,
+    pub(super) limit: u64,
+    pub(super) offset: u64,
+    pub(super) file: u32,
+    pub(super) ids: &'a [u32],
+}
+
+impl Message for Mapping<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        let numbers = [self.start, self.limit, self.offset, self.file.into()];
+        (1..).zip(numbers).for_each(|(field, number)| to.optional(field, number));
+        places(to, 5, self.ids);
+    }
+}
+
+/// `KeyValueAndUnit`. Units are those of the conventions for its key.
+pub(super) struct Attribute<'a> {
+    pub(super) key: u32,
+    pub(super) value: Value<'a>,
+}
+
+/// `AnyValue`.
+pub(super) enum Value<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+impl Message for Attribute<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.optional(1, self.key.into());
+        to.message(2, &self.value);
+    }
+}
+
+impl Message for Value<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        match self {
+            Self::Text(text) => to.string(1, text),
+            Self::Number(number) => to.unsigned(3, number.cast_unsigned()),
+        }
+    }
+}
