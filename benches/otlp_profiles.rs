@@ -76,7 +76,7 @@ fn profile() -> Profile {
         Sample {
             stack: number % STACKS,
             task: any(number / 3, THREADS),
-            mode: if number % 4 == 0 { Mode::Kernel } else { Mode::User },
+            mode: if number.is_multiple_of(4) { Mode::Kernel } else { Mode::User },
             cpu: Some((number / STACKS) as u16),
             count,
             value: count * 52_631_578,

@@ -6,6 +6,10 @@ use std::borrow::Cow;
 /// replaced by U+FFFD, and cut behind `limit` bytes or a little less. A terminal would obey the first, and a name of
 /// 100 kB helps nobody.
 pub(super) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
+    // Most are so, and this is told many bytes at a time.
+    if name.len() <= limit && name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Cow::Borrowed(name);
+    }
     let end = (0..=limit.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     // In bounds and on a boundary, as was just found.
     let shown = &name[..end];

@@ -3,17 +3,38 @@
 use super::dictionary::Dictionary;
 use super::kind::Types;
 use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
-use crate::export::protobuf::wire::{Message, Packed, Sink};
+use crate::export::protobuf::wire::{Length, Message, Packed, Sink, WireType};
 use crate::profile::Profile;
 
 /// The most bytes of the key and the length of a message.
 pub(super) const LENGTH: usize = 6;
 
-/// `ExportProfilesServiceRequest`: what is done of profiles, and the tables of its dictionary.
-pub(super) struct Request<'a> {
-    pub(super) written: &'a [Written],
-    pub(super) tables: Vec<Vec<u8>>,
+/// `ExportProfilesServiceRequest` of what is done of profiles, and of the tables of its dictionary. Each part is given up
+/// as soon as it is in the request, so that there is little more than one copy of everything.
+pub(super) fn request(written: Vec<Written>, tables: Vec<Vec<u8>>) -> Vec<u8> {
+    let mut length = Length::default();
+    let groups = written.chunk_by(|one, other| one.group == other.group);
+    groups.for_each(|group| length.message(RESOURCES, &ResourceProfiles(group)));
+    length.message(DICTIONARY, &Bytes(&tables));
+    let mut bytes = Vec::with_capacity(usize::try_from(length.get()).unwrap_or_default());
+    let mut written = written.into_iter().peekable();
+    while let Some(first) = written.next() {
+        let number = first.group;
+        let mut group = vec![first];
+        while let Some(next) = written.next_if(|next| next.group == number) {
+            group.push(next);
+        }
+        bytes.message(RESOURCES, &ResourceProfiles(&group));
+    }
+    bytes.key(DICTIONARY, WireType::Delimited);
+    bytes.varint(Length::of(&Bytes(&tables)));
+    tables.into_iter().for_each(|table| bytes.extend_from_slice(&table));
+    bytes
 }
+
+/// `ExportProfilesServiceRequest.resource_profiles` and `.dictionary`.
+const RESOURCES: u32 = 1;
+const DICTIONARY: u32 = 2;
 
 /// A profile that is done.
 pub(super) struct Written {
@@ -23,14 +44,6 @@ pub(super) struct Written {
     /// Its samples.
     pub(super) items: u64,
     pub(super) profile: Vec<u8>,
-}
-
-impl Message for Request<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        let groups = self.written.chunk_by(|one, other| one.group == other.group);
-        groups.for_each(|group| to.message(1, &ResourceProfiles(group)));
-        to.message(2, &Bytes(&self.tables));
-    }
 }
 
 /// What is written already.
@@ -149,6 +162,8 @@ pub(super) struct Sample<A> {
 pub(super) const SAMPLES: u32 = 2;
 
 impl<A: Iterator<Item = u64> + Clone> Message for Sample<A> {
+    const LONG: bool = true;
+
     fn write(&self, to: &mut impl Sink) {
         to.optional(1, self.stack.into());
         to.message(2, &Packed(self.attributes.clone()));
@@ -172,6 +187,8 @@ fn places(to: &mut impl Sink, field: u32, places: &[u32]) {
 pub(super) struct Stack<'a>(pub(super) &'a [u32]);
 
 impl Message for Stack<'_> {
+    const LONG: bool = true;
+
     fn write(&self, to: &mut impl Sink) {
         places(to, 1, self.0);
     }

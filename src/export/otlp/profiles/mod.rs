@@ -47,11 +47,11 @@ use ::ring::digest::{Context, SHA256};
 use self::dictionary::{Dictionary, Mark};
 use self::group::{Group, groups};
 use self::kind::Types;
-use self::message::{Head, Request, Written};
+use self::message::{Head, Written, request};
 use self::piece::Piece;
 use super::Payload;
 use super::attribute::Resource;
-use crate::export::protobuf::wire::{Length, Message};
+use crate::export::protobuf::wire::Message;
 use crate::profile::Profile;
 
 /// How large things may become.
@@ -229,10 +229,8 @@ impl<'p> Encoder<'p> {
         if written.is_empty() {
             return;
         }
-        let request = Request { written: &written, tables: dictionary.into_tables() };
-        let mut bytes = Vec::with_capacity(usize::try_from(Length::of(&request)).unwrap_or_default());
-        request.write(&mut bytes);
         let items = written.iter().map(|written| written.items).sum();
+        let bytes = request(written, dictionary.into_tables());
         self.encoded.payloads.push(Payload { bytes, items });
     }
 }

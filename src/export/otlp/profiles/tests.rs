@@ -16,6 +16,7 @@ use crate::target::ProcessContext;
 
 #[path = "../../../../tests/support/otlp_profiles.rs"]
 mod checker;
+mod live;
 
 const CONTAINER: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
 
