@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::export::otlp::attribute::{Attribute, Resource, SCHEMA_URL, Scope};
-use crate::export::protobuf::wire::Length;
+use crate::export::otlp::attribute::{Attribute, Resource};
 use crate::profile::{Profile, Task};
 use crate::target::{ContainerPath, ProcessContext, pod_uid};
-
-use super::message::LENGTH;
 
 /// What has one resource.
 pub(super) struct Group {
@@ -41,14 +38,6 @@ impl<'p> Key<'p> {
         let container = self.container.map(|id| Attribute::text("container.id", id));
         let pod = self.pod.as_deref().map(|uid| Attribute::text("k8s.pod.uid", uid));
         base.clone().with(said.chain(container).chain(pod))
-    }
-}
-
-impl Group {
-    /// Bytes around its profiles, or somewhat more.
-    pub(super) fn size(&self) -> usize {
-        let length = Length::of(&self.resource) + Length::of(&Scope);
-        usize::try_from(length).unwrap_or(usize::MAX).saturating_add(2 * SCHEMA_URL.len() + 6 * LENGTH)
     }
 }
 

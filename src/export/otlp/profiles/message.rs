@@ -2,84 +2,11 @@
 
 use super::dictionary::Dictionary;
 use super::kind::Types;
-use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
-use crate::export::protobuf::wire::{Length, Message, Packed, Sink, WireType};
+use crate::export::protobuf::wire::{Message, Packed, Sink};
 use crate::profile::Profile;
 
 /// The most bytes of the key and the length of a message.
 pub(super) const LENGTH: usize = 6;
-
-/// `ExportProfilesServiceRequest` of what is done of profiles, and of the tables of its dictionary. Each part is given up
-/// as soon as it is in the request, so that there is little more than one copy of everything.
-pub(super) fn request(written: Vec<Written>, tables: Vec<Vec<u8>>) -> Vec<u8> {
-    let mut length = Length::default();
-    let groups = written.chunk_by(|one, other| one.group == other.group);
-    groups.for_each(|group| length.message(RESOURCES, &ResourceProfiles(group)));
-    length.message(DICTIONARY, &Bytes(&tables));
-    let mut bytes = Vec::with_capacity(usize::try_from(length.get()).unwrap_or_default());
-    let mut written = written.into_iter().peekable();
-    while let Some(first) = written.next() {
-        let number = first.group;
-        let mut group = vec![first];
-        while let Some(next) = written.next_if(|next| next.group == number) {
-            group.push(next);
-        }
-        bytes.message(RESOURCES, &ResourceProfiles(&group));
-    }
-    bytes.key(DICTIONARY, WireType::Delimited);
-    bytes.varint(Length::of(&Bytes(&tables)));
-    tables.into_iter().for_each(|table| bytes.extend_from_slice(&table));
-    bytes
-}
-
-/// `ExportProfilesServiceRequest.resource_profiles` and `.dictionary`.
-const RESOURCES: u32 = 1;
-const DICTIONARY: u32 = 2;
-
-/// A profile that is done.
-pub(super) struct Written {
-    /// Which resource it is of.
-    pub(super) group: usize,
-    pub(super) resource: Resource,
-    /// Its samples.
-    pub(super) items: u64,
-    pub(super) profile: Vec<u8>,
-}
-
-/// What is written already.
-struct Bytes<'a>(&'a [Vec<u8>]);
-
-impl Message for Bytes<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        self.0.iter().for_each(|bytes| to.bytes(bytes));
-    }
-}
-
-/// `ResourceProfiles`.
-struct ResourceProfiles<'a>(&'a [Written]);
-
-impl Message for ResourceProfiles<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        if let Some(first) = self.0.first() {
-            to.message(1, &first.resource);
-        }
-        to.message(2, &ScopeProfiles(self.0));
-        to.string(3, SCHEMA_URL);
-    }
-}
-
-/// `ScopeProfiles`.
-struct ScopeProfiles<'a>(&'a [Written]);
-
-impl Message for ScopeProfiles<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        to.message(1, &Scope);
-        for written in self.0 {
-            to.message(2, &Bytes(std::slice::from_ref(&written.profile)));
-        }
-        to.string(3, SCHEMA_URL);
-    }
-}
 
 /// `Profile` without its samples.
 pub(super) struct Head {

@@ -33,6 +33,7 @@
 //!
 //! A request above the limit becomes several, each with a dictionary of its own. Texts are bounded as in pprof.
 
+mod body;
 mod dictionary;
 mod frame;
 mod group;
@@ -44,10 +45,11 @@ mod tests;
 
 use ::ring::digest::{Context, SHA256};
 
+use self::body::Body;
 use self::dictionary::{Dictionary, Mark};
 use self::group::{Group, groups};
 use self::kind::Types;
-use self::message::{Head, Written, request};
+use self::message::Head;
 use self::piece::Piece;
 use super::Payload;
 use super::attribute::Resource;
@@ -100,9 +102,9 @@ struct Encoder<'p> {
     options: &'p Options,
     dictionary: Dictionary<'p>,
     /// What is done of this request.
-    written: Vec<Written>,
-    /// Bytes of that, or somewhat more.
-    size: usize,
+    body: Body,
+    /// Bytes around its last resource.
+    around: usize,
     /// How many profiles there were so far.
     number: u64,
     encoded: Encoded,
@@ -129,8 +131,8 @@ impl<'p> Encoder<'p> {
             profiles,
             options,
             dictionary: Dictionary::new(profiles),
-            written: Vec::new(),
-            size: 0,
+            body: Body::default(),
+            around: 0,
             number: 0,
             encoded: Encoded::default(),
         }
@@ -175,8 +177,9 @@ impl<'p> Encoder<'p> {
         let id = self.id(profile);
         let mut head = Vec::new();
         Head::new(profile, &types, id, &mut self.dictionary).write(&mut head);
-        let is_new = self.written.last().is_none_or(|last| last.group != number);
-        let around = if is_new { group.size() } else { 0 };
+        // What is around another resource is not written yet.
+        let last = self.body.group().filter(|&last| last != number).map(|_| self.around);
+        let around = Body::around(&group.resource) + last.unwrap_or_default();
         let overhead = around + head.len() + message::LENGTH;
         Open { group, number, profile: place, types, piece: Piece::default(), head, mark, overhead }
     }
@@ -197,7 +200,7 @@ impl<'p> Encoder<'p> {
         let identity = self.dictionary.identity(open.profile, sample);
         let value = (open.types.value)(sample);
         let undo = open.piece.add(identity, value, &self.dictionary);
-        let size = self.size + open.overhead + open.piece.bytes() + self.dictionary.bytes();
+        let size = self.body.bytes() + open.overhead + open.piece.bytes() + self.dictionary.bytes();
         if size + message::LENGTH <= self.options.limit {
             return true;
         }
@@ -212,25 +215,19 @@ impl<'p> Encoder<'p> {
             // Whatever the dictionary has since is of no use to anybody.
             return self.dictionary.cut(open.mark);
         }
-        self.size += open.overhead + open.piece.bytes();
-        self.written.push(Written {
-            group: open.number,
-            resource: open.group.resource.clone(),
-            items: open.piece.len() as u64,
-            profile: open.piece.write(&open.head, &self.dictionary),
-        });
+        let resource = (open.number, &open.group.resource);
+        self.body.add(resource, &open.head, &open.piece, &self.dictionary);
+        self.around = Body::around(&open.group.resource);
     }
 
     /// Makes a request of what is done, and begins another one.
     fn finish(&mut self) {
         let dictionary = std::mem::replace(&mut self.dictionary, Dictionary::new(self.profiles));
-        let written = std::mem::take(&mut self.written);
-        self.size = 0;
-        if written.is_empty() {
-            return;
+        let body = std::mem::take(&mut self.body);
+        let items = body.items();
+        if items > 0 {
+            let bytes = body.finish(dictionary.into_tables());
+            self.encoded.payloads.push(Payload { bytes, items });
         }
-        let items = written.iter().map(|written| written.items).sum();
-        let bytes = request(written, dictionary.into_tables());
-        self.encoded.payloads.push(Payload { bytes, items });
     }
 }

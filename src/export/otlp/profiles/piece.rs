@@ -66,14 +66,12 @@ impl Piece {
         }
     }
 
-    /// Writes a profile that begins with `head`.
-    pub(super) fn write(self, head: &[u8], dictionary: &Dictionary<'_>) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(head.len() + self.bytes);
-        bytes.extend_from_slice(head);
+    /// Writes all of them.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>, dictionary: &Dictionary<'_>) {
+        bytes.reserve(self.bytes);
         for (identity, value) in &self.samples {
             bytes.message(SAMPLES, &sample(identity, *value, dictionary));
         }
-        bytes
     }
 }
 
