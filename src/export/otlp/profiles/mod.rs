@@ -14,7 +14,7 @@
 //!   each service that processes say they are ([`ProcessContext`](crate::target::ProcessContext)); one more for the rest.
 //!   All have the attributes that the caller gives, over which those of a container and a process stand.
 //! - **Texts stand where they are**, never as references, in resources, scopes and values. Receivers do not resolve them.
-//! - **Types and periods** are those of [`kind`]: `samples/count` of a period in `cpu/nanoseconds`;
+//! - **Types and periods** are these (`kind` has a table of them): `samples/count` of a period in `cpu/nanoseconds`;
 //!   `off_cpu/nanoseconds` without a period, which is how Pyroscope knows it; `events/count` of a period in the event's own
 //!   name, after which Pyroscope calls the profile.
 //! - **A sample has one value** and no times. Those of one stack, one thread, one mode and one CPU are one sample. Its
