@@ -68,8 +68,9 @@ mod metrics {
 
     use criterion::Criterion;
     use perf_exporter::clock::Timestamp;
+    use perf_exporter::export::otlp::Encoded;
     use perf_exporter::export::otlp::attribute::{Attribute, Resource};
-    use perf_exporter::export::otlp::metrics::{Encoded, Encoder, Histograms, Options, Temporality};
+    use perf_exporter::export::otlp::metrics::{Encoder, Histograms, Options, Temporality};
     use perf_exporter::export::prometheus::{self, Format};
     use perf_exporter::metrics::{
         Buckets, Family, Histogram, Kind, Labels, Metadata, Point, Snapshot, Value,

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use perf_exporter::clock::Timestamp;
+use perf_exporter::export::otlp::Encoded;
 use perf_exporter::export::otlp::attribute::{Attribute, Resource};
-use perf_exporter::export::otlp::profiles::{Encoded, Options, encode};
+use perf_exporter::export::otlp::profiles::{Options, encode};
 use perf_exporter::profile::{Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task};
 use perf_exporter::stack::BuildId;
 

@@ -2,9 +2,11 @@
 //! cgroup file system does so through [`Roots`], so that the whole program runs on a directory of fixtures too.
 
 mod cpuset;
+mod environment;
 mod facts;
 
 pub use cpuset::{CpuSet, CpuSetError};
+pub use environment::Environment;
 pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
 

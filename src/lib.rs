@@ -4,11 +4,11 @@
 //!
 //! ```text
 //! YAML ──────────────► config ─┐
-//! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, …
+//! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, OTLP, …
 //! who and where ─────► target ─┘         │                  ▲
 //!                                        └► ring ┬► attribute ┤   switch stream: who counted what
 //!                                                ├► tracepoint ┘  fields as labels, sums, histograms, latencies
-//!                                                └► stack ► symbol ► profile ──► export ──► /flamegraph, pprof, …
+//!                                                └► stack ► symbol ► profile ──► export ──► /flamegraph, pprof, OTLP, …
 //! refusals, verdicts ► health ──► /status, perf_event_state, the log
 //! ```
 //!
@@ -32,7 +32,7 @@
 //! | [`stack`] | who called whom? |
 //! | [`symbol`] | what is the function called that a frame is in? |
 //! | [`profile`] | which stacks were seen how often, or for how long? |
-//! | [`export`] | how is it written and served? |
+//! | [`export`] | how is it written, served and pushed? |
 //! | [`app`] | what runs on which thread? |
 //! | [`cli`] | what can be typed? |
 //!

@@ -8,13 +8,15 @@ use tokio::sync::{oneshot, watch};
 
 use super::Options;
 use super::governor::Governor;
+use super::losses::LossWatch;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::{self, Config};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
+use crate::export::push::{Board, Settings};
 use crate::export::status::Status;
-use crate::host::{CpuSet, Facts, Roots};
+use crate::host::{CpuSet, Environment, Facts, Roots};
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
 use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
@@ -49,6 +51,15 @@ pub(super) enum Request {
     Stop,
 }
 
+/// What the collection thread has to do with pushing: it says by which settings, and tells what became of it.
+#[derive(Debug)]
+pub(super) struct Pushes {
+    /// Where the thread that pushes has its settings from.
+    pub(super) settings: watch::Sender<Option<Arc<Settings>>>,
+    /// What became of pushes.
+    pub(super) board: Arc<Board>,
+}
+
 /// Everything that the collection thread owns.
 #[derive(Debug)]
 pub(super) struct Engine<K: Kernel> {
@@ -69,11 +80,14 @@ pub(super) struct Engine<K: Kernel> {
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
     metrics: Arc<SelfMetrics>,
+    environment: Environment,
+    pushes: Pushes,
     started: Timestamp,
     /// When the collection before ended.
     ended: Monotonic,
     spending: Spending,
     governor: Governor,
+    losses: LossWatch,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -83,6 +97,7 @@ impl<K: Kernel> Engine<K> {
         options: &Options,
         config: Config,
         metrics: Arc<SelfMetrics>,
+        pushes: Pushes,
     ) -> Result<Self, NameError> {
         let (roots, clock) = (options.roots.clone(), options.clock.clone());
         let facts = Facts::read(&roots);
@@ -103,6 +118,7 @@ impl<K: Kernel> Engine<K> {
             ended: clock.monotonic(),
             spending: Spending::since(clock.monotonic()),
             governor: Governor::new(),
+            losses: LossWatch::since(clock.monotonic()),
             profiler: Profiler::new(clock.clone(), &roots)?,
             looked_at_files: clock.monotonic(),
             roots,
@@ -114,6 +130,8 @@ impl<K: Kernel> Engine<K> {
             collector,
             installer: Installer::new(&options.roots, std::process::id()),
             metrics,
+            environment: options.environment.clone(),
+            pushes,
         })
     }
 
@@ -130,6 +148,7 @@ impl<K: Kernel> Engine<K> {
 
     /// Collects until it is told to stop, at least once in every interval.
     pub(super) fn run(mut self, requests: &Receiver<Request>, publisher: &watch::Sender<Arc<Published>>) {
+        self.settle_pushes();
         self.apply();
         let mut last = self.collect(publisher);
         loop {
@@ -237,6 +256,20 @@ impl<K: Kernel> Engine<K> {
         );
     }
 
+    /// Finds out what is pushed by what. Those who push hear of it if it is something else than before.
+    fn settle_pushes(&mut self) {
+        let (settings, problems) = Settings::resolve(self.config.push.as_ref(), &self.environment);
+        problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+        self.config.profile_cpus = settings.as_ref().is_some_and(|settings| settings.profiles_cpus);
+        self.pushes.settings.send_if_modified(|current| {
+            let changed = current.as_deref() != settings.as_ref();
+            if changed {
+                *current = settings.map(Arc::new);
+            }
+            changed
+        });
+    }
+
     /// Reads the configuration again, and keeps the old one if the new one has problems.
     fn reload(&mut self) -> Result<String, String> {
         let now = self.clock.now();
@@ -246,6 +279,7 @@ impl<K: Kernel> Engine<K> {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
+                self.settle_pushes();
                 self.governor.restart();
                 self.metrics.detail_reduced(self.governor.detail().steps());
                 (self.source.loaded, self.source.failed) = (now, None);
@@ -298,6 +332,14 @@ impl<K: Kernel> Engine<K> {
             self.govern(part);
         }
         let published = self.published(Some(snapshot), begin, took, usage);
+        for loss in self.losses.note(&published.status.losses, self.ended) {
+            tracing::warn!(
+                lost = loss.count,
+                "much was lost in the last minute: {}: {}",
+                loss.what,
+                loss.reason
+            );
+        }
         publisher.send_replace(Arc::new(published));
         begin
     }
@@ -363,6 +405,7 @@ impl<K: Kernel> Engine<K> {
             detail: self.governor.detail(),
             remarkable: self.collector.remarkable(),
             kernel_now: self.clock.kernel(),
+            pushes: self.pushes.board.states(),
         };
         let status = Arc::new(status::status(&facets));
         Published { snapshot, status, at, freshness: self.config.collection.freshness }
@@ -428,6 +471,7 @@ mod tests {
     use crate::app::Service;
     use crate::error::Errno;
     use crate::export::http::Source;
+    use crate::export::push::logs::Switch;
     use crate::metrics::Build;
     use crate::sys::fake::FakeKernel;
 
@@ -438,9 +482,19 @@ mod tests {
         std::fs::write(cpus.join("online"), "0\n").unwrap();
         let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
         let roots = Roots::under(dir.path());
-        let options = Options { config: None, listen: None, roots, clock: clock.clone() };
+        let options = Options {
+            config: None,
+            listen: None,
+            roots,
+            clock: clock.clone(),
+            environment: Environment::default(),
+            log: Switch::default(),
+        };
         let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
-        let engine = Engine::new(kernel.clone(), &options, Config::default(), Arc::new(metrics.unwrap()));
+        let metrics = Arc::new(metrics.unwrap());
+        let board = Arc::new(Board::new(metrics.registry(), clock.clone()).unwrap());
+        let pushes = Pushes { settings: watch::channel(None).0, board };
+        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, pushes);
         (engine.unwrap(), kernel, clock)
     }
 

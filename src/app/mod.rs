@@ -2,8 +2,10 @@
 
 mod engine;
 mod governor;
+mod losses;
 mod status;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -19,12 +21,15 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable, Wanted};
+use crate::export::otlp::resource;
+use crate::export::push::logs::Switch;
+use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
-use crate::host::Roots;
+use crate::host::{Environment, Roots};
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
-use engine::{Engine, Published, Request};
+use engine::{Engine, Published, Pushes, Request};
 
 /// How long a request waits for the collection thread before it says that there is nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +49,10 @@ pub struct Options {
     pub roots: Roots,
     /// The time.
     pub clock: Clock,
+    /// The variables that the process was started with.
+    pub environment: Environment,
+    /// Where the log passes to be pushed.
+    pub log: Switch,
 }
 
 /// Why the service did not start, or stopped.
@@ -91,9 +100,12 @@ where
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
     let traffic = Traffic::new(metrics.registry()).map_err(metrics_error)?;
+    let board = Arc::new(Board::new(metrics.registry(), options.clock.clone()).map_err(metrics_error)?);
 
-    let engine =
-        Engine::new(kernel, &options, config, metrics).map_err(|e| Failure::Metrics(e.to_string()))?;
+    let (settings, pushed) = watch::channel(None);
+    let pushes = Pushes { settings, board: Arc::clone(&board) };
+    let engine = Engine::new(kernel, &options, config, metrics, pushes)
+        .map_err(|e| Failure::Metrics(e.to_string()))?;
     let profiles = engine.profiles();
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
@@ -107,7 +119,18 @@ where
         .map_err(Failure::system("cannot start the collection thread"))?;
 
     let service = Service { requests: requests.clone(), published, profiles, clock: options.clock.clone() };
+    let surroundings = Surroundings {
+        resource: resource::detect(&options.roots, &BTreeMap::new()),
+        board,
+        log: options.log,
+        clock: options.clock.clone(),
+        began: options.clock.now(),
+    };
+    let pusher = Pusher::start(service.clone(), pushed, surroundings)
+        .map_err(Failure::system("cannot start the thread that pushes"))?;
     let outcome = block_on(server, service, traffic, options.clock, &requests);
+    // There may be a last collection to be pushed, so collections go on for as long.
+    pusher.stop();
     // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
     drop(requests.send(Request::Stop));
     if ended.recv_timeout(LAST_COLLECTION) == Err(RecvTimeoutError::Timeout) {
@@ -162,7 +185,8 @@ fn build() -> Build {
     }
 }
 
-/// What the HTTP server sees of the collection thread.
+/// What the HTTP server and the thread that pushes see of the collection thread.
+#[derive(Clone)]
 struct Service {
     requests: Sender<Request>,
     published: watch::Receiver<Arc<Published>>,
@@ -201,6 +225,16 @@ impl Service {
 
     fn gone() -> Unavailable {
         Unavailable("the collection thread has ended; its last words are in the log".into())
+    }
+}
+
+impl Feed for Service {
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        Source::snapshot(self).await
+    }
+
+    fn profiles(&self) -> Arc<dyn Ask> {
+        Arc::clone(&self.profiles)
     }
 }
 

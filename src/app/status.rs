@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
-    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, Refusal, Series,
-    Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
+    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, PushStatus,
+    Refusal, Series, Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
 };
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
@@ -69,6 +69,8 @@ pub(super) struct Facets<'a> {
     pub(super) remarkable: &'a Remarkable,
     /// The moment on the clock of the records.
     pub(super) kernel_now: u64,
+    /// What is pushed.
+    pub(super) pushes: Vec<PushStatus>,
 }
 
 /// The status as of now.
@@ -84,6 +86,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         traces: traces::all(facets.traces, facets.board),
         threads: threads::threads(facets),
         profiles: facets.profiles.iter().map(|state| profiles::profile(state, facets.board)).collect(),
+        pushes: facets.pushes.clone(),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },
         series: facets

@@ -23,10 +23,13 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::Errno;
 use crate::event::{Catalog, Kind};
+use crate::export::push::logs::Switch;
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::host::{Facts, Roots};
 
@@ -126,12 +129,13 @@ pub fn main() -> ExitCode {
         }
     };
     let command = cli.command.unwrap_or(Command::Run(cli.run));
-    if let Err(error) = start_log(&cli.global, &command) {
-        return fail(USAGE, &error);
-    }
+    let log = match start_log(&cli.global, &command) {
+        Ok(log) => log,
+        Err(error) => return fail(USAGE, &error),
+    };
     let roots = Roots::under(&cli.global.host_root);
     match command {
-        Command::Run(args) => run::run(args, roots),
+        Command::Run(args) => run::run(args, roots, log),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
         Command::Probe(args) => probe::probe(&args, &roots),
@@ -177,15 +181,23 @@ fn parse() -> Result<Cli, clap::Error> {
 }
 
 /// The service tells all that happens; a command that prints its result only what broke, for the result says the rest.
-fn start_log(global: &Global, command: &Command) -> anyhow::Result<()> {
+/// The answer is where it can pass to be pushed; whatever is written, from level `info` on all that the program itself tells
+/// passes there.
+fn start_log(global: &Global, command: &Command) -> anyhow::Result<Switch> {
     let by_default = if matches!(command, Command::Run(_)) { "info" } else { "error" };
     let filter = log_filter(global.log.as_deref().filter(|text| !text.is_empty()).unwrap_or(by_default))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
+    let switch = Switch::default();
+    let own = Targets::new().with_target(env!("CARGO_CRATE_NAME"), LevelFilter::INFO);
+    let pushed = matches!(command, Command::Run(_)).then(|| switch.clone().with_filter(own));
+    let registry = tracing_subscriber::registry().with(pushed);
     match global.log_format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            registry.with(log.with_ansi(io::stderr().is_terminal()).with_filter(filter)).init();
+        }
+        LogFormat::Json => registry.with(log.json().flatten_event(true).with_filter(filter)).init(),
     }
-    Ok(())
+    Ok(switch)
 }
 
 /// A filter of the log. A lone word must be a level: the library takes any other for the name of a module, and logs

@@ -9,7 +9,8 @@ use clap::Args;
 use super::{FAILED, USAGE, fail};
 use crate::app::{self, Failure, Options};
 use crate::clock::Clock;
-use crate::host::Roots;
+use crate::export::push::logs::Switch;
+use crate::host::{Environment, Roots};
 use crate::sys::live::Live;
 
 /// The options that may stand without the command's name.
@@ -30,8 +31,15 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Runs the service until a signal ends it.
-pub(super) fn run(args: RunArgs, roots: Roots) -> ExitCode {
-    let options = Options { config: args.config, listen: args.listen, roots, clock: Clock::system() };
+pub(super) fn run(args: RunArgs, roots: Roots, log: Switch) -> ExitCode {
+    let options = Options {
+        config: args.config,
+        listen: args.listen,
+        roots,
+        clock: Clock::system(),
+        environment: Environment::of_process(),
+        log,
+    };
     match app::serve(options, Live) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure @ Failure::Config(_)) => fail(USAGE, &failure.into()),

@@ -74,21 +74,23 @@ pub enum Signal {
     Logs,
 }
 
-/// Since when sums count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What values of counters and histograms are relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Temporality {
-    /// Since their beginning.
+    /// The start of the series.
+    #[default]
     Cumulative,
-    /// Since the push before.
+    /// The collection that was encoded before.
     Delta,
 }
 
-/// What histograms are pushed as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which buckets are told of histograms that have both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Histograms {
-    /// With exponential buckets, where they have them.
+    /// The exponential ones, in which values are counted.
+    #[default]
     Exponential,
-    /// With explicit bounds.
+    /// The classic ones, for receivers that know no others.
     Explicit,
 }
 

@@ -1,16 +1,19 @@
 //! Publishing: a [`Snapshot`](crate::metrics::Snapshot) in the formats of Prometheus, a
-//! [`Profile`](crate::profile::Profile) as what profilers read and as pictures, and the HTTP server that hands them out.
+//! [`Profile`](crate::profile::Profile) as what profilers read and as pictures, the HTTP server that hands them out, and the
+//! thread that pushes them.
 //!
 //! ```text
 //! Snapshot ─┬► prometheus::Encoder ─┬► gzip? ──┐
-//!           └► protobuf::Encoder ───┘          │
+//!           ├► protobuf::Encoder ───┘          │
+//!           └► otlp::metrics ──┐               │
+//! Profile ───► otlp::profiles ─┴► push         │
 //! Status ────► page, JSON ─────────────────────┼► http::Server
 //! Profile ─┬─► pprof ──────────────────────────┤
 //!          ├─► folded ─► flamegraph ─┬► page ──┤
 //!          └─► top: text, JSON ──────┘─────────┘
 //! ```
 //!
-//! The encoders are pure; [`http`] alone knows sockets. What it needs of the rest of the program is [`http::Source`].
+//! The encoders are pure; [`http`] and [`push`] alone know sockets. What it needs of the rest of the program is [`http::Source`].
 
 mod clean;
 pub mod flamegraph;
@@ -22,6 +25,7 @@ pub mod page;
 pub mod pprof;
 pub mod prometheus;
 pub mod protobuf;
+pub mod push;
 pub mod query;
 pub mod status;
 pub mod top;

@@ -4,6 +4,7 @@
 //! of events, the text of a file); the page escapes it and cuts it, JSON escapes it. Fields of JSON are the fields
 //! here, times are RFC 3339 in UTC, durations seconds.
 
+mod pushes;
 mod threads;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde::{Serialize, Serializer};
 
 use crate::clock::Timestamp;
 use crate::health::Cause;
+pub use pushes::{PushFailure, PushStatus};
 pub use threads::{Delay, Stuck, Threads};
 
 /// Everything, as of one moment.
@@ -39,6 +41,8 @@ pub struct Status {
     pub threads: Option<Threads>,
     /// What is sampled with its callers.
     pub profiles: Vec<ProfileStatus>,
+    /// What is pushed, and whether it is taken.
+    pub pushes: Vec<PushStatus>,
     /// What could not be opened.
     pub refusals: Vec<Refusal>,
     /// Perf event descriptors.
@@ -465,6 +469,31 @@ pub(super) mod tests {
                     seconds: 73.25,
                 }],
             }),
+            pushes: vec![
+                PushStatus {
+                    signal: "metrics".into(),
+                    endpoint: "https://collector:4317/".into(),
+                    protocol: "grpc".into(),
+                    last_taken: Some(Timestamp(1_795_251_120_000)),
+                    message: Some("<b>3 are too old".into()),
+                    taken: 1_234_567,
+                    rejected: 3,
+                    ..PushStatus::default()
+                },
+                PushStatus {
+                    signal: "profiles".into(),
+                    endpoint: "https://collector:4317/".into(),
+                    protocol: "grpc".into(),
+                    failing: Some(PushFailure {
+                        since: Timestamp(1_795_250_000_000),
+                        why: "connection refused".into(),
+                    }),
+                    dropped: 40_000,
+                    waiting_requests: 9,
+                    waiting_bytes: 33_000_000,
+                    ..PushStatus::default()
+                },
+            ],
             profiles: vec![ProfileStatus {
                 entry: "cpu".into(),
                 what: "19 times a second and CPU, unwound by auto".into(),

@@ -129,7 +129,7 @@ fn families() -> BTreeMap<String, Arc<Metadata>> {
         }
     }
     let format = "application/openmetrics-text;version=1.0.0";
-    let service = Service::start(["--host-root", "tests/data/hosts/vm"]);
+    let service = Service::start_pushing("tests/data/hosts/vm");
     known.extend(served(&service.get_as("/metrics", format)));
     known.extend(served(&scrape(&host("amd"), &Config::default(), Format::OpenMetrics100)));
     known.into_iter().map(|metadata| (exposed(&metadata), metadata)).collect()

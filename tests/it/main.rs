@@ -26,6 +26,8 @@ mod any_trace;
 mod machine;
 #[path = "../support/otlp_profiles.rs"]
 mod otlp_profiles;
+#[path = "../support/receiver.rs"]
+mod receiver;
 #[path = "../support/rings.rs"]
 mod rings;
 #[path = "../support/traced.rs"]
@@ -48,6 +50,7 @@ mod otlp_profiles_checked;
 mod probe;
 mod profiles;
 mod program;
+mod push;
 mod replay;
 mod strangers;
 mod traces;

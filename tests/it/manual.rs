@@ -74,7 +74,14 @@ pub(crate) fn configurations() -> Vec<(String, String)> {
     let examples = files::list(&repository("config/examples")).unwrap();
     let examples = examples.iter().map(|name| format!("config/examples/{name}"));
     let presets = Preset::ALL.iter().map(|preset| format!("config/presets/{}.yaml", preset.name()));
-    let others = ["config/perf-exporter.yaml", "tests/data/config/uncore.yaml"].map(str::to_owned);
+    let others = [
+        "config/perf-exporter.yaml",
+        "deploy/otel-collector/agent-collector.yaml",
+        "deploy/otel-collector/agent-otlp.yaml",
+        "deploy/otel-collector/agent-prometheus-pyroscope.yaml",
+        "tests/data/config/uncore.yaml",
+    ];
+    let others = others.map(str::to_owned);
     let read = |path: String| (path.clone(), files::read_text(&repository(&path)).unwrap());
     examples.chain(presets).chain(others).map(read).collect()
 }
@@ -109,7 +116,7 @@ fn metrics() -> BTreeSet<String> {
     }
     let sometimes = tracepoint::METRICS.iter().chain(&profile::METRICS);
     known.extend(sometimes.flat_map(|metric| [(*metric).to_owned(), format!("{metric}_total")]));
-    let served = Service::start(["--host-root", "tests/data/hosts/vm"]).get("/metrics").1;
+    let served = Service::start_pushing("tests/data/hosts/vm").get("/metrics").1;
     let counted = scrape(&host("amd"), &Config::default(), Format::Text);
     for line in served.lines().chain(counted.lines()) {
         known.extend(line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()).map(str::to_owned));

@@ -74,7 +74,21 @@ impl Service {
     /// Starts it on a free port, with these arguments besides, and waits until it serves.
     pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
         let mut command = command(["run", "--listen", "127.0.0.1:0"]);
-        command.args(arguments).stderr(Stdio::piped());
+        command.args(arguments);
+        Self::start_by(command)
+    }
+
+    /// Starts it on a fixture host where it pushes to nobody, and waits until it tells of that.
+    pub(crate) fn start_pushing(host: &str) -> Self {
+        let mut command = command(["run", "--listen", "127.0.0.1:0", "--host-root", host]);
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+        let service = Self::start_by(command);
+        service.wait_for("/metrics", |text| text.contains("perf_exporter_push_failing{signal=\"profiles\"}"));
+        service
+    }
+
+    fn start_by(mut command: Command) -> Self {
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (lines, log) = channel();

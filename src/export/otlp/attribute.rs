@@ -68,6 +68,13 @@ impl Resource {
         self
     }
 
+    /// The same without some keys.
+    #[must_use]
+    pub fn without(mut self, keys: &[&str]) -> Self {
+        self.attributes.retain(|attribute| !keys.contains(&&*attribute.key));
+        self
+    }
+
     /// Sorted by key.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
@@ -134,6 +141,7 @@ mod tests {
         ]);
         let resource = resource.with([Attribute::text("service.name", "b")]);
         assert_eq!(resource.get("service.name"), Some(&Scalar::Text("b".into())));
+        assert_eq!(resource.clone().without(&["service.name"]).attributes().len(), 1);
         let mut bytes = Vec::new();
         resource.write(&mut bytes);
         let decoded = Decoded::decode(&*bytes).unwrap();

@@ -29,9 +29,10 @@ mod request;
 
 use std::sync::Arc;
 
-use super::Payload;
 use super::attribute::Resource;
+use super::{Encoded, Payload};
 use crate::clock::Timestamp;
+pub use crate::config::push::{Histograms, Temporality};
 use crate::metrics::{Family, Histogram, Kind, Point, Snapshot, Value};
 use attributes::Cache;
 use before::{Away, Before, find};
@@ -39,26 +40,6 @@ use distribution::Exponential;
 use names::{Instrument, Shape};
 use points::{ExplicitPoint, ExponentialPoint, Number, NumberPoint, Times};
 use request::{Data, Requests};
-
-/// What values of counters and histograms are relative to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Temporality {
-    /// The start of the series.
-    #[default]
-    Cumulative,
-    /// The collection that was encoded before.
-    Delta,
-}
-
-/// Which buckets are told of histograms that have both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Histograms {
-    /// The exponential ones, in which values are counted.
-    #[default]
-    Exponential,
-    /// The classic ones, for receivers that know no others.
-    Explicit,
-}
 
 /// How to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +52,6 @@ pub struct Options {
     pub limit: usize,
     /// When the process began. Series that do not say since when they count do so since then.
     pub began: Timestamp,
-}
-
-/// What a snapshot became.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Encoded {
-    /// The requests, each within the limit. Together they have every series once.
-    pub payloads: Vec<Payload>,
-    /// Series that are too large to be in any request.
-    pub left_out: u64,
 }
 
 /// Encodes one snapshot after the other.

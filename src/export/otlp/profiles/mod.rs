@@ -51,8 +51,8 @@ use self::group::{Group, groups};
 use self::kind::Types;
 use self::message::Head;
 use self::piece::Piece;
-use super::Payload;
 use super::attribute::Resource;
+use super::{Encoded, Payload};
 use crate::export::protobuf::wire::Message;
 use crate::profile::Profile;
 
@@ -72,15 +72,6 @@ impl Default for Options {
     fn default() -> Self {
         Self { limit: 4_000_000, samples: 16_000, seed: 0 }
     }
-}
-
-/// What became of profiles.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Encoded {
-    /// The requests, each complete. None if there were no samples.
-    pub payloads: Vec<Payload>,
-    /// How many samples were left out because each was larger than a request may be.
-    pub dropped: u64,
 }
 
 /// The requests for some profiles of one window. Equal profiles become equal bytes.
@@ -155,7 +146,7 @@ impl<'p> Encoder<'p> {
                 self.finish();
                 open = self.open(number, group, *place, profile);
                 if !self.add(&mut open, sample) {
-                    self.encoded.dropped += 1;
+                    self.encoded.left_out += 1;
                     self.dictionary = Dictionary::new(self.profiles);
                     open = self.open(number, group, *place, profile);
                 }

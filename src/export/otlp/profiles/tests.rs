@@ -45,7 +45,7 @@ fn requests(encoded: &Encoded, options: &Options) -> Vec<ExportProfilesServiceRe
 fn request(profiles: &[Profile]) -> ExportProfilesServiceRequest {
     let options = Options::default();
     let encoded = encode(profiles, &host(), &options);
-    assert_eq!(encoded.dropped, 0);
+    assert_eq!(encoded.left_out, 0);
     let [request] = &requests(&encoded, &options)[..] else { panic!("{} requests", encoded.payloads.len()) };
     request.clone()
 }
@@ -348,9 +348,9 @@ fn a_sample_that_is_larger_than_a_request_is_dropped_and_counted() {
     let encoded = encode(&[builder.0], &host(), &options);
     let samples: u64 = encoded.payloads.iter().map(|payload| payload.items).sum();
     requests(&encoded, &options);
-    assert_eq!((encoded.dropped, samples), (1, 2));
+    assert_eq!((encoded.left_out, samples), (1, 2));
     let nothing = encode(&[specimen()], &host(), &Options { limit: 10, ..options });
-    assert_eq!(nothing, Encoded { payloads: vec![], dropped: specimen().samples.len() as u64 });
+    assert_eq!(nothing, Encoded { payloads: vec![], left_out: specimen().samples.len() as u64 });
 }
 
 /// What profiles say, as what is told must: values by type, container, thread, mode, CPU and functions.
@@ -432,7 +432,7 @@ proptest! {
         let options = Options { limit, samples, seed: 7 };
         let split = encode(&profiles, &host(), &options);
         let found = told(&requests(&split, &options));
-        if split.dropped == 0 {
+        if split.left_out == 0 {
             prop_assert_eq!(found, said(&profiles));
         } else {
             let said = said(&profiles);

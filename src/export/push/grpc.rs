@@ -1,0 +1,211 @@
+//! OTLP over gRPC.
+//!
+//! The messages are encoded already, so the codec hands their bytes on.
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use hyper::http::uri::PathAndQuery;
+use prost::Message as _;
+use tonic::client::Grpc as Calls;
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::{MetadataKey, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+
+use super::http::{ANSWER, USER_AGENT, causes};
+use super::outcome::{Outcome, RpcStatus, told};
+use super::settings::Target;
+use super::tls::Pem;
+use crate::config::push::Signal;
+
+/// A connection to a receiver.
+#[derive(Debug)]
+pub(super) struct Grpc(Channel);
+
+impl Grpc {
+    /// Connects when the first request is sent. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// What is wrong with the certificates.
+    pub(super) fn new(target: &Target) -> Result<Self, String> {
+        let endpoint = Endpoint::from(target.uri.clone())
+            .connect_timeout(target.timeout)
+            .user_agent(USER_AGENT)
+            .map_err(|error| causes(&error))?;
+        if target.uri.scheme_str() != Some("https") {
+            return Ok(Self(endpoint.connect_lazy()));
+        }
+        let pem = Pem::read(&target.tls)?;
+        // Tonic's own words about a bad file would be fewer.
+        pem.client()?;
+        let mut tls = ClientTlsConfig::new();
+        tls = match &pem.ca {
+            Some(ca) => tls.ca_certificate(Certificate::from_pem(ca)),
+            None => tls.with_native_roots(),
+        };
+        if let Some((certificate, key)) = &pem.identity {
+            tls = tls.identity(Identity::from_pem(certificate, key));
+        }
+        let endpoint = endpoint.tls_config(tls).map_err(|error| causes(&error))?;
+        Ok(Self(endpoint.connect_lazy()))
+    }
+
+    /// Sends one request, and tells what came of it.
+    pub(super) async fn send(&self, target: &Target, body: &Bytes) -> Outcome {
+        // Receivers written in Go answer in the encoding that they were asked in. The limit is for what comes out of it, too.
+        let mut calls = Calls::new(self.0.clone())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(ANSWER);
+        if target.gzip {
+            calls = calls.send_compressed(CompressionEncoding::Gzip);
+        }
+        if let Err(error) = calls.ready().await {
+            return Outcome::unreachable(causes(&error));
+        }
+        let mut request = tonic::Request::new(body.clone());
+        for (name, value) in &target.headers {
+            // Both were checked when the settings were read.
+            if let (Ok(name), Ok(value)) =
+                (MetadataKey::from_bytes(name.as_bytes()), MetadataValue::try_from(value))
+            {
+                request.metadata_mut().insert(name, value);
+            }
+        }
+        match calls.unary(request, method(target.signal), Bytewise).await {
+            Ok(response) => Outcome::of_response(&response.into_inner()),
+            Err(status) => outcome(&status, target.signal),
+        }
+    }
+}
+
+/// The method that takes a signal.
+fn method(signal: Signal) -> PathAndQuery {
+    PathAndQuery::from_static(match signal {
+        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    })
+}
+
+/// By the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#failures>.
+fn outcome(status: &Status, signal: Signal) -> Outcome {
+    let code = status.code();
+    // Where no answer came there is an error below it.
+    let below = std::error::Error::source(status);
+    let transport = below.is_some();
+    let mut why = match (below, status.message()) {
+        (Some(error), _) => causes(error),
+        (None, "") => format!("it answered {code:?}"),
+        (None, message) => format!("it answered {code:?}: {}", told(message)),
+    };
+    let retry_after = RpcStatus::decode(status.details()).ok().and_then(|status| status.retry_after());
+    match code {
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => Outcome::Again { after: retry_after, why, reconnect: transport },
+        Code::ResourceExhausted if retry_after.is_some() => {
+            Outcome::Again { after: retry_after, why, reconnect: false }
+        }
+        // What is no gRPC, or broke off, is told by tonic with these.
+        Code::Unknown | Code::Internal if transport => Outcome::Again { after: None, why, reconnect: true },
+        Code::Unimplemented if signal == Signal::Profiles => {
+            why.push_str("; a Collector takes profiles with --feature-gates=+service.profilesSupport");
+            Outcome::Refused { why }
+        }
+        Code::Unauthenticated | Code::PermissionDenied => {
+            why.push_str("; see `headers` and OTEL_EXPORTER_OTLP_HEADERS");
+            Outcome::Refused { why }
+        }
+        _ => Outcome::Refused { why },
+    }
+}
+
+/// Hands bytes on.
+#[derive(Debug, Clone, Copy)]
+struct Bytewise;
+
+impl Codec for Bytewise {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Bytewise {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Bytewise {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::export::push::outcome::{Any, Delay, RetryInfo};
+
+    #[test]
+    fn only_the_codes_of_the_specification_are_worth_another_attempt() {
+        for code in (0..=16).map(Code::from) {
+            let again = matches!(outcome(&Status::new(code, "no"), Signal::Metrics), Outcome::Again { .. });
+            let expected = matches!(
+                code,
+                Code::Cancelled
+                    | Code::DeadlineExceeded
+                    | Code::Aborted
+                    | Code::OutOfRange
+                    | Code::Unavailable
+                    | Code::DataLoss
+            );
+            assert_eq!(again, expected, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn an_exhausted_receiver_is_asked_again_only_if_it_says_when() {
+        let info = RetryInfo { delay: Some(Delay { seconds: 2, nanos: 0 }) };
+        let any =
+            Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
+        let details = RpcStatus { code: 8, message: String::new(), details: vec![any] }.encode_to_vec();
+        let status = Status::with_details(Code::ResourceExhausted, "full", details.into());
+        let expected = Outcome::Again {
+            after: Some(Duration::from_secs(2)),
+            why: "it answered ResourceExhausted: full".into(),
+            reconnect: false,
+        };
+        assert_eq!(outcome(&status, Signal::Metrics), expected);
+    }
+
+    #[test]
+    fn a_refusal_says_what_may_help() {
+        let why = |code| match outcome(&Status::new(code, "x"), Signal::Profiles) {
+            Outcome::Refused { why } => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(Code::Unimplemented).contains("service.profilesSupport"));
+        assert!(why(Code::Unauthenticated).contains("OTEL_EXPORTER_OTLP_HEADERS"));
+    }
+}

@@ -1,0 +1,195 @@
+//! What waits to be sent: in order, within a number of bytes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::export::otlp::Payload;
+
+/// Payloads in the order in which they came. When there is no room the oldest makes some: what is new is worth more, and of
+/// cumulative sums it says all that the old one said.
+#[derive(Debug)]
+pub(super) struct Queue {
+    limit: u64,
+    state: Mutex<State>,
+    /// Somebody has put something in, or taken the last one out.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    bytes: u64,
+    /// The number of the next one.
+    next: u64,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Its number, which no other has.
+    pub(super) number: u64,
+    /// The body. Copies share it.
+    pub(super) bytes: Bytes,
+    /// Data points, samples or log records in it.
+    pub(super) items: u64,
+}
+
+/// What did not find room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Dropped {
+    /// Data points, samples or log records.
+    pub(super) items: u64,
+    /// Requests.
+    pub(super) payloads: u64,
+}
+
+impl Queue {
+    /// An empty one. `limit` is in bytes.
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Puts one at the end. What is larger than all of the room is dropped itself.
+    pub(super) fn push(&self, payload: Payload) -> Dropped {
+        let size = payload.bytes.len() as u64;
+        let mut dropped = Dropped::default();
+        if size > self.limit {
+            return Dropped { items: payload.items, payloads: 1 };
+        }
+        let mut state = self.lock();
+        while state.bytes + size > self.limit {
+            let Some(oldest) = state.waiting.pop_front() else { break };
+            state.bytes -= oldest.bytes.len() as u64;
+            dropped.items += oldest.items;
+            dropped.payloads += 1;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.bytes += size;
+        let Payload { bytes, items } = payload;
+        state.waiting.push_back(Waiting { number, bytes: bytes.into(), items });
+        drop(state);
+        self.changed.notify_waiters();
+        dropped
+    }
+
+    /// The oldest, once there is one. It stays until it is [done](Self::done), or must make room.
+    pub(super) async fn oldest(&self) -> Waiting {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on nothing that is put in is missed.
+            changed.as_mut().enable();
+            if let Some(oldest) = self.lock().waiting.front() {
+                return oldest.clone();
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes this one out, if it is still there.
+    pub(super) fn done(&self, number: u64) {
+        let mut state = self.lock();
+        if state.waiting.front().is_some_and(|oldest| oldest.number == number)
+            && let Some(payload) = state.waiting.pop_front()
+        {
+            state.bytes -= payload.bytes.len() as u64;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns once nothing waits.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().waiting.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes out all that wait, and tells what they were.
+    pub(super) fn clear(&self) -> Dropped {
+        let mut state = self.lock();
+        state.bytes = 0;
+        let waiting = std::mem::take(&mut state.waiting);
+        let items = waiting.iter().map(|one| one.items).sum();
+        Dropped { items, payloads: waiting.len() as u64 }
+    }
+
+    /// How many bytes wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// How many requests wait.
+    pub(super) fn len(&self) -> u64 {
+        self.lock().waiting.len() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn payload(bytes: usize, items: u64) -> Payload {
+        Payload { bytes: vec![0; bytes], items }
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn the_oldest_makes_room_and_is_counted() {
+        let queue = Queue::new(10);
+        assert_eq!(queue.push(payload(4, 1)), Dropped::default());
+        assert_eq!(queue.push(payload(4, 2)), Dropped::default());
+        assert_eq!(queue.push(payload(7, 3)), Dropped { items: 3, payloads: 2 });
+        assert_eq!((queue.bytes(), queue.len()), (7, 1));
+        assert_eq!(queue.push(payload(11, 4)), Dropped { items: 4, payloads: 1 }, "it never fits");
+        assert_eq!(queue.bytes(), 7);
+    }
+
+    #[test]
+    fn what_made_room_meanwhile_is_not_taken_out_twice() {
+        let queue = Queue::new(10);
+        queue.push(payload(6, 1));
+        let first = block_on(queue.oldest()).number;
+        queue.push(payload(6, 2));
+        queue.done(first);
+        let oldest = block_on(queue.oldest());
+        assert_eq!((oldest.items, queue.len(), queue.bytes()), (2, 1, 6));
+    }
+
+    #[test]
+    fn whoever_waits_hears_of_the_first_and_of_the_last() {
+        let queue = Arc::new(Queue::new(10));
+        block_on(async {
+            let waits = Arc::clone(&queue);
+            let oldest = tokio::spawn(async move { waits.oldest().await.items });
+            tokio::task::yield_now().await;
+            queue.push(payload(1, 7));
+            assert_eq!(oldest.await.unwrap(), 7);
+            let waits = Arc::clone(&queue);
+            let emptied = tokio::spawn(async move { waits.emptied().await });
+            tokio::task::yield_now().await;
+            let number = queue.oldest().await.number;
+            queue.done(number);
+            emptied.await.unwrap();
+        });
+    }
+}

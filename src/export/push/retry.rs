@@ -1,0 +1,84 @@
+//! When to try again.
+
+use std::time::Duration;
+
+/// The first pause.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest pause that is our own idea.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The longest that a receiver may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
+
+/// Pauses that double, with jitter, so that the exporters of a fleet do not come back all at once.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    attempts: u32,
+    /// The state of a generator (xorshift64) that need not be good, only different on each node.
+    random: u64,
+}
+
+impl Backoff {
+    /// `seed` should differ from node to node.
+    pub(super) fn new(seed: u64) -> Self {
+        // Spread over all bits: seeds of two nodes may differ in one.
+        let random = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1;
+        Self { attempts: 0, random }
+    }
+
+    /// How long to wait after one more failure: half to all of a pause that doubles each time, or what the receiver asks for
+    /// and up to a quarter more.
+    pub(super) fn next(&mut self, asked: Option<Duration>) -> Duration {
+        let part = self.random_part();
+        match asked {
+            Some(asked) => asked.min(LONGEST_ASKED).mul_f64(1.0 + part / 4.0),
+            None => {
+                let pause = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
+                self.attempts = self.attempts.saturating_add(1);
+                pause.mul_f64(0.5 + part / 2.0)
+            }
+        }
+    }
+
+    /// It went well.
+    pub(super) fn reset(&mut self) {
+        self.attempts = 0;
+    }
+
+    /// From 0 up to 1.
+    pub(super) fn random_part(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit_and_begin_anew_after_a_success() {
+        let mut backoff = Backoff::new(7);
+        for longest in [1, 2, 4, 8, 16, 30, 30] {
+            let (pause, longest) = (backoff.next(None), Duration::from_secs(longest));
+            assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        }
+        backoff.reset();
+        assert!(backoff.next(None) <= FIRST);
+    }
+
+    #[test]
+    fn a_receiver_has_the_time_that_it_asks_for_within_reason() {
+        let mut backoff = Backoff::new(7);
+        let asked = Duration::from_secs(8);
+        let pause = backoff.next(Some(asked));
+        assert!(pause >= asked && pause <= asked * 5 / 4, "{pause:?}");
+        assert!(backoff.next(Some(Duration::MAX)) <= LONGEST_ASKED * 5 / 4);
+    }
+
+    #[test]
+    fn two_nodes_wait_for_different_times() {
+        assert_ne!(Backoff::new(2).next(None), Backoff::new(4).next(None));
+    }
+}

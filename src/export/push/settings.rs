@@ -1,0 +1,471 @@
+//! What is pushed where and how: what the file says, then what the environment says, then the standard.
+//!
+//! Variables: <https://opentelemetry.io/docs/specs/otel/protocol/exporter/> and
+//! <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>. Those of a signal are stronger than
+//! those of all, and what is written in the configuration file is stronger than both. A value that means nothing is passed over
+//! with a warning, as the specification asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::Uri;
+
+use crate::config::push::{Histograms, Protocol, Push, Signal, Temporality, Tls, header, url};
+use crate::host::Environment;
+
+/// The paths of the signals over HTTP.
+const PATHS: [(Signal, &str); 3] = [
+    (Signal::Metrics, "/v1/metrics"),
+    (Signal::Profiles, "/v1development/profiles"),
+    (Signal::Logs, "/v1/logs"),
+];
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Everything that pushing needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where each signal goes; those that are not here are not pushed.
+    pub targets: Vec<Target>,
+    /// Attributes of the resource that the file gives.
+    pub resource: Vec<(String, String)>,
+    /// Bytes that may wait, for each signal.
+    pub queue: u64,
+    /// How often metrics are pushed.
+    pub metrics_interval: Duration,
+    /// Since when sums count.
+    pub temporality: Temporality,
+    /// What histograms are pushed as.
+    pub histograms: Histograms,
+    /// The length of a profile.
+    pub profiles_interval: Duration,
+    /// Whether samples of different CPUs are told apart.
+    pub profiles_cpus: bool,
+}
+
+/// Where a signal goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Which.
+    pub signal: Signal,
+    /// The receiver; over HTTP with the path of the signal.
+    pub uri: Uri,
+    /// How requests travel.
+    pub protocol: Protocol,
+    /// Headers of each request: names in lower case, values of printable ASCII.
+    pub headers: Vec<(String, String)>,
+    /// Whether requests are compressed.
+    pub gzip: bool,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Certificates.
+    pub tls: Tls,
+}
+
+impl Signal {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Metrics, Self::Profiles, Self::Logs];
+
+    /// The word for it in labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Profiles => "profiles",
+            Self::Logs => "logs",
+        }
+    }
+
+    /// Its part of the names of variables.
+    const fn variable(self) -> &'static str {
+        match self {
+            Self::Metrics => "METRICS",
+            Self::Profiles => "PROFILES",
+            Self::Logs => "LOGS",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        PATHS.iter().find(|(signal, _)| *signal == self).map_or("", |(_, path)| path)
+    }
+}
+
+impl Settings {
+    /// What the file and the environment come to; `None` = nothing is pushed. Beside it what of the environment could not be
+    /// used.
+    pub fn resolve(written: Option<&Push>, environment: &Environment) -> (Option<Self>, Vec<String>) {
+        let mut variables = Variables { environment, problems: Vec::new() };
+        let settings = variables.settings(written);
+        (settings, variables.problems)
+    }
+
+    /// The target of a signal, if it is pushed.
+    pub fn target(&self, signal: Signal) -> Option<&Target> {
+        self.targets.iter().find(|target| target.signal == signal)
+    }
+}
+
+/// The environment, and what is wrong with it.
+struct Variables<'a> {
+    environment: &'a Environment,
+    problems: Vec<String>,
+}
+
+impl<'a> Variables<'a> {
+    /// The variable of a signal, else the one of all, with its name.
+    fn of(&self, signal: Signal, name: &str) -> Option<(String, &'a str)> {
+        [format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable()), format!("OTEL_EXPORTER_OTLP_{name}")]
+            .into_iter()
+            .find_map(|variable| self.environment.get(&variable).map(|value| (variable, value.trim())))
+    }
+
+    fn complain(&mut self, variable: &str, why: &str) {
+        self.problems.push(format!("{variable} is passed over: {why}"));
+    }
+
+    fn is_true(&self, variable: &str) -> bool {
+        self.environment.get(variable).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+    }
+
+    fn settings(&mut self, written: Option<&Push>) -> Option<Settings> {
+        let nothing = Push::default();
+        let push = written.unwrap_or(&nothing);
+        let signals = self.signals(written);
+        if signals.is_empty() || self.is_true("OTEL_SDK_DISABLED") {
+            return None;
+        }
+        let targets: Vec<Target> =
+            signals.into_iter().filter_map(|signal| self.target(signal, push)).collect();
+        if targets.is_empty() {
+            return None;
+        }
+        Some(Settings {
+            targets,
+            resource: push.resource.clone(),
+            queue: push.queue,
+            metrics_interval: push.metrics_interval.or_else(|| self.interval()).unwrap_or(INTERVAL),
+            temporality: push.temporality.or_else(|| self.temporality()).unwrap_or(Temporality::Cumulative),
+            histograms: push.histograms.or_else(|| self.histograms()).unwrap_or(Histograms::Exponential),
+            profiles_interval: push.profiles_interval,
+            profiles_cpus: push.profiles_cpus,
+        })
+    }
+
+    /// What is pushed. Without a section in the file it is what the environment gives an endpoint for.
+    fn signals(&self, written: Option<&Push>) -> Vec<Signal> {
+        if let Some(signals) = written.and_then(|push| push.signals.clone()) {
+            return signals;
+        }
+        let general = written.is_some() || self.environment.get("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
+        let wanted = |&signal: &Signal| {
+            let name = signal.variable();
+            let exporter = self.environment.get(&format!("OTEL_{name}_EXPORTER")).map(str::trim);
+            let own = self.environment.get(&format!("OTEL_EXPORTER_OTLP_{name}_ENDPOINT")).is_some();
+            match exporter {
+                Some(exporter) => exporter.split(',').any(|one| one.trim() == "otlp") && (general || own),
+                // The log of an exporter is nobody's business unless somebody says so.
+                None => own || (general && signal != Signal::Logs),
+            }
+        };
+        Signal::ALL.into_iter().filter(wanted).collect()
+    }
+
+    fn target(&mut self, signal: Signal, push: &Push) -> Option<Target> {
+        let protocol = push.protocol.or_else(|| self.protocol(signal)).unwrap_or(Protocol::Grpc);
+        let file = |path: &Option<PathBuf>, variable: &str| {
+            path.clone().or_else(|| self.of(signal, variable).map(|(_, value)| PathBuf::from(value)))
+        };
+        let tls = Tls {
+            ca: file(&push.tls.ca, "CERTIFICATE"),
+            certificate: file(&push.tls.certificate, "CLIENT_CERTIFICATE"),
+            key: file(&push.tls.key, "CLIENT_KEY"),
+        };
+        Some(Target {
+            signal,
+            uri: self.uri(signal, push.endpoint.as_deref(), protocol)?,
+            protocol,
+            headers: self.headers(signal, &push.headers),
+            gzip: push.gzip.or_else(|| self.gzip(signal)).unwrap_or(true),
+            timeout: push.timeout.or_else(|| self.timeout(signal)).unwrap_or(TIMEOUT),
+            tls,
+        })
+    }
+
+    fn uri(&mut self, signal: Signal, written: Option<&str>, protocol: Protocol) -> Option<Uri> {
+        let own = format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.variable());
+        let (variable, text) = match written {
+            Some(text) => (None, text.to_owned()),
+            None => match self.of(signal, "ENDPOINT") {
+                Some((variable, value)) => (Some(variable), self.with_scheme(signal, value)),
+                None => {
+                    let port = if protocol == Protocol::Grpc { 4317 } else { 4318 };
+                    (None, format!("http://localhost:{port}"))
+                }
+            },
+        };
+        let base = match url(&text) {
+            Ok(base) => base,
+            Err((message, hint)) => {
+                self.complain(variable.as_deref().unwrap_or("endpoint"), &format!("{message}; {hint}"));
+                return None;
+            }
+        };
+        let path = match protocol {
+            Protocol::Grpc => "/".to_owned(),
+            // The variable of a signal is taken as it is.
+            Protocol::Http if variable.as_deref() == Some(&*own) => base.path().to_owned(),
+            Protocol::Http => format!("{}{}", base.path().trim_end_matches('/'), signal.path()),
+        };
+        let mut parts = base.into_parts();
+        parts.path_and_query = path.parse().ok();
+        Uri::from_parts(parts).ok()
+    }
+
+    /// Endpoints of gRPC may be without a scheme; another variable says then whether they are without TLS.
+    fn with_scheme(&self, signal: Signal, value: &str) -> String {
+        if value.contains("://") {
+            return value.to_owned();
+        }
+        let insecure =
+            self.of(signal, "INSECURE").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true"));
+        format!("{}://{value}", if insecure { "http" } else { "https" })
+    }
+
+    fn protocol(&mut self, signal: Signal) -> Option<Protocol> {
+        let (variable, value) = self.of(signal, "PROTOCOL")?;
+        match value {
+            "grpc" => Some(Protocol::Grpc),
+            "http/protobuf" => Some(Protocol::Http),
+            _ => {
+                self.complain(&variable, "it is neither grpc nor http/protobuf");
+                None
+            }
+        }
+    }
+
+    fn gzip(&mut self, signal: Signal) -> Option<bool> {
+        let (variable, value) = self.of(signal, "COMPRESSION")?;
+        match value {
+            "gzip" => Some(true),
+            "none" => Some(false),
+            _ => {
+                self.complain(&variable, "it is neither gzip nor none");
+                None
+            }
+        }
+    }
+
+    fn timeout(&mut self, signal: Signal) -> Option<Duration> {
+        let (variable, value) = self.of(signal, "TIMEOUT")?;
+        self.milliseconds(&variable, value)
+    }
+
+    fn interval(&mut self) -> Option<Duration> {
+        let variable = "OTEL_METRIC_EXPORT_INTERVAL";
+        let value = self.environment.get(variable)?.trim();
+        self.milliseconds(variable, value).map(|interval| interval.max(Duration::from_secs(1)))
+    }
+
+    fn milliseconds(&mut self, variable: &str, value: &str) -> Option<Duration> {
+        match value.parse::<u64>() {
+            Ok(milliseconds) if (1..=3_600_000).contains(&milliseconds) => {
+                Some(Duration::from_millis(milliseconds))
+            }
+            _ => {
+                self.complain(variable, "it is no number of milliseconds from 1 to 3600000");
+                None
+            }
+        }
+    }
+
+    fn temporality(&mut self) -> Option<Temporality> {
+        let variable = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
+        let value = self.environment.get(variable)?.trim().to_ascii_lowercase();
+        match &*value {
+            // What is read from counters that somebody else keeps stays cumulative with `lowmemory`.
+            "cumulative" | "lowmemory" => Some(Temporality::Cumulative),
+            "delta" => Some(Temporality::Delta),
+            _ => {
+                self.complain(variable, "it is none of cumulative, delta and lowmemory");
+                None
+            }
+        }
+    }
+
+    fn histograms(&mut self) -> Option<Histograms> {
+        let variable = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION";
+        let value = self.environment.get(variable)?.trim().to_ascii_lowercase();
+        match &*value {
+            "explicit_bucket_histogram" => Some(Histograms::Explicit),
+            "base2_exponential_bucket_histogram" => Some(Histograms::Exponential),
+            _ => {
+                let why = "it is neither explicit_bucket_histogram nor base2_exponential_bucket_histogram";
+                self.complain(variable, why);
+                None
+            }
+        }
+    }
+
+    /// `name=value,…` with per cent signs, and over it what the file says.
+    fn headers(&mut self, signal: Signal, written: &[(String, String)]) -> Vec<(String, String)> {
+        let mut headers: Vec<(String, String)> = Vec::new();
+        let mut put = |name: String, value: String| match headers.iter_mut().find(|(known, _)| *known == name)
+        {
+            Some(pair) => pair.1 = value,
+            None => headers.push((name, value)),
+        };
+        if let Some((variable, text)) = self.of(signal, "HEADERS") {
+            for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+                // The value may be a secret, so nothing of it is shown.
+                let parsed = pair.split_once('=').ok_or_else(|| "a part of it is not name=value".to_owned());
+                let parsed = parsed.and_then(|(name, value)| {
+                    let (name, value) = (name.trim().to_ascii_lowercase(), decoded(value.trim()));
+                    header(&name, &value).map(|()| (name, value))
+                });
+                match parsed {
+                    Ok((name, value)) => put(name, value),
+                    Err(why) => self.complain(&variable, &why),
+                }
+            }
+        }
+        written.iter().for_each(|(name, value)| put(name.clone(), value.clone()));
+        headers
+    }
+}
+
+/// A text with `%20` and the like decoded.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|digits| str::from_utf8(digits).ok());
+        let byte = hex.filter(|_| first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        // In bounds: two digits were found.
+        rest = if byte.is_some() { &after[2..] } else { after };
+        bytes.push(byte.unwrap_or(first));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(push: Option<Push>, variables: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
+        Settings::resolve(push.as_ref(), &variables.iter().copied().collect())
+    }
+
+    fn settings(push: Push, variables: &[(&str, &str)]) -> Settings {
+        let (settings, problems) = resolved(Some(push), variables);
+        assert_eq!(problems, [""; 0]);
+        settings.unwrap()
+    }
+
+    fn uris(settings: &Settings) -> Vec<String> {
+        settings.targets.iter().map(|target| target.uri.to_string()).collect()
+    }
+
+    #[test]
+    fn nothing_is_pushed_unless_somebody_says_so() {
+        assert_eq!(resolved(None, &[]), (None, vec![]));
+        assert_eq!(resolved(None, &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b")]), (None, vec![]));
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
+        assert_eq!(resolved(None, &[endpoint, ("OTEL_SDK_DISABLED", "true")]), (None, vec![]));
+        assert_eq!(resolved(Some(Push::default()), &[("OTEL_SDK_DISABLED", "TRUE")]).0, None);
+        let signals = |variables: &[_]| -> Vec<&str> {
+            let settings = resolved(None, variables).0;
+            settings.iter().flat_map(|s| &s.targets).map(|target| target.signal.as_str()).collect()
+        };
+        assert_eq!(signals(&[endpoint]), ["metrics", "profiles"]);
+        assert_eq!(signals(&[("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1")]), ["metrics"]);
+        assert_eq!(signals(&[endpoint, ("OTEL_METRICS_EXPORTER", "none")]), ["profiles"]);
+        assert_eq!(signals(&[endpoint, ("OTEL_LOGS_EXPORTER", "otlp")]), ["metrics", "profiles", "logs"]);
+    }
+
+    #[test]
+    fn a_collector_on_this_host_is_the_default() {
+        let grpc = settings(Push::default(), &[]);
+        assert_eq!(uris(&grpc), ["http://localhost:4317/", "http://localhost:4317/"]);
+        let target = &grpc.targets[0];
+        assert_eq!((target.gzip, target.timeout, target.protocol), (true, TIMEOUT, Protocol::Grpc));
+        let http = Push { protocol: Some(Protocol::Http), ..Push::default() };
+        assert_eq!(
+            uris(&settings(http, &[])),
+            ["http://localhost:4318/v1/metrics", "http://localhost:4318/v1development/profiles"]
+        );
+    }
+
+    #[test]
+    fn the_file_is_stronger_than_a_signals_variable_and_that_than_the_one_of_all() {
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:1/base/"),
+            ("OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT", "http://profiles:2/exactly/this"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "3000"),
+            ("OTEL_EXPORTER_OTLP_PROFILES_TIMEOUT", "4000"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"),
+        ];
+        let by_environment = settings(Push::default(), &variables);
+        assert_eq!(uris(&by_environment), ["http://all:1/base/v1/metrics", "http://profiles:2/exactly/this"]);
+        let timeouts: Vec<u64> = by_environment.targets.iter().map(|t| t.timeout.as_secs()).collect();
+        assert_eq!(timeouts, [3, 4]);
+        assert!(by_environment.targets.iter().all(|target| !target.gzip && target.tls.ca.is_some()));
+        let written = Push {
+            endpoint: Some("https://file:3".into()),
+            protocol: Some(Protocol::Grpc),
+            timeout: Some(Duration::from_secs(5)),
+            gzip: Some(true),
+            ..Push::default()
+        };
+        let by_file = settings(written, &variables);
+        assert_eq!(uris(&by_file), ["https://file:3/", "https://file:3/"]);
+        assert!(by_file.targets.iter().all(|target| target.gzip && target.timeout.as_secs() == 5));
+    }
+
+    #[test]
+    fn headers_are_decoded_and_those_of_the_file_are_added() {
+        let written = vec![("x-b".to_owned(), "file".to_owned())];
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", "lost=1"),
+            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "Authorization=Basic%20YTpi, x-b=env,"),
+        ];
+        let push = Push { headers: written, ..Push::default() };
+        let settings = settings(push, &variables);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(settings.targets[0].headers, [pair("authorization", "Basic YTpi"), pair("x-b", "file")]);
+        assert_eq!(settings.targets[1].headers, [pair("lost", "1"), pair("x-b", "file")]);
+    }
+
+    #[test]
+    fn what_means_nothing_is_passed_over_and_told_without_secrets() {
+        let (found, problems) = resolved(
+            Some(Push::default()),
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+                ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon"),
+                ("OTEL_EXPORTER_OTLP_PROFILES_HEADERS", "host=secret"),
+                ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "sometimes"),
+            ],
+        );
+        assert_eq!(found.unwrap().targets.len(), 2);
+        assert_eq!(problems.len(), 5, "{problems:?}");
+        assert!(problems.iter().all(|problem| !problem.contains("secret")), "{problems:?}");
+        let (found, problems) = resolved(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://a")]);
+        assert_eq!((found, problems.len()), (None, 2));
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_one_with_tls_unless_it_is_said_to_be_insecure() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317");
+        assert_eq!(uris(&resolved(None, &[endpoint]).0.unwrap())[0], "https://c:4317/");
+        let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", "true");
+        assert_eq!(uris(&resolved(None, &[endpoint, insecure]).0.unwrap())[0], "http://c:4317/");
+    }
+
+    #[test]
+    fn per_cent_signs_that_mean_nothing_stay() {
+        assert_eq!(decoded("a%20b%2"), "a b%2");
+        assert_eq!(decoded("%zz%é"), "%zz%é");
+    }
+}

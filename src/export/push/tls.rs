@@ -1,0 +1,79 @@
+//! Certificates, read from their files whenever a connection is made.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::config::push::Tls;
+use crate::host;
+
+/// The largest file of certificates, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// The content of the files.
+#[derive(Debug, Default)]
+pub(super) struct Pem {
+    pub(super) ca: Option<Vec<u8>>,
+    /// Certificate and key.
+    pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Pem {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    pub(super) fn read(tls: &Tls) -> Result<Self, String> {
+        let read = |path: &Path| host::read_at_most(path, LARGEST).map_err(|error| error.to_string());
+        let identity = match (&tls.certificate, &tls.key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            (None, None) => None,
+            _ => return Err("a client certificate and its key need each other".into()),
+        };
+        Ok(Self { ca: tls.ca.as_deref().map(read).transpose()?, identity })
+    }
+
+    /// What rustls makes of them, with its own cryptography.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn client(&self) -> Result<ClientConfig, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match &self.ca {
+            Some(pem) => builder.with_root_certificates(roots(pem)?),
+            None => builder.with_native_roots().map_err(|error: io::Error| {
+                format!("this system has no certificate authorities ({error}): give `tls: {{ca: FILE}}`")
+            })?,
+        };
+        let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let chain = certificates(certificate, "tls.certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| format!("tls.key holds no private key in PEM format: {error}"))?;
+        builder.with_client_auth_cert(chain, key).map_err(|error| format!("tls.certificate: {error}"))
+    }
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem, "tls.ca")? {
+        roots.add(certificate).map_err(|error| format!("tls.ca: {error}"))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) => Err(format!("{what} holds no certificate in PEM format")),
+        Err(error) => Err(format!("{what} is not in PEM format: {error}")),
+    }
+}

@@ -1,0 +1,457 @@
+//! Pushing to receivers that are well and to those that are not: what is collected goes on, nothing grows, all is told, and what
+//! was cumulative is complete as soon as somebody takes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hyper::Uri;
+use perf_exporter::clock::{Clock, Timestamp};
+use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality, Tls as Files};
+use perf_exporter::export::http::Unavailable;
+use perf_exporter::export::otlp::attribute::{Attribute, Resource};
+use perf_exporter::export::push::logs::Switch;
+use perf_exporter::export::push::{Board, Feed, Pusher, Settings, Surroundings, Target};
+use perf_exporter::export::status::PushStatus;
+use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
+use perf_exporter::profile::{Ask, Asked, NoProfile, Profile, Selection};
+use prometheus::Registry;
+use tokio::sync::watch;
+
+use crate::receiver::{Answer, Receiver, Tls, pem, stranger};
+
+const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
+
+/// The metric that is fed, as it is called on its way.
+const COUNTED: &str = "perf.test_collections";
+
+/// Something to push: how often it was asked for.
+#[derive(Debug, Clone, Default)]
+struct Collections(Arc<AtomicU64>);
+
+impl Feed for Collections {
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        let count = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        let metadata = Metadata::new("perf_test_collections", "Collections", "", Kind::Counter).unwrap();
+        let point = Point { labels: Labels::none(), value: Value::Integer(count), start: Timestamp(1) };
+        Ok(Arc::new(Snapshot::new(Timestamp(1000 + count), [Family::new(metadata, vec![point])])))
+    }
+
+    fn profiles(&self) -> Arc<dyn Ask> {
+        Arc::new(Unsampled)
+    }
+}
+
+#[derive(Debug)]
+struct Unsampled;
+
+impl Ask for Unsampled {
+    fn entries(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
+    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
+
+    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
+
+    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
+
+    fn abandon(&self, _: Asked) {}
+
+    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
+}
+
+/// What pushes in a test.
+struct Pushing {
+    collections: Collections,
+    settings: watch::Sender<Option<Arc<Settings>>>,
+    board: Arc<Board>,
+    log: Switch,
+    pusher: Option<Pusher>,
+}
+
+fn target(protocol: Protocol, address: impl std::fmt::Display) -> Target {
+    Target {
+        signal: Signal::Metrics,
+        uri: format!("http://{address}/v1/metrics").parse::<Uri>().unwrap(),
+        protocol,
+        headers: vec![("x-tenant".into(), "a".into())],
+        gzip: true,
+        timeout: Duration::from_secs(5),
+        tls: Files::default(),
+    }
+}
+
+fn settings(target: Target) -> Settings {
+    Settings {
+        targets: vec![target],
+        resource: vec![("deployment.environment.name".into(), "test".into())],
+        queue: 1 << 20,
+        metrics_interval: Duration::from_millis(50),
+        temporality: Temporality::Cumulative,
+        histograms: Histograms::Exponential,
+        profiles_interval: Duration::from_secs(60),
+        profiles_cpus: true,
+    }
+}
+
+impl Pushing {
+    fn start(settings: Settings) -> Self {
+        let clock = Clock::system();
+        let board = Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap());
+        let (sender, receiver) = watch::channel(Some(Arc::new(settings)));
+        let log = Switch::default();
+        let surroundings = Surroundings {
+            resource: Resource::new([Attribute::text("service.name", "perf-exporter")]),
+            board: Arc::clone(&board),
+            log: log.clone(),
+            began: clock.now(),
+            clock,
+        };
+        let collections = Collections::default();
+        let pusher = Pusher::start(collections.clone(), receiver, surroundings).unwrap();
+        Self { collections, settings: sender, board, log, pusher: Some(pusher) }
+    }
+
+    fn to(target: Target) -> Self {
+        Self::start(settings(target))
+    }
+
+    fn state(&self) -> PushStatus {
+        self.board.states().into_iter().next().unwrap_or_default()
+    }
+
+    fn collected(&self) -> u64 {
+        self.collections.0.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the state is as it should be.
+    #[track_caller]
+    fn becomes(&self, what: &str, is: impl Fn(&PushStatus) -> bool) -> PushStatus {
+        eventually(what, || Some(self.state()).filter(&is))
+            .unwrap_or_else(|| panic!("{what}: {:?}", self.state()))
+    }
+
+    fn stop(&mut self) {
+        self.pusher.take().unwrap().stop();
+    }
+}
+
+/// Tries for up to a minute.
+fn eventually<T>(_what: &str, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..3000 {
+        if let Some(found) = attempt() {
+            return Some(found);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+#[test]
+fn metrics_arrive_compressed_with_their_headers_and_their_resource() {
+    for protocol in BOTH {
+        let receiver = Receiver::start(protocol, Tls::No);
+        let mut pushing = Pushing::to(target(protocol, receiver.address));
+        pushing.becomes("taken", |state| state.taken >= 2 && state.failing.is_none());
+        pushing.stop();
+        let taken = receiver.taken();
+        let values: Vec<_> = taken.iter().map(|received| received.value(COUNTED)).collect();
+        let expected: Vec<_> = (1..=taken.len()).map(|count| i64::try_from(count).ok()).collect();
+        assert_eq!(values, expected, "each collection once and in order");
+        assert_eq!(values.len() as u64, pushing.collected(), "the last one too");
+        let first = &taken[0];
+        assert_eq!(first.headers["x-tenant"], "a");
+        let user_agent = &first.headers["user-agent"];
+        assert!(user_agent.starts_with("perf-exporter/"), "{user_agent}");
+        let (encoding, path) = match protocol {
+            Protocol::Grpc => ("grpc-encoding", ""),
+            Protocol::Http => ("content-encoding", "/v1/metrics"),
+        };
+        assert_eq!((&*first.headers[encoding], &*first.path), ("gzip", path));
+        let resource = first.body.resource_metrics[0].resource.as_ref().unwrap();
+        let keys: Vec<&str> = resource.attributes.iter().map(|attribute| &*attribute.key).collect();
+        assert_eq!(keys, ["deployment.environment.name", "service.name"]);
+    }
+}
+
+/// Codes that are worth another attempt, and some of those that are not.
+fn codes(protocol: Protocol) -> (&'static [u16], &'static [u16]) {
+    match protocol {
+        Protocol::Grpc => (&[1, 4, 10, 11, 14, 15], &[2, 3, 5, 6, 7, 8, 9, 12, 13, 16]),
+        Protocol::Http => (&[429, 502, 503, 504], &[302, 400, 401, 403, 404, 405, 408, 413, 500, 501]),
+    }
+}
+
+/// Does the same for several codes side by side, for each waits for a while.
+fn for_each(codes: &[u16], act: impl Fn(u16) + Sync) {
+    thread::scope(|scope| {
+        for &code in codes {
+            let act = &act;
+            scope.spawn(move || act(code));
+        }
+    });
+}
+
+#[test]
+fn what_a_receiver_cannot_take_now_is_sent_again_and_nothing_is_lost() {
+    for protocol in BOTH {
+        for_each(codes(protocol).0, |code| {
+            let receiver = Receiver::start(protocol, Tls::No);
+            receiver.answers([Answer::Code(code, None)]);
+            let mut pushing = Pushing::to(target(protocol, receiver.address));
+            let failing = pushing.becomes("failing", |state| state.failing.is_some());
+            assert!(failing.failing.unwrap().why.starts_with("it answered"), "{code}");
+            pushing.becomes("taken again", |state| state.failing.is_none() && state.taken >= 3);
+            pushing.stop();
+            let taken = receiver.taken();
+            let values: Vec<_> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
+            let expected: Vec<i64> = (1..=i64::try_from(pushing.collected()).unwrap()).collect();
+            assert_eq!(values, expected, "{code}: none is missing, none comes twice");
+            let state = pushing.board.states();
+            assert!(state.is_empty(), "{state:?}");
+        });
+    }
+}
+
+#[test]
+fn what_a_receiver_refuses_is_counted_and_the_next_one_is_sent() {
+    for protocol in BOTH {
+        for_each(codes(protocol).1, |code| {
+            let receiver = Receiver::start(protocol, Tls::No);
+            receiver.answers([Answer::Code(code, None)]);
+            let mut pushing = Pushing::to(target(protocol, receiver.address));
+            let state = pushing.becomes("taken", |state| state.taken >= 2 && state.failing.is_none());
+            assert_eq!((state.refused, state.dropped), (1, 0), "{code}: {state:?}");
+            pushing.stop();
+        });
+    }
+}
+
+#[test]
+fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
+    for (protocol, code) in [(Protocol::Grpc, 8), (Protocol::Grpc, 14), (Protocol::Http, 503)] {
+        let receiver = Receiver::start(protocol, Tls::No);
+        receiver.answers([Answer::Code(code, Some(2))]);
+        let mut pushing = Pushing::to(target(protocol, receiver.address));
+        pushing.becomes("taken", |state| state.taken >= 1);
+        pushing.stop();
+        let received = receiver.received();
+        let pause = received[1].at - received[0].at;
+        assert!(pause >= Duration::from_secs(2), "{code}: {pause:?}");
+    }
+}
+
+#[test]
+fn what_a_receiver_does_not_take_of_a_request_is_counted_and_told_in_its_words() {
+    for protocol in BOTH {
+        let receiver = Receiver::start(protocol, Tls::No);
+        receiver.answers([Answer::Partly(1, "too old"), Answer::Partly(0, "slow\u{1b}down")]);
+        let mut pushing = Pushing::to(target(protocol, receiver.address));
+        let state = pushing.becomes("taken", |state| state.taken >= 2);
+        assert_eq!((state.rejected, state.message.as_deref()), (1, Some("slow\u{fffd}down")));
+        assert_eq!(state.failing, None);
+        pushing.stop();
+        let last = receiver.taken().last().unwrap().value(COUNTED);
+        assert_eq!(last, i64::try_from(pushing.collected()).ok(), "nothing is sent twice");
+    }
+}
+
+#[test]
+fn while_nobody_is_there_collecting_goes_on_nothing_grows_and_all_is_there_afterwards() {
+    for protocol in BOTH {
+        // A port that is free again.
+        let address = Receiver::start(protocol, Tls::No).address;
+        let free = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        assert_ne!(address, free);
+        let mut small = settings(target(protocol, free));
+        small.queue = 2_000;
+        let mut pushing = Pushing::start(small);
+        let state = pushing.becomes("dropping", |state| state.dropped >= 3);
+        assert!(state.waiting_bytes <= 2_000 && state.waiting_requests >= 1, "{state:?}");
+        let why = state.failing.unwrap().why;
+        assert!(why.contains("refused"), "{why}");
+        let collected = pushing.collected();
+        assert!(eventually("collecting", || (pushing.collected() > collected + 3).then_some(())).is_some());
+        let receiver = Receiver::start_at(protocol, Tls::No, free);
+        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 1);
+        pushing.stop();
+        let taken = receiver.taken();
+        let values: Vec<i64> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
+        assert!(values.is_sorted() && values[0] > 1, "the oldest made room: {values:?}");
+        assert_eq!(values.last().copied(), i64::try_from(pushing.collected()).ok(), "the sum is complete");
+    }
+}
+
+#[test]
+fn whoever_speaks_another_protocol_or_none_is_told_and_tried_again() {
+    for protocol in BOTH {
+        let garbage = stranger(|mut stream| {
+            drop(std::io::Write::write_all(&mut stream, b"\x00\xffSSH-2.0-what?\r\n\r\n"));
+        });
+        let closes = stranger(drop);
+        for address in [garbage, closes] {
+            let mut pushing = Pushing::to(target(protocol, address));
+            let state = pushing.becomes("failing", |state| state.failing.is_some());
+            assert!(state.taken == 0 && !state.failing.unwrap().why.is_empty());
+            pushing.stop();
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_or_is_none_takes_nothing() {
+    for bytes in [
+        &b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 100\r\n\r\nabc"[..],
+        b"HTTP/1.1 200 OK\r\ncontent-ty",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\n<hi/>",
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 3\r\n\r\n\xff\xff\xff",
+    ] {
+        let receiver = Receiver::start(Protocol::Http, Tls::No);
+        receiver.answers([Answer::Bytes(bytes)]);
+        let mut pushing = Pushing::to(target(Protocol::Http, receiver.address));
+        let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
+        assert!(
+            failure.why.contains("broke off")
+                || failure.why.contains("OTLP")
+                || failure.why.contains("closed"),
+            "{failure:?}"
+        );
+        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 1);
+        pushing.stop();
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_answer_is_given_up_and_the_next_attempt_has_all() {
+    for protocol in BOTH {
+        let receiver = Receiver::start(protocol, Tls::No);
+        receiver.answers([Answer::Silence(Duration::from_secs(30))]);
+        let mut slow = target(protocol, receiver.address);
+        slow.timeout = Duration::from_millis(300);
+        let mut pushing = Pushing::to(slow);
+        let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
+        assert_eq!(failure.why, "it did not answer within 300ms");
+        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 2);
+        pushing.stop();
+        assert_eq!(receiver.taken()[0].value(COUNTED), Some(1), "it was sent again");
+    }
+}
+
+#[test]
+fn certificates_are_checked_on_both_sides() {
+    let files = |ca: &str, own: bool| Files {
+        ca: Some(pem(ca)),
+        certificate: own.then(|| pem("client.pem")),
+        key: own.then(|| pem("client.key")),
+    };
+    for protocol in BOTH {
+        for (tls, files, expected) in [
+            (Tls::Server, files("ca.pem", false), None),
+            (Tls::Mutual, files("ca.pem", true), None),
+            (Tls::Server, files("other-ca.pem", false), Some("certificate")),
+            (Tls::Mutual, files("ca.pem", false), Some("")),
+            (Tls::Server, files("missing.pem", false), Some("missing.pem")),
+            (Tls::Server, files("server.key", false), Some("tls.ca holds no certificate")),
+        ] {
+            let receiver = Receiver::start(protocol, tls);
+            let mut secure = target(protocol, format_args!("localhost:{}", receiver.address.port()));
+            secure.uri = secure.uri.to_string().replace("http:", "https:").parse().unwrap();
+            secure.tls = files;
+            let mut pushing = Pushing::to(secure.clone());
+            match expected {
+                None => drop(pushing.becomes("taken", |state| state.taken >= 1)),
+                Some(part) => {
+                    let state = pushing.becomes("failing", |state| state.failing.is_some());
+                    let why = state.failing.unwrap().why;
+                    assert!(why.contains(part) && state.taken == 0, "{protocol:?} {:?}: {why}", secure.tls);
+                }
+            }
+            pushing.stop();
+        }
+    }
+}
+
+#[test]
+fn other_settings_hold_at_once_and_what_waits_goes_where_it_was_meant_to() {
+    let (first, second) =
+        (Receiver::start(Protocol::Grpc, Tls::No), Receiver::start(Protocol::Http, Tls::No));
+    let mut pushing = Pushing::to(target(Protocol::Grpc, first.address));
+    pushing.becomes("taken", |state| state.taken >= 1);
+    pushing.settings.send_replace(Some(Arc::new(settings(target(Protocol::Http, second.address)))));
+    assert!(eventually("moved", || (second.taken().len() > 1).then_some(())).is_some());
+    let moved_at = first.taken().last().unwrap().value(COUNTED).unwrap();
+    assert_eq!(second.taken()[0].value(COUNTED), Some(moved_at + 1), "no collection is missing between them");
+    pushing.settings.send_replace(None);
+    assert!(eventually("ended", || pushing.board.states().is_empty().then_some(())).is_some());
+    let (collected, taken) = (pushing.collected(), second.taken().len());
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!((pushing.collected(), second.taken().len()), (collected, taken), "nobody asks any more");
+    pushing.stop();
+}
+
+#[test]
+fn differences_are_told_once_although_the_settings_changed_meanwhile() {
+    let receiver = Receiver::start(Protocol::Http, Tls::No);
+    let mut delta = settings(target(Protocol::Http, receiver.address));
+    delta.temporality = Temporality::Delta;
+    let mut pushing = Pushing::start(delta.clone());
+    pushing.becomes("taken", |state| state.taken >= 2);
+    delta.metrics_interval = Duration::from_millis(70);
+    pushing.settings.send_replace(Some(Arc::new(delta)));
+    let before = receiver.taken().len();
+    assert!(eventually("pushed", || (receiver.taken().len() > before + 2).then_some(())).is_some());
+    pushing.stop();
+    let sum: i64 = receiver.taken().iter().filter_map(|received| received.value(COUNTED)).sum();
+    assert_eq!(u64::try_from(sum).unwrap(), pushing.collected());
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_receiver_that_never_comes() {
+    let silent = stranger(|stream| {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(120));
+            drop(stream);
+        });
+    });
+    for protocol in BOTH {
+        let mut pushing = Pushing::to(target(protocol, silent));
+        pushing.becomes("waiting", |state| state.waiting_requests >= 2);
+        pushing.stop();
+        assert!(pushing.board.states().is_empty());
+    }
+}
+
+#[test]
+fn the_log_is_pushed_where_that_is_wanted() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let receiver = Receiver::start(Protocol::Http, Tls::No);
+    let mut logs = target(Protocol::Http, receiver.address);
+    logs.signal = Signal::Logs;
+    logs.uri = format!("http://{}/v1/logs", receiver.address).parse().unwrap();
+    let mut pushing = Pushing::to(logs);
+    let subscriber = tracing_subscriber::registry().with(pushing.log.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        // Until the switch is on nobody takes it.
+        let taken = eventually("pushed", || {
+            tracing::warn!(answer = 42, "something happened");
+            thread::sleep(Duration::from_millis(100));
+            (pushing.state().taken > 0).then_some(())
+        });
+        assert!(taken.is_some(), "{:?}", pushing.state());
+    });
+    pushing.stop();
+    assert!(receiver.taken().iter().all(|received| received.path == "/v1/logs"));
+}
