@@ -92,6 +92,29 @@ start_hot() {
   pids+=("$hot_pid")
 }
 
+# Where the hierarchy that perf_event is on is mounted: the v1 hierarchy that names it, else v2.
+cgroup_mount() {
+  awk '$3 == "cgroup" && $4 ~ /(^|,)perf_event(,|$)/ { v1 = $2 }
+       $3 == "cgroup2" { v2 = $2 }
+       END { print v1 != "" ? v1 : v2 }' /proc/self/mounts
+}
+
+# The cgroup "$cgroup", in which one process does nothing but burn its CPU. Sets cgroup_dir, or leaves it empty.
+start_busy_cgroup() {
+  local mount
+  mount=$(cgroup_mount)
+  if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
+    lacks cgroup "the check of a cgroup" "none can be made in ${mount:-any hierarchy with perf_event}"
+    return
+  fi
+  cgroup_dir=$mount$cgroup
+  (
+    echo "$BASHPID" >"$cgroup_dir/cgroup.procs"
+    exec sh -c 'while :; do :; done'
+  ) &
+  pids+=($!)
+}
+
 # stop PID: ends a process at once, without a word of the shell about it
 stop() {
   kill -KILL "$1" 2>/dev/null || true

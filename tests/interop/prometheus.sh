@@ -22,29 +22,6 @@ sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(socket.getsockname()[1] for socket in sockets))'
 }
 
-# Where the hierarchy that perf_event is on is mounted: the v1 hierarchy that names it, else v2.
-cgroup_mount() {
-  awk '$3 == "cgroup" && $4 ~ /(^|,)perf_event(,|$)/ { v1 = $2 }
-       $3 == "cgroup2" { v2 = $2 }
-       END { print v1 != "" ? v1 : v2 }' /proc/self/mounts
-}
-
-# A cgroup in which one process does nothing but burn its CPU. Sets cgroup_dir, or leaves it empty.
-start_busy_cgroup() {
-  local mount
-  mount=$(cgroup_mount)
-  if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
-    lacks cgroup "the check of a cgroup" "none can be made in ${mount:-any hierarchy with perf_event}"
-    return
-  fi
-  cgroup_dir=$mount$cgroup
-  (
-    echo "$BASHPID" >"$cgroup_dir/cgroup.procs"
-    exec sh -c 'while :; do :; done'
-  ) &
-  pids+=($!)
-}
-
 # start_prometheus NAME PORT [OPTIONS]
 start_prometheus() {
   cat >"$scratch/prometheus.yaml" <<-END

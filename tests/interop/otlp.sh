@@ -1,0 +1,172 @@
+#!/bin/bash
+# otlp.sh EXPORTER
+#
+# Pushes to receivers that others wrote: one in Python on the stubs that OpenTelemetry generates, over gRPC and over HTTP, and
+# the OpenTelemetry Collector. Metrics that arrive are those that a scrape of the same collection has; profiles have the hot
+# function of a program.
+# Needs gcc, curl and python3. The Python receiver needs the packages opentelemetry-proto and grpcio of PyPI, the Collector is
+# built from Go modules: where they cannot be had that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
+# `otlp` or `collector`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: otlp.sh EXPORTER}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/lib.sh"
+
+# What is kept from one run to the next: packages and the Collector.
+cache=${OTLP_CACHE:-$(dirname "$exporter")/../interop}
+go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
+
+# start PROTOCOL ENDPOINT: an exporter that pushes there. Collections are made when it starts and when it is told to, so that
+# a scrape and a push are of the same one.
+start() {
+  start_exporter "$exporter" <<-END
+	collection: {interval: 10m, freshness: 10m}
+	profiles: {cpu: {event: cpu-clock, frequency: 99}}
+	cgroups: {include: ["$cgroup"]}
+	export:
+	  otlp: {endpoint: "$2", protocol: $1, signals: [metrics, profiles, logs], metrics: {interval: 1s}, profiles: {interval: 5s}}
+	END
+}
+
+reload() {
+  curl -sSf -X POST --max-time 30 "http://$exporter_address/-/reload" >"$scratch/reload"
+}
+
+tell() {
+  "$cache/venv/bin/python" "$here/otlp.py" "$@"
+}
+
+tells() {
+  tell "$@" >"$scratch/told" 2>&1
+}
+
+# Whether there are so many requests of a signal.
+has() {
+  [ "$(tell counts "$scratch/received" "$1" "$2")" -ge "$3" ]
+}
+
+# The receiver in Python, once for both protocols: $scratch/received has what it gets.
+start_receiver() {
+  if [ ! -x "$cache/venv/bin/python" ] || ! "$cache/venv/bin/python" -c 'import opentelemetry.proto, grpc' 2>/dev/null; then
+    if ! { python3 -m venv "$cache/venv" && "$cache/venv/bin/pip" install -q 'opentelemetry-proto>=1.45' grpcio; } \
+      >"$scratch/pip.log" 2>&1; then
+      rm -rf "$cache/venv"
+      lacks otlp "pushing to a receiver in Python" "pip cannot install it: $(tail -n 1 "$scratch/pip.log")"
+      return 1
+    fi
+  fi
+  mkdir "$scratch/received"
+  "$cache/venv/bin/python" "$here/otlp.py" receive "$scratch/received" >"$scratch/receiver.log" 2>&1 &
+  pids+=($!)
+  within 20 test -s "$scratch/received/ports"
+}
+
+# check_receiver NAME PROTOCOL PORT
+check_receiver() {
+  local before
+  start "$2" "http://127.0.0.1:$3"
+  within 20 fetch /-/ready -o "$scratch/ready" || true
+  start_hot "hot_$1"
+  within 60 has "$1" profiles 2 || true
+  # What is collected from here on has counts of the cgroup.
+  within 60 reload || true
+  before=$(tell counts "$scratch/received" "$1" metrics)
+  # The second one that arrives from now on was made after the reload.
+  within 20 has "$1" metrics $((before + 2)) || true
+  fetch /metrics -o "$scratch/exposition"
+  expect "over $2 the newest metrics are those of a scrape of the same collection" \
+    tells equal "$scratch/received" "$1" "$scratch/exposition"
+  cat "$scratch/told"
+  expect "and profiles have the hot function on top, and build ids on every file" \
+    tells hot "$scratch/received" "$1" "$hot_pid" burns
+  cat "$scratch/told"
+  expect "and the log arrives" has "$1" logs 1
+  expect "the status says that all is taken" \
+    test "$(fetch /api/v1/status | python3 -c 'import json, sys
+print(sum(push["taken"] > 0 and not push["failing"] and push["refused"] == push["rejected"] == 0
+    for push in json.load(sys.stdin)["pushes"]))')" = 3
+  stop "$hot_pid"
+  stop "${pids[-2]}"
+}
+
+build_collector() {
+  if [ -x "$cache/collector" ] && [ -z "$(find "$here/collector" -newer "$cache/collector")" ]; then
+    return
+  fi
+  if [ -z "$go" ]; then
+    lacks collector "pushing to a Collector" "there is no Go"
+    return 1
+  fi
+  if ! (cd "$here/collector" && "$go" build -o "$cache/collector" .) >"$scratch/go.log" 2>&1; then
+    lacks collector "pushing to a Collector" "it cannot be built: $(tail -n 1 "$scratch/go.log")"
+    return 1
+  fi
+}
+
+# holds FILE PYTHON: whether the expression is true of `requests`, those that the Collector has written to a file
+holds() {
+  python3 -c "import json, sys
+requests = [json.loads(line) for line in open('$scratch/$1.json')]
+sys.exit(not ($2))" 2>>"$scratch/collector.log"
+}
+
+check_collector() {
+  local port
+  port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+  cat >"$scratch/collector.yaml" <<-END
+	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:$port"}}}}
+	exporters:
+	  debug: {verbosity: basic}
+	  file/metrics: {path: $scratch/metrics.json}
+	  file/profiles: {path: $scratch/profiles.json}
+	  file/logs: {path: $scratch/logs.json}
+	service:
+	  telemetry: {metrics: {level: none}}
+	  pipelines:
+	    metrics: {receivers: [otlp], exporters: [debug, file/metrics]}
+	    profiles: {receivers: [otlp], exporters: [debug, file/profiles]}
+	    logs: {receivers: [otlp], exporters: [debug, file/logs]}
+	END
+  expect "the Collector's configuration that is shipped is valid" "$cache/collector" validate \
+    --config "file:$here/../../deploy/otel-collector/collector.yaml" --feature-gates=+service.profilesSupport
+  "$cache/collector" --config "file:$scratch/collector.yaml" --feature-gates=+service.profilesSupport \
+    >"$scratch/collector.log" 2>&1 &
+  pids+=($!)
+  start_hot hot_collected
+  start grpc "http://127.0.0.1:$port"
+  expect "a Collector takes metrics, and writes those of cgroups with their values" within 60 holds metrics \
+    "any(m['name'] == 'perf.cgroup.task_clock' and m['unit'] == 's' and m['sum']['dataPoints'][0]['asDouble'] > 0
+        for r in requests for x in r['resourceMetrics'] for s in x['scopeMetrics'] for m in s['metrics'])"
+  expect "and profiles, with the hot function" within 60 holds profiles \
+    "any('burns' in r['dictionary']['stringTable'] for r in requests)"
+  expect "and every sample of them leads to a stack" within 10 holds profiles \
+    "all(0 < s['stackIndex'] < len(r['dictionary']['stackTable'])
+        for r in requests for x in r['resourceProfiles'] for y in x['scopeProfiles'] for p in y['profiles'] for s in p['samples'])"
+  expect "and the exporter's log" within 60 holds logs \
+    "any(record['body']['stringValue'] == 'counting'
+        for r in requests for x in r['resourceLogs'] for y in x['scopeLogs'] for record in y['logRecords'])"
+  stop "$hot_pid"
+}
+
+clean_up_more() {
+  if [ -n "$cgroup_dir" ]; then
+    rmdir "$cgroup_dir"
+  fi
+}
+
+needs "$exporter" "gcc curl python3" gcc curl python3
+cgroup=/perf-exporter-interop-$$ cgroup_dir=''
+start_busy_cgroup
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+if start_receiver; then
+  read -r grpc_port http_port <"$scratch/received/ports"
+  check_receiver grpc grpc "$grpc_port"
+  check_receiver http http/protobuf "$http_port"
+fi
+if build_collector; then
+  check_collector
+fi
+finish exporter
