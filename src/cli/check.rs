@@ -2,6 +2,7 @@
 
 mod presets;
 mod profiles;
+mod pushes;
 mod rows;
 mod stream;
 mod text;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
+use pushes::PushRow;
 use rows::{Descriptors, GroupRow, RefusalRow};
 use stream::{NoStreamRow, StreamRow};
 use traces::{ProbeRow, TraceRow};
@@ -26,7 +28,7 @@ use crate::config::{self, Config, LoadError};
 use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
-use crate::host::{Facts, Roots};
+use crate::host::{Environment, Facts, Roots};
 use crate::plan::{Entries, PROFILES, Plan, Refused, Stream, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Look, Placements};
 use crate::probe::tracefs;
@@ -78,6 +80,9 @@ struct Report {
     profiles: Vec<ProfileRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_rings: Option<ProfileRings>,
+    /// What is pushed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pushes: Vec<PushRow>,
     refusals: Vec<RefusalRow>,
     /// What counts for the groups whose attribution is `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,12 +103,14 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     }
     let file =
         args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
-    let (config, warnings) = match config::load_file(args.config.as_deref()) {
-        Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect()),
+    let (config, mut warnings) = match config::load_file(args.config.as_deref()) {
+        Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()),
         Err(error) => return refused(args, file, error),
     };
+    let (pushes, problems) = PushRow::all(config.push.as_ref(), &Environment::of_process());
+    warnings.extend(problems);
     let report = match report(args, roots, &config) {
-        Ok(report) => Report { file, warnings, presets: PresetRow::all(&config.traced), ..report },
+        Ok(report) => Report { file, warnings, pushes, presets: PresetRow::all(&config.traced), ..report },
         Err(error) => return fail(FAILED, &error),
     };
     let (refused, warned, wrong) = (report.refusals.len(), report.warnings.len(), report.errors.len());

@@ -10,7 +10,7 @@ use perf_exporter::export::otlp::metrics::names::{Instrument, Shape};
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
 use perf_exporter::metrics::{Kind, Metadata};
-use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::plan::{Amount, Entries, StreamSupport, plan};
 
 use crate::fake::scrape;
 use crate::manual::{configurations, spans};
@@ -174,4 +174,32 @@ fn every_label_with_a_convention_stands_in_the_table() {
         rows.iter().map(|cells| (spans(&cells[0])[0].to_owned(), spans(&cells[1])[0].to_owned())).collect();
     let known = KEYS.map(|(label, key)| (label.to_owned(), key.to_owned()));
     assert_eq!(written, BTreeMap::from(known));
+}
+
+#[test]
+fn every_distribution_that_is_ready_made_has_exponential_buckets_and_so_is_native() {
+    let roots = Roots::under(&host("vm"));
+    let facts = Facts::read(&roots);
+    let mut latencies = BTreeSet::new();
+    for (path, yaml) in configurations() {
+        let (config, _) = load(yaml.as_bytes(), &path).unwrap();
+        let entries = Entries {
+            traced: &config.traced,
+            scheduler: config.scheduler.as_ref(),
+            syscalls: config.syscalls.as_ref(),
+            ..Entries::counters(&config.counters)
+        };
+        let plan = plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
+        for trace in &plan.traces {
+            let (Amount::Histogram(_, buckets) | Amount::Elapsed(buckets)) = &trace.measure else { continue };
+            let metrics = trace.outputs.iter().filter_map(|output| output.amount.as_ref());
+            let names: Vec<String> = metrics.map(|metric| metric.name().to_owned()).collect();
+            assert!(buckets.is_exponential(), "{path}: {names:?}");
+            latencies.extend(names);
+        }
+    }
+    for name in ["perf_sched_runqueue_latency_seconds", "perf_cgroup_syscall_duration_seconds"] {
+        assert!(latencies.contains(name), "{latencies:?}");
+    }
+    assert!(latencies.len() >= 5, "{latencies:?}");
 }

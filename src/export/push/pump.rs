@@ -132,9 +132,11 @@ impl Windows {
             let known = open.iter().position(|(known, _)| *known == kind);
             let asked = known.map(|place| open.swap_remove(place).1);
             let next = match asked {
-                Some(asked) if last => {
-                    ask.end(asked, &Selection::default()).map(|profile| (Some(profile), None))
-                }
+                // What processes say about themselves is only in what is renewed.
+                Some(asked) if last => ask.renew(asked, &Selection::default()).map(|(profile, asked)| {
+                    ask.abandon(asked);
+                    (Some(profile), None)
+                }),
                 Some(asked) => ask
                     .renew(asked, &Selection::default())
                     .map(|(profile, asked)| (Some(profile), Some(asked))),

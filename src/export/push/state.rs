@@ -47,8 +47,8 @@ impl Board {
             )?,
             items: counter(
                 "perf_exporter_push_items_total",
-                "Data points, samples or log records: taken; rejected, taken but for these; refused with their request; \
-                 dropped, the queue was full or the exporter stopped",
+                "Data points, samples or log records: taken; rejected, taken but for these (of profiles, whole \
+                 ones); refused with their request; dropped, the queue was full or the exporter stopped",
                 &["signal", "outcome"],
             )?,
             bytes: counter(
@@ -169,11 +169,13 @@ impl Board {
                     Outcome::Partly { rejected, message } => (*rejected.min(&items), Some(message)),
                     _ => (0, None),
                 };
+                // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
+                let taken = if signal == Signal::Profiles { items } else { items - rejected };
                 request(if message.is_some() { "partial" } else { "taken" });
-                item("taken", items - rejected);
+                item("taken", taken);
                 item("rejected", rejected);
                 self.bytes.with_label_values(&[name]).inc_by(bytes);
-                state.taken += items - rejected;
+                state.taken += taken;
                 state.rejected += rejected;
                 state.last_taken = Some(now);
                 let news = message.is_some() && state.message.as_ref() != message;

@@ -1,0 +1,96 @@
+//! What is pushed where, as the file and the environment say it together.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::config::push::{Protocol, Push, Signal};
+use crate::error::printable;
+use crate::export::push::Settings;
+use crate::host::Environment;
+
+/// A signal that is pushed.
+#[derive(Debug, Serialize)]
+pub(super) struct PushRow {
+    signal: &'static str,
+    endpoint: String,
+    protocol: &'static str,
+    /// How often, in seconds; logs are pushed as they come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval_seconds: Option<f64>,
+    /// Names of headers. Their values may be secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<String>,
+}
+
+impl PushRow {
+    /// All of them, and what of the environment means nothing.
+    pub(super) fn all(push: Option<&Push>, environment: &Environment) -> (Vec<Self>, Vec<String>) {
+        let (settings, problems) = Settings::resolve(push, environment);
+        let rows = settings.iter().flat_map(|settings| {
+            settings.targets.iter().map(|target| {
+                let every = match target.signal {
+                    Signal::Metrics => Some(settings.metrics_interval),
+                    Signal::Profiles => Some(settings.profiles_interval),
+                    Signal::Logs => None,
+                };
+                Self {
+                    signal: target.signal.as_str(),
+                    endpoint: target.uri.to_string(),
+                    protocol: match target.protocol {
+                        Protocol::Grpc => "grpc",
+                        Protocol::Http => "http/protobuf",
+                    },
+                    interval_seconds: every.as_ref().map(Duration::as_secs_f64),
+                    headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
+                }
+            })
+        });
+        (rows.collect(), problems)
+    }
+}
+
+pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nPushed by OTLP:")?;
+    for row in rows {
+        write!(out, "  {} to {} by {}", row.signal, printable(&row.endpoint), row.protocol)?;
+        match row.interval_seconds {
+            Some(seconds) => write!(out, ", every {seconds} s")?,
+            None => write!(out, ", as they come")?,
+        }
+        if !row.headers.is_empty() {
+            write!(out, ", with the headers {}", row.headers.join(", "))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_is_shown_without_the_values_of_headers() {
+        let environment = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret"),
+            ("OTEL_LOGS_EXPORTER", "otlp"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
+        ];
+        let (rows, problems) = PushRow::all(None, &environment.into_iter().collect());
+        let mut text = Vec::new();
+        write(&mut text, &rows).unwrap();
+        let expected = "\nPushed by OTLP:\n  \
+            metrics to http://c:4317/ by grpc, every 15 s, with the headers authorization\n  \
+            profiles to http://c:4317/ by grpc, every 60 s, with the headers authorization\n  \
+            logs to http://c:4317/ by grpc, as they come, with the headers authorization\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));
+    }
+}
