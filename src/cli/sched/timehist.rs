@@ -7,7 +7,7 @@ use super::machine::{Machine, Seen};
 use super::summary::{Summary, task};
 use super::trace_json::TraceJson;
 use super::{Begin, seconds};
-use crate::cli::follow::{Heard, Listener, milliseconds};
+use crate::cli::follow::{Heard, Listener};
 use crate::cli::observe::{Ending, Failure};
 use crate::host::Roots;
 use crate::sched::{Told, Went, Who};
@@ -160,15 +160,23 @@ impl Lines {
     }
 }
 
-/// A time in milliseconds, if somebody saw it begin.
+/// A time in milliseconds, if somebody saw it begin. What is less than a microsecond is cut off, as perf does: rounded, sums
+/// over many short waits would be others than perf's.
 fn known(time: Option<u64>) -> String {
-    time.map_or_else(|| "-".to_owned(), |time| format!("{:.3}", milliseconds(time)))
+    time.map_or_else(|| "-".to_owned(), |time| format!("{}.{:03}", time / 1_000_000, time % 1_000_000 / 1000))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sched::{Came, Comm, Left};
+
+    #[test]
+    fn times_are_cut_off_and_not_rounded() {
+        assert_eq!(known(Some(12_003_999)), "12.003");
+        assert_eq!(known(Some(999)), "0.000");
+        assert_eq!(known(None), "-");
+    }
 
     #[test]
     fn the_lines_are_as_recorded() {

@@ -36,9 +36,10 @@ static void hand(int from, int to) {
 }
 
 static int relay(int times) {
-    int there[2], back[2];
+    int there[2], back[2], ready[2];
+    char byte;
     on_one_cpu();
-    if (pipe(there) || pipe(back)) return 1;
+    if (pipe(there) || pipe(back) || pipe(ready)) return 1;
     if (fork() == 0) {
         prctl(PR_SET_NAME, "pong");
         for (int i = 0; i < times; i++) hand(there[0], back[1]);
@@ -47,8 +48,11 @@ static int relay(int times) {
     pid_t spins = fork();
     if (spins == 0) {
         prctl(PR_SET_NAME, "spins");
+        if (write(ready[1], "x", 1) != 1) _exit(1);
         for (volatile long i = 0;; i++) {}
     }
+    // What is over soon is over before a thread that was just made has had its turn.
+    if (read(ready[0], &byte, 1) != 1) return 1;
     prctl(PR_SET_NAME, "ping");
     if (write(there[1], "x", 1) != 1) return 1;
     for (int i = 1; i < times; i++) hand(back[0], there[1]);
