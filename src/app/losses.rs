@@ -12,11 +12,20 @@ const EVERY: Duration = Duration::from_secs(60);
 /// How many of one kind in that time are worth a line. A ring that runs over loses thousands at once.
 const MANY: u64 = 1000;
 
+/// How long nothing more is said of one kind: what is lost all the time is told by metrics and `/status`.
+const SILENCE: Duration = Duration::from_secs(3600);
+
 /// What was lost until it was looked at last.
 #[derive(Debug)]
 pub(super) struct LossWatch {
-    seen: BTreeMap<(String, String), u64>,
+    seen: BTreeMap<(String, String), Seen>,
     looked: Monotonic,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    count: u64,
+    told: Option<Monotonic>,
 }
 
 impl LossWatch {
@@ -24,7 +33,8 @@ impl LossWatch {
         Self { seen: BTreeMap::new(), looked: now }
     }
 
-    /// Those of which many came in the last minute, with how many those are; nothing before a minute has passed.
+    /// Those of which many came in the last minute, with how many those are; nothing before a minute has passed, and nothing that
+    /// was told within the hour.
     pub(super) fn note(&mut self, losses: &[Loss], now: Monotonic) -> Vec<Loss> {
         if now.since(self.looked) < EVERY {
             return Vec::new();
@@ -32,9 +42,15 @@ impl LossWatch {
         self.looked = now;
         let news = losses.iter().filter_map(|loss| {
             let key = (loss.what.clone(), loss.reason.clone());
-            let before = self.seen.insert(key, loss.count).unwrap_or(0);
-            let count = loss.count.saturating_sub(before);
-            (count >= MANY).then(|| Loss { count, ..loss.clone() })
+            let seen = self.seen.entry(key).or_default();
+            let count = loss.count.saturating_sub(seen.count);
+            seen.count = loss.count;
+            let silent = seen.told.is_some_and(|told| now.since(told) < SILENCE);
+            if silent || count < MANY {
+                return None;
+            }
+            seen.told = Some(now);
+            Some(Loss { count, ..loss.clone() })
         });
         news.collect()
     }
@@ -62,5 +78,7 @@ mod tests {
         assert_eq!(told(&losses(5000, 999), 60), [("ring_full".into(), 5000)]);
         assert_eq!(told(&losses(5000, 999), 120), []);
         assert_eq!(told(&losses(5999, 1999), 180), [("throttled".into(), 1000)]);
+        assert_eq!(told(&losses(9999, 1999), 240), [], "within the hour");
+        assert_eq!(told(&losses(19_999, 1999), 3660), [("ring_full".into(), 10_000)]);
     }
 }

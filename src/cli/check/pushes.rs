@@ -90,7 +90,7 @@ mod tests {
             profiles to http://c:4317/ by grpc, every 60 s, with the headers authorization\n  \
             logs to http://c:4317/ by grpc, as they come, with the headers authorization\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
-        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));
     }
 }
