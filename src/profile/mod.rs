@@ -22,6 +22,8 @@ mod model;
 mod namer;
 mod open;
 mod publish;
+#[cfg(test)]
+pub(crate) mod replayed;
 mod selection;
 #[cfg(test)]
 pub(crate) mod specimen;

@@ -1,22 +1,7 @@
 use super::*;
+use crate::profile::replayed::Held;
 use crate::profile::specimen::sampler;
 use crate::ring::testing::{bytes, record};
-use crate::sys::Drained;
-
-/// Holds records.
-#[derive(Default)]
-struct Held(Vec<Vec<u8>>);
-
-impl Ring for Held {
-    fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
-        self.0.drain(..).for_each(|record| each(&record));
-        Drained::default()
-    }
-
-    fn size(&self) -> usize {
-        0
-    }
-}
 
 #[test]
 fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {

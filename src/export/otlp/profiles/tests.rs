@@ -17,6 +17,7 @@ use crate::target::ProcessContext;
 #[path = "../../../../tests/support/otlp_profiles.rs"]
 mod checker;
 mod live;
+mod replay;
 
 const CONTAINER: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
 

@@ -1,0 +1,46 @@
+//! What becomes of records that a ring held, without a kernel.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ask::Shared;
+use super::intake::Intake;
+use super::open::Tap;
+use super::specimen::sampler;
+use super::{Ask, Profile, Selection};
+use crate::clock::{Clock, Timestamp};
+use crate::host::Roots;
+use crate::plan::Sampler;
+use crate::sys::{Drained, Fields, Ring};
+
+/// The event that writes samples, by the number that they bear.
+pub(crate) const EVENT: u64 = 7;
+
+/// Holds records.
+#[derive(Debug, Default)]
+pub(crate) struct Held(pub(crate) Vec<Vec<u8>>);
+
+impl Ring for Held {
+    fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
+        self.0.drain(..).for_each(|record| each(&record));
+        Drained::default()
+    }
+
+    fn size(&self) -> usize {
+        0
+    }
+}
+
+/// The profile of all records of a CPU that are of the first second, with names by the files below `roots`. Samples are
+/// written by [`EVENT`] and have these `fields`; each stands for a millisecond.
+pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> Profile {
+    let clock = Clock::manual(Timestamp(0));
+    let mut intake = Intake::new(roots);
+    intake.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
+    intake.tap(EVENT, Tap { sampler: 0, fields, weight: Some(1_000_000) });
+    intake.add(1, Held(records));
+    let shared = Shared::new(clock.clone(), roots, intake);
+    let asked = shared.begin("cpu").unwrap();
+    clock.advance(Duration::from_secs(1));
+    shared.end(asked, &Selection::default()).unwrap()
+}
