@@ -6,6 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[allow(dead_code, reason = "here all receivers are well")]
+#[path = "../support/receiver.rs"]
+mod receiver;
+
 #[path = "../support/rings.rs"]
 mod rings;
 
@@ -28,6 +32,7 @@ mod processes;
 mod profiles;
 mod profiles_agreement;
 mod profiles_probes;
+mod pushing;
 mod recording;
 mod sched_commands;
 mod sched_replay;

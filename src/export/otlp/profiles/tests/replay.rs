@@ -3,8 +3,8 @@
 use super::*;
 use crate::host::Roots;
 use crate::profile::replayed::{EVENT, replayed};
-use crate::ring::{MappedFile, Mmap};
 use crate::ring::testing::{bytes, comm, mmap, record};
+use crate::ring::{MappedFile, Mmap};
 use crate::sys::Fields;
 
 /// What the samples carry.
