@@ -70,6 +70,49 @@ impl Ask for Unsampled {
     }
 }
 
+/// Something that is sampled from the third time on that somebody asks, and refuses to say more.
+#[derive(Debug, Clone, Default)]
+struct Late {
+    looks: Arc<AtomicU64>,
+    begun: Arc<AtomicU64>,
+}
+
+impl Feed for Late {
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        Err(Unavailable("there are no metrics".into()))
+    }
+
+    fn profiles(&self) -> Arc<dyn Ask> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Ask for Late {
+    fn entries(&self) -> Vec<Arc<str>> {
+        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
+        if looks < 2 { Vec::new() } else { vec!["cpu".into()] }
+    }
+
+    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        Err(NoProfile::Busy)
+    }
+
+    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn abandon(&self, _: Asked) {}
+
+    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+}
+
 /// What pushes in a test.
 struct Pushing {
     collections: Collections,
@@ -432,6 +475,30 @@ fn the_end_does_not_wait_for_a_receiver_that_never_comes() {
         pushing.stop();
         assert!(pushing.board.states().is_empty());
     }
+}
+
+#[test]
+fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
+    let receiver = Receiver::start(Protocol::Grpc, Tls::No);
+    let mut profiles = target(Protocol::Grpc, receiver.address);
+    profiles.signal = Signal::Profiles;
+    let mut hourly = settings(profiles);
+    hourly.profiles_interval = Duration::from_secs(3600);
+    let (late, clock) = (Late::default(), Clock::system());
+    let (_settings, pushed) = watch::channel(Some(Arc::new(hourly)));
+    let surroundings = Surroundings {
+        resource: Resource::default(),
+        board: Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap()),
+        log: Switch::default(),
+        began: clock.now(),
+        clock,
+    };
+    let pusher = Pusher::start(late.clone(), pushed, surroundings).unwrap();
+    let begun = || late.begun.load(Ordering::SeqCst);
+    assert!(eventually("begun", || (begun() > 0).then_some(())).is_some());
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(begun(), 1, "what is refused is not asked for all the time");
+    pusher.stop();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::queue::{Dropped, Queue};
 use super::state::Board;
@@ -17,6 +17,9 @@ use crate::profile::{Asked, NoProfile, Profile, Selection};
 
 /// How long the last collection may take when the exporter stops.
 const LAST: Duration = Duration::from_secs(2);
+
+/// How soon it is looked again whether something is sampled.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Where payloads are put, and what is said of it.
 #[derive(Debug, Clone)]
@@ -91,6 +94,10 @@ pub(super) async fn profiles<F: Feed>(
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
+            () = sleep(SOON), if windows.nothing => {
+                ticks.reset();
+                false
+            }
             _ = stop.wait_for(|stop| *stop) => true,
         };
         let (feed, resource) = (Arc::clone(&feed), Arc::clone(&resource));
@@ -120,6 +127,8 @@ pub(super) async fn profiles<F: Feed>(
 #[derive(Debug, Default)]
 struct Windows {
     open: Vec<(Arc<str>, Asked)>,
+    /// Nothing is sampled, or not yet: events are opened after this has begun.
+    nothing: bool,
 }
 
 impl Windows {
@@ -128,7 +137,9 @@ impl Windows {
         let ask = feed.profiles();
         let mut profiles = Vec::new();
         let mut open = std::mem::take(&mut self.open);
-        for kind in ask.entries() {
+        let kinds = ask.entries();
+        self.nothing = kinds.is_empty();
+        for kind in kinds {
             let known = open.iter().position(|(known, _)| *known == kind);
             let asked = known.map(|place| open.swap_remove(place).1);
             let next = match asked {
