@@ -11,6 +11,7 @@ use super::governor::Governor;
 use super::losses::LossWatch;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::config::push::Signal;
 use crate::config::{self, Config};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
@@ -148,7 +149,9 @@ impl<K: Kernel> Engine<K> {
 
     /// Collects until it is told to stop, at least once in every interval.
     pub(super) fn run(mut self, requests: &Receiver<Request>, publisher: &watch::Sender<Arc<Published>>) {
-        self.settle_pushes();
+        let pushes = self.resolve_pushes();
+        // Told first, so that what is logged from here on is pushed where that is wanted.
+        self.pushes.settings.send_replace(pushes);
         self.apply();
         let mut last = self.collect(publisher);
         loop {
@@ -256,18 +259,13 @@ impl<K: Kernel> Engine<K> {
         );
     }
 
-    /// Finds out what is pushed by what. Those who push hear of it if it is something else than before.
-    fn settle_pushes(&mut self) {
+    /// Finds out what is pushed by what; what profiles must tell for it is part of what is planned.
+    fn resolve_pushes(&mut self) -> Option<Arc<Settings>> {
         let (settings, problems) = Settings::resolve(self.config.push.as_ref(), &self.environment);
         problems.iter().for_each(|problem| tracing::warn!("{problem}"));
-        self.config.profile_cpus = settings.as_ref().is_some_and(|settings| settings.profiles_cpus);
-        self.pushes.settings.send_if_modified(|current| {
-            let changed = current.as_deref() != settings.as_ref();
-            if changed {
-                *current = settings.map(Arc::new);
-            }
-            changed
-        });
+        let profiles = settings.as_ref().filter(|settings| settings.target(Signal::Profiles).is_some());
+        self.config.profile_cpus = profiles.is_some_and(|settings| settings.profiles_cpus);
+        settings.map(Arc::new)
     }
 
     /// Reads the configuration again, and keeps the old one if the new one has problems.
@@ -279,12 +277,14 @@ impl<K: Kernel> Engine<K> {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
-                self.settle_pushes();
+                let pushes = self.resolve_pushes();
                 self.governor.restart();
                 self.metrics.detail_reduced(self.governor.detail().steps());
                 (self.source.loaded, self.source.failed) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
+                // After samplers were replaced: what was recorded of the old ones is gone.
+                self.pushes.settings.send_replace(pushes);
                 let outcome = format!("the configuration was reloaded{later}");
                 tracing::info!("{outcome}");
                 Ok(outcome)
@@ -333,12 +333,7 @@ impl<K: Kernel> Engine<K> {
         }
         let published = self.published(Some(snapshot), begin, took, usage);
         for loss in self.losses.note(&published.status.losses, self.ended) {
-            tracing::warn!(
-                lost = loss.count,
-                "much was lost in the last minute: {}: {}",
-                loss.what,
-                loss.reason
-            );
+            tracing::warn!(lost = loss.count, "much was lost lately: {}: {}", loss.what, loss.reason);
         }
         publisher.send_replace(Arc::new(published));
         begin

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Monotonic;
 use crate::export::status::Loss;
 
-/// How often losses are looked at.
+/// How often losses are looked at, or at each collection if those are rarer.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// How many of one kind in that time are worth a line. A ring that runs over loses thousands at once.

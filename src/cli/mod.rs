@@ -187,9 +187,10 @@ fn start_log(global: &Global, command: &Command) -> anyhow::Result<Switch> {
     let by_default = if matches!(command, Command::Run(_)) { "info" } else { "error" };
     let filter = log_filter(global.log.as_deref().filter(|text| !text.is_empty()).unwrap_or(by_default))?;
     let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
-    let switch = Switch::default();
+    let serves = matches!(command, Command::Run(_));
+    let switch = if serves { Switch::keeping() } else { Switch::default() };
     let own = Targets::new().with_target(env!("CARGO_CRATE_NAME"), LevelFilter::INFO);
-    let pushed = matches!(command, Command::Run(_)).then(|| switch.clone().with_filter(own));
+    let pushed = serves.then(|| switch.clone().with_filter(own));
     let registry = tracing_subscriber::registry().with(pushed);
     match global.log_format {
         LogFormat::Text => {

@@ -187,21 +187,24 @@ fn signal(written: file::Signal) -> Signal {
 /// What is wrong with it, and what to write.
 pub fn url(text: &str) -> Result<hyper::Uri, (String, String)> {
     let example = || "write it like `http://collector:4317`".to_owned();
+    // Before anything is shown of it: what stands before the sign may be a password.
+    let authority = text.split_once("://").map_or(text, |(_, rest)| rest).split('/').next();
+    if authority.is_some_and(|authority| authority.contains('@')) {
+        let hint = "give them by `headers`, or better by OTEL_EXPORTER_OTLP_HEADERS".to_owned();
+        return Err(("a user and a password in a URL are not sent".to_owned(), hint));
+    }
+    if text.contains('?') {
+        return Err(("a URL with a query is not taken".to_owned(), example()));
+    }
     if !text.contains("://") {
         let hint = format!("write `http://{text}`, or `https://{text}` for TLS");
         return Err((format!("{} has no scheme", shown(text)), hint));
     }
     let uri: hyper::Uri =
         text.parse().map_err(|error| (format!("{} is not a URL: {error}", shown(text)), example()))?;
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        let hint = "give them by `headers`, or better by OTEL_EXPORTER_OTLP_HEADERS".to_owned();
-        return Err(("a user and a password in a URL are not sent".to_owned(), hint));
-    }
     match (uri.scheme_str(), uri.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() && uri.query().is_none() => Ok(uri),
-        (Some("http" | "https"), Some(_)) => {
-            Err((format!("{} has a query, or no host", shown(text)), example()))
-        }
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
+        (Some("http" | "https"), _) => Err((format!("{} has no host", shown(text)), example())),
         _ => Err((format!("{} is neither of http nor of https", shown(text)), example())),
     }
 }
@@ -231,12 +234,13 @@ fn headers(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String,
 /// # Errors
 /// Why not.
 pub fn header(name: &str, value: &str) -> Result<(), String> {
-    let shown_name = shown(name);
     let parsed = hyper::header::HeaderName::from_bytes(name.as_bytes());
     let Ok(parsed) = parsed else {
-        return Err(format!("{shown_name} cannot be the name of a header"));
+        // Not shown: whoever writes `name: secret=` where `name=secret` is wanted has it in what is taken for the name.
+        return Err("what stands there cannot be the name of a header".to_owned());
     };
     let name = parsed.as_str();
+    let shown_name = shown(name);
     let ours =
         matches!(name, "content-type" | "content-length" | "content-encoding" | "host" | "te" | "connection")
             || name.starts_with("grpc-")
@@ -373,15 +377,19 @@ mod tests {
                 .ends_with("is neither of http nor of https; write it like `http://collector:4317`")
         );
         assert!(said("http://").contains("is not a URL"));
-        assert!(said("http://a/?b=c").contains("has a query, or no host"));
+        assert!(said("http://a/?b=c").contains("a URL with a query is not taken"));
         assert!(said("http://a b").contains("is not a URL"));
-        assert!(said("http://me:secret@a").contains("a user and a password in a URL are not sent"));
+        for secret in ["http://me:secret@a", "http://me:se^cret@a", "me:secret@a", "https://a/b?key=secret"] {
+            let (message, hint) = url(secret).unwrap_err();
+            assert!(!message.contains("cret") && !hint.contains("cret"), "{message} {hint}");
+        }
     }
 
     #[test]
     fn headers_of_the_protocol_and_those_that_cannot_be_sent_are_refused() {
         let said = |text: &str| report(&format!("export: {{otlp: {{headers: {{{text}}}}}}}"));
         assert!(said("'a b': c").contains("cannot be the name of a header"));
+        assert!(!header("authorization: basic dxnl", "=").unwrap_err().contains("dxnl"));
         assert!(said("Content-Type: c").contains("belongs to the protocol"));
         assert!(said("grpc-timeout: c").contains("belongs to the protocol"));
         assert!(said("a: 'é'").contains("is not printable ASCII"));

@@ -31,6 +31,13 @@ impl Ring for Held {
     }
 }
 
+/// Something that samples nobody, to be asked.
+pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
+    let mut intake = Intake::<Held>::new(roots);
+    intake.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
+    Arc::new(Shared::new(Clock::manual(Timestamp(0)), roots, intake))
+}
+
 /// The profile of all records of a CPU that are of the first second, with names by the files below `roots`. Samples are
 /// written by [`EVENT`] and have these `fields`; each stands for a millisecond.
 pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> Profile {

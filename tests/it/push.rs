@@ -298,7 +298,9 @@ fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
 fn what_a_receiver_does_not_take_of_a_request_is_counted_and_told_in_its_words() {
     for protocol in BOTH {
         let receiver = Receiver::start(protocol, Tls::No);
-        receiver.answers([Answer::Partly(1, "too old"), Answer::Partly(0, "slow\u{1b}down")]);
+        // What it says is shown until it takes something without a word.
+        let warns = std::iter::repeat_n(Answer::Partly(0, "slow\u{1b}down"), 1000);
+        receiver.answers(std::iter::once(Answer::Partly(1, "too old")).chain(warns));
         let mut pushing = Pushing::to(target(protocol, receiver.address));
         let state = pushing.becomes("taken", |state| state.taken >= 2);
         assert_eq!((state.rejected, state.message.as_deref()), (1, Some("slow\u{fffd}down")));
@@ -496,8 +498,9 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     let pusher = Pusher::start(late.clone(), pushed, surroundings).unwrap();
     let begun = || late.begun.load(Ordering::SeqCst);
     assert!(eventually("begun", || (begun() > 0).then_some(())).is_some());
+    let before = begun();
     thread::sleep(Duration::from_millis(1500));
-    assert_eq!(begun(), 1, "what is refused is not asked for all the time");
+    assert!((before + 1..=before + 3).contains(&begun()), "tried again, and not all the time: {}", begun());
     pusher.stop();
 }
 

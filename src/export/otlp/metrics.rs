@@ -69,6 +69,14 @@ impl Encoder {
         Self { options, before: None, away: Away::default() }
     }
 
+    /// Goes on in another way. What was encoded before counts, unless it says something else now what values are relative to.
+    pub fn set_options(&mut self, options: Options) {
+        if self.options.temporality != options.temporality {
+            *self = Self::new(options);
+        }
+        self.options = options;
+    }
+
     /// Encodes a snapshot.
     ///
     /// With [`Temporality::Delta`] a series tells what came since the snapshot before. One that was not there then tells

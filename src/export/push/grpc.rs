@@ -98,18 +98,24 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
         (None, message) => format!("it answered {code:?}: {}", told(message)),
     };
     let retry_after = RpcStatus::decode(status.details()).ok().and_then(|status| status.retry_after());
+    if transport {
+        // What is no gRPC, or broke off, has one code or another.
+        return Outcome::Again { after: retry_after, why, reconnect: true };
+    }
     match code {
+        // Tonic's words, and its code for it. The request was taken.
+        Code::OutOfRange if status.message().starts_with("Error, decoded message length too large") => {
+            Outcome::nonsense()
+        }
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
-        | Code::DataLoss => Outcome::Again { after: retry_after, why, reconnect: transport },
+        | Code::DataLoss => Outcome::Again { after: retry_after, why, reconnect: false },
         Code::ResourceExhausted if retry_after.is_some() => {
             Outcome::Again { after: retry_after, why, reconnect: false }
         }
-        // What is no gRPC, or broke off, is told by tonic with these.
-        Code::Unknown | Code::Internal if transport => Outcome::Again { after: None, why, reconnect: true },
         Code::Unimplemented if signal == Signal::Profiles => {
             why.push_str("; a Collector takes profiles with --feature-gates=+service.profilesSupport");
             Outcome::Refused { why }

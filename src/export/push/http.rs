@@ -67,6 +67,7 @@ impl Http {
         let body = match read {
             Ok(body) => body.to_bytes(),
             // It may have taken the request or not: sent again, cumulative sums say the same, and the rest comes twice.
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return Outcome::nonsense(),
             Err(error) => return Outcome::unreachable(format!("the answer broke off: {}", causes(&*error))),
         };
         outcome(head.status, &head.headers, &body, clock)
@@ -113,7 +114,7 @@ fn outcome(status: StatusCode, headers: &HeaderMap, body: &[u8], clock: &Clock) 
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let protobuf = content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf");
     if status.is_success() {
-        // Some answer in JSON whatever they were sent in; nothing in it would change what is done.
+        // Some answer in JSON whatever they were sent in. What they say there of a part that they rejected is not read.
         return match (protobuf || body.is_empty(), content_type.starts_with("application/json")) {
             (true, _) => Outcome::of_response(body),
             (false, true) => Outcome::Taken,

@@ -1,16 +1,17 @@
 //! The exporter's own log as OTLP logs.
 //!
-//! The log is started before anybody knows whether it is pushed, so a [`Switch`] stands in it that is turned on later. What
-//! passes is batched by the OpenTelemetry SDK and put into the same queue, and through the same connections, as what is
-//! measured.
+//! The log is started before anybody knows whether it is pushed, so what is told first is kept by a [`Switch`] until it is
+//! turned on or off. What passes is batched by the OpenTelemetry SDK and put into the same queue, and through the same
+//! connections, as what is measured. Of itself, whether the log is pushed, it does not tell: that would never end.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::ResourceLogs;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::logs::tonic::group_logs_by_resource_and_scope;
@@ -29,14 +30,87 @@ use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scalar};
 
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
-/// Lets the log pass to where it is pushed from, once that is there. Copies are one switch.
+/// How many records are kept until it is known where to. What comes after them is not pushed.
+const KEPT: usize = 512;
+
+/// Lets the log pass to where it is pushed from. Copies are one switch.
 #[derive(Clone, Default)]
-pub struct Switch(Arc<RwLock<Option<Bridge>>>);
+pub struct Switch(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// What makes records of events; `None` where nobody wants them.
+    on: RwLock<Option<On>>,
+    outlet: Arc<Mutex<Outlet>>,
+}
+
+struct On {
+    bridge: Bridge,
+    provider: SdkLoggerProvider,
+}
+
+/// Where batches go.
+#[derive(Debug)]
+enum Outlet {
+    /// Nobody knows yet.
+    Kept(Vec<ResourceLogs>, usize),
+    Queue(ProtoResource, Arc<Queue>, Arc<Board>),
+}
+
+impl Default for Outlet {
+    fn default() -> Self {
+        Self::Kept(Vec::new(), 0)
+    }
+}
 
 impl Switch {
-    pub(super) fn turn(&self, on: Option<&Logs>) {
-        let bridge = on.map(|logs| OpenTelemetryTracingBridge::new(&logs.provider));
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bridge;
+    /// One that keeps what is told until it is turned on or off.
+    pub fn keeping() -> Self {
+        let switch = Self::default();
+        switch.start();
+        switch
+    }
+
+    fn start(&self) {
+        let mut on = self.0.on.write().unwrap_or_else(PoisonError::into_inner);
+        if on.is_none() {
+            let intake = Intake(Arc::clone(&self.0.outlet));
+            let provider = SdkLoggerProvider::builder().with_batch_exporter(intake).build();
+            *on = Some(On { bridge: OpenTelemetryTracingBridge::new(&provider), provider });
+        }
+    }
+
+    /// Pushes what was kept, and all that comes, through this queue.
+    pub(super) fn turn_on(&self, resource: &Resource, queue: Arc<Queue>, board: Arc<Board>) {
+        let mut outlet = lock(&self.0.outlet);
+        let next = Outlet::Queue(described(resource), queue, board);
+        if let Outlet::Kept(kept, items) = std::mem::replace(&mut *outlet, next)
+            && items > 0
+        {
+            outlet.put(kept, items);
+        }
+        drop(outlet);
+        self.start();
+    }
+
+    /// Puts what was told so far into the queue, and keeps what comes. Blocks for a few milliseconds.
+    pub(super) fn pause(&self) {
+        let on = self.0.on.read().unwrap_or_else(PoisonError::into_inner);
+        let provider = on.as_ref().map(|on| on.provider.clone());
+        drop(on);
+        if let Some(Err(error)) = provider.map(|provider| provider.force_flush()) {
+            tracing::debug!(%error, "the last log records were not pushed");
+        }
+        *lock(&self.0.outlet) = Outlet::default();
+    }
+
+    /// Forgets what was kept, and takes nothing.
+    pub(super) fn turn_off(&self) {
+        let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
+        *lock(&self.0.outlet) = Outlet::default();
+        // Its thread ends with it.
+        drop(on.map(|on| on.provider.shutdown()));
+        *lock(&self.0.outlet) = Outlet::default();
     }
 }
 
@@ -48,55 +122,50 @@ impl fmt::Debug for Switch {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Switch {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if let Some(bridge) = &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            bridge.on_event(event, context);
+        if let Some(on) = &*self.0.on.read().unwrap_or_else(PoisonError::into_inner) {
+            on.bridge.on_event(event, context);
         }
     }
 }
 
-/// What makes log records of events, and requests of records.
-#[derive(Debug)]
-pub(super) struct Logs {
-    provider: SdkLoggerProvider,
-}
-
-impl Logs {
-    pub(super) fn new(resource: &Resource, queue: Arc<Queue>, board: Arc<Board>) -> Self {
-        let intake = Intake { resource: described(resource), queue, board };
-        // The intake writes the resource itself; the SDK's own would be another.
-        Self { provider: SdkLoggerProvider::builder().with_batch_exporter(intake).build() }
-    }
-
-    /// Puts what was logged so far into the queue. Blocks for a few milliseconds.
-    pub(super) fn finish(self) {
-        if let Err(error) = self.provider.shutdown() {
-            tracing::debug!(%error, "the last log records were not pushed");
+impl Outlet {
+    fn put(&mut self, mut logs: Vec<ResourceLogs>, items: usize) {
+        match self {
+            Self::Kept(kept, number) => {
+                if *number + items <= KEPT {
+                    *number += items;
+                    kept.append(&mut logs);
+                }
+            }
+            Self::Queue(resource, queue, board) => {
+                for logs in &mut logs {
+                    logs.resource = Some(resource.clone());
+                    SCHEMA_URL.clone_into(&mut logs.schema_url);
+                }
+                let bytes = ExportLogsServiceRequest { resource_logs: logs }.encode_to_vec();
+                let payload = Payload { bytes, items: items as u64 };
+                board.crowded_out(Signal::Logs, queue.push(payload, queue.new_batch()));
+                board.queued(Signal::Logs, queue);
+            }
         }
     }
 }
 
-/// Puts batches into the queue.
+/// Takes batches.
 #[derive(Debug)]
-struct Intake {
-    resource: ProtoResource,
-    queue: Arc<Queue>,
-    board: Arc<Board>,
-}
+struct Intake(Arc<Mutex<Outlet>>);
 
 impl LogExporter for Intake {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
-        let items = batch.iter().count() as u64;
-        let mut resource_logs =
-            group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
-        for logs in &mut resource_logs {
-            logs.resource = Some(self.resource.clone());
-            SCHEMA_URL.clone_into(&mut logs.schema_url);
-        }
-        let bytes = ExportLogsServiceRequest { resource_logs }.encode_to_vec();
-        self.board.crowded_out(Signal::Logs, self.queue.push(Payload { bytes, items }));
-        self.board.queued(Signal::Logs, &self.queue);
+        let items = batch.iter().count();
+        let logs = group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
+        lock(&self.0).put(logs, items);
         Ok(())
     }
+}
+
+fn lock(outlet: &Mutex<Outlet>) -> MutexGuard<'_, Outlet> {
+    outlet.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn described(resource: &Resource) -> ProtoResource {

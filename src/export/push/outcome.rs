@@ -50,8 +50,13 @@ impl Outcome {
                 Self::Partly { rejected: u64::try_from(rejected).unwrap_or(0), message: told(&message) }
             }
             Ok(_) => Self::Taken,
-            Err(_) => Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() },
+            Err(_) => Self::nonsense(),
         }
+    }
+
+    /// Somebody answered, and not as a receiver does.
+    pub(super) fn nonsense() -> Self {
+        Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() }
     }
 }
 

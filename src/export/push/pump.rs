@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::queue::{Dropped, Queue};
 use super::state::Board;
@@ -13,10 +13,14 @@ use super::thread::Feed;
 use crate::config::push::Signal;
 use crate::export::otlp::attribute::Resource;
 use crate::export::otlp::{Payload, metrics, profiles};
-use crate::profile::{Asked, NoProfile, Profile, Selection};
+use crate::metrics::Snapshot;
+use crate::profile::{Ask, Asked, NoProfile, Profile, Selection};
 
 /// How long the last collection may take when the exporter stops.
 const LAST: Duration = Duration::from_secs(2);
+
+/// How long it is waited at most that requests of one collection are sent, if there is no room for all of them.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// How soon it is looked again whether something is sampled.
 const SOON: Duration = Duration::from_secs(1);
@@ -36,9 +40,15 @@ impl Outlet {
         self.board.dropped(self.signal, Dropped { items, payloads });
     }
 
-    fn put(&self, payloads: Vec<Payload>) {
+    /// Puts all of them in. If together they are more than may wait, those that came first are waited for to be sent, but not
+    /// beyond the time when more will come.
+    async fn put(&self, payloads: Vec<Payload>, every: Duration) {
+        let batch = self.queue.new_batch();
+        let deadline = Instant::now() + every.min(LONGEST);
         for payload in payloads {
-            self.board.crowded_out(self.signal, self.queue.push(payload));
+            // After that time they make room for each other, which is counted.
+            drop(timeout_at(deadline, self.queue.admits(payload.bytes.len(), batch)).await);
+            self.board.crowded_out(self.signal, self.queue.push(payload, batch));
         }
         self.board.queued(self.signal, &self.queue);
     }
@@ -55,6 +65,7 @@ pub(super) async fn metrics<F: Feed>(
 ) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pushed: Option<Arc<Snapshot>> = None;
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
@@ -65,11 +76,16 @@ pub(super) async fn metrics<F: Feed>(
             false => Some(feed.snapshot().await),
         };
         match collected {
+            // There was no other collection meanwhile: it would say the same once more.
+            Some(Ok(snapshot)) if pushed.as_ref().is_some_and(|pushed| Arc::ptr_eq(pushed, &snapshot)) => {}
             Some(Ok(snapshot)) => {
-                let mut encoder = encoder.lock().unwrap_or_else(PoisonError::into_inner);
-                let encoded = encoder.encode(&snapshot, &resource);
+                let encoded = {
+                    let mut encoder = encoder.lock().unwrap_or_else(PoisonError::into_inner);
+                    encoder.encode(&snapshot, &resource)
+                };
+                pushed = Some(snapshot);
                 outlet.left_out(encoded.left_out);
-                outlet.put(encoded.payloads);
+                outlet.put(encoded.payloads, every).await;
             }
             Some(Err(error)) => tracing::warn!("no metrics are pushed this time: {error}"),
             None => tracing::warn!("the last metrics are not pushed: collecting them takes too long"),
@@ -94,9 +110,12 @@ pub(super) async fn profiles<F: Feed>(
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
-            () = sleep(SOON), if windows.nothing => {
-                ticks.reset();
-                false
+            () = sleep(SOON), if windows.incomplete => {
+                if windows.open.is_empty() {
+                    ticks.reset();
+                }
+                windows.begin(&*feed);
+                continue;
             }
             _ = stop.wait_for(|stop| *stop) => true,
         };
@@ -110,7 +129,7 @@ pub(super) async fn profiles<F: Feed>(
             Ok((encoded, rest)) => {
                 windows = rest;
                 outlet.left_out(encoded.left_out);
-                outlet.put(encoded.payloads);
+                outlet.put(encoded.payloads, every).await;
             }
             Err(error) => {
                 tracing::error!(%error, "profiles are not pushed any more");
@@ -123,49 +142,147 @@ pub(super) async fn profiles<F: Feed>(
     }
 }
 
-/// What is recorded of each kind of profile.
+/// What is recorded of each kind of profile. It ends with the value.
 #[derive(Debug, Default)]
 struct Windows {
+    ask: Option<Arc<dyn Ask>>,
     open: Vec<(Arc<str>, Asked)>,
-    /// Nothing is sampled, or not yet: events are opened after this has begun.
-    nothing: bool,
+    /// Of some kind nothing is recorded, or nothing is sampled yet: events are opened after this has begun.
+    incomplete: bool,
+    /// Whether the log has said that something cannot be recorded.
+    complained: bool,
 }
 
 impl Windows {
     /// The profiles since the last turn, without a gap to those that begin now; kinds that are new have none yet.
     fn turn<F: Feed>(&mut self, feed: &F, last: bool) -> Vec<Profile> {
         let ask = feed.profiles();
-        let mut profiles = Vec::new();
-        let mut open = std::mem::take(&mut self.open);
         let kinds = ask.entries();
-        self.nothing = kinds.is_empty();
-        for kind in kinds {
-            let known = open.iter().position(|(known, _)| *known == kind);
-            let asked = known.map(|place| open.swap_remove(place).1);
-            let next = match asked {
-                // What processes say about themselves is only in what is renewed.
-                Some(asked) if last => ask.renew(asked, &Selection::default()).map(|(profile, asked)| {
-                    ask.abandon(asked);
-                    (Some(profile), None)
-                }),
-                Some(asked) => ask
-                    .renew(asked, &Selection::default())
-                    .map(|(profile, asked)| (Some(profile), Some(asked))),
-                None if last => continue,
-                None => ask.begin(&kind).map(|asked| (None, Some(asked))),
-            };
-            match next {
+        let mut profiles = Vec::new();
+        for (kind, asked) in std::mem::take(&mut self.open) {
+            if !kinds.contains(&kind) {
+                ask.abandon(asked);
+                continue;
+            }
+            // What processes say about themselves is only in what is renewed, so the last one is as well.
+            match ask.renew(asked, &Selection::default()) {
                 Ok((profile, asked)) => {
-                    profiles.extend(profile);
-                    self.open.extend(asked.map(|asked| (kind, asked)));
+                    profiles.push(profile);
+                    self.open.push((kind, asked));
                 }
-                // It was reloaded in between; at the next turn it begins anew.
+                // It is sampled in another way since a reload: what was recorded has gone, and the next begins at once.
                 Err(NoProfile::Gone) => {}
                 Err(error) => tracing::warn!(%kind, "no profile is pushed this time: {error}"),
             }
         }
-        // Kinds that are sampled no more.
-        open.into_iter().for_each(|(_, asked)| ask.abandon(asked));
+        if last {
+            self.open.drain(..).for_each(|(_, asked)| ask.abandon(asked));
+        } else {
+            self.begin(feed);
+        }
         profiles
+    }
+
+    /// Begins to record what is sampled and not recorded yet.
+    fn begin<F: Feed>(&mut self, feed: &F) {
+        let ask = feed.profiles();
+        let kinds = ask.entries();
+        self.incomplete = kinds.is_empty();
+        for kind in kinds {
+            if self.open.iter().any(|(known, _)| *known == kind) {
+                continue;
+            }
+            match ask.begin(&kind) {
+                Ok(asked) => self.open.push((kind, asked)),
+                Err(error) => {
+                    self.incomplete = true;
+                    if !self.complained {
+                        tracing::warn!(%kind, "it is not recorded, and tried again: {error}");
+                    }
+                    self.complained = true;
+                }
+            }
+        }
+        self.ask = Some(ask);
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        // Recordings that nobody ends go on counting.
+        if let Some(ask) = &self.ask {
+            self.open.drain(..).for_each(|(_, asked)| ask.abandon(asked));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::http::Unavailable;
+    use crate::host::Roots;
+    use crate::profile::replayed::idle;
+
+    struct Idle(Arc<dyn Ask>);
+
+    impl Feed for Idle {
+        async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+            Err(Unavailable("there are no metrics".into()))
+        }
+
+        fn profiles(&self) -> Arc<dyn Ask> {
+            Arc::clone(&self.0)
+        }
+    }
+
+    /// How many recordings there may be besides: all that nobody has taken.
+    fn free(ask: &Arc<dyn Ask>) -> usize {
+        let taken: Vec<Asked> = std::iter::from_fn(|| ask.begin("cpu").ok()).collect();
+        taken.iter().for_each(|&asked| ask.abandon(asked));
+        taken.len()
+    }
+
+    #[test]
+    fn each_kind_has_a_profile_of_each_turn_and_nothing_goes_on_after_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let feed = Idle(idle(&Roots::under(dir.path())));
+        let all = free(&feed.0);
+        let mut windows = Windows::default();
+        let mut turn = |last| -> (Vec<String>, usize) {
+            let profiles = windows.turn(&feed, last);
+            let mut kinds: Vec<String> =
+                profiles.iter().map(|profile| profile.kind.name.to_string()).collect();
+            kinds.sort();
+            (kinds, free(&feed.0))
+        };
+        assert_eq!(turn(false), (vec![], all - 2), "they have just begun");
+        let both = vec!["cpu".to_owned(), "off_cpu".to_owned()];
+        assert_eq!(turn(false), (both.clone(), all - 2));
+        assert_eq!(turn(true), (both, all));
+    }
+
+    #[test]
+    fn what_is_recorded_ends_with_whoever_recorded_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let feed = Idle(idle(&Roots::under(dir.path())));
+        let all = free(&feed.0);
+        let mut windows = Windows::default();
+        windows.begin(&feed);
+        assert_eq!((free(&feed.0), windows.incomplete), (all - 2, false));
+        drop(windows);
+        assert_eq!(free(&feed.0), all);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_now_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let feed = Idle(idle(&Roots::under(dir.path())));
+        let taken: Vec<Asked> = std::iter::from_fn(|| feed.0.begin("cpu").ok()).collect();
+        let mut windows = Windows::default();
+        windows.begin(&feed);
+        assert!(windows.incomplete && windows.open.is_empty());
+        taken.iter().for_each(|&asked| feed.0.abandon(asked));
+        windows.begin(&feed);
+        assert!(!windows.incomplete && windows.open.len() == 2);
     }
 }

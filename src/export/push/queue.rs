@@ -22,8 +22,11 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: u64,
+    /// The one that is being sent: it cannot make room, for it may be taken this moment.
+    sending: Option<u64>,
     /// The number of the next one.
     next: u64,
+    batches: u64,
 }
 
 /// A request that waits.
@@ -35,6 +38,8 @@ pub(super) struct Waiting {
     pub(super) bytes: Bytes,
     /// Data points, samples or log records in it.
     pub(super) items: u64,
+    /// What it is a part of.
+    batch: u64,
 }
 
 /// What did not find room.
@@ -52,8 +57,32 @@ impl Queue {
         Self { limit, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Puts one at the end. What is larger than all of the room is dropped itself.
-    pub(super) fn push(&self, payload: Payload) -> Dropped {
+    /// A number for what is put in together.
+    pub(super) fn new_batch(&self) -> u64 {
+        let mut state = self.lock();
+        state.batches += 1;
+        state.batches
+    }
+
+    /// Returns once one of this size can be put in without that another of its batch must make room.
+    pub(super) async fn admits(&self, size: usize, batch: u64) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let of_batch = |state: &State| -> u64 {
+                let own = state.waiting.iter().filter(|one| one.batch == batch);
+                own.map(|one| one.bytes.len() as u64).sum()
+            };
+            if of_batch(&self.lock()) + size as u64 <= self.limit {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Puts one at the end, as a part of a batch. What is larger than all of the room is dropped itself.
+    pub(super) fn push(&self, payload: Payload, batch: u64) -> Dropped {
         let size = payload.bytes.len() as u64;
         let mut dropped = Dropped::default();
         if size > self.limit {
@@ -61,7 +90,13 @@ impl Queue {
         }
         let mut state = self.lock();
         while state.bytes + size > self.limit {
-            let Some(oldest) = state.waiting.pop_front() else { break };
+            let sending = state.sending;
+            let oldest = state.waiting.iter().position(|one| Some(one.number) != sending);
+            let Some(oldest) = oldest.and_then(|place| state.waiting.remove(place)) else {
+                dropped.items += payload.items;
+                dropped.payloads += 1;
+                return dropped;
+            };
             state.bytes -= oldest.bytes.len() as u64;
             dropped.items += oldest.items;
             dropped.payloads += 1;
@@ -70,29 +105,42 @@ impl Queue {
         state.next += 1;
         state.bytes += size;
         let Payload { bytes, items } = payload;
-        state.waiting.push_back(Waiting { number, bytes: bytes.into(), items });
+        state.waiting.push_back(Waiting { number, bytes: bytes.into(), items, batch });
         drop(state);
         self.changed.notify_waiters();
         dropped
     }
 
-    /// The oldest, once there is one. It stays until it is [done](Self::done), or must make room.
+    /// The oldest, once there is one, to be sent. It stays until it is [done](Self::done), or [put back](Self::put_back).
     pub(super) async fn oldest(&self) -> Waiting {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // From here on nothing that is put in is missed.
             changed.as_mut().enable();
-            if let Some(oldest) = self.lock().waiting.front() {
-                return oldest.clone();
+            if let Some(oldest) = self.take_up() {
+                return oldest;
             }
             changed.await;
         }
     }
 
+    fn take_up(&self) -> Option<Waiting> {
+        let mut state = self.lock();
+        let oldest = state.waiting.front().cloned()?;
+        state.sending = Some(oldest.number);
+        Some(oldest)
+    }
+
+    /// The one that was being sent waits again, and may have to make room.
+    pub(super) fn put_back(&self) {
+        self.lock().sending = None;
+    }
+
     /// Takes this one out, if it is still there.
     pub(super) fn done(&self, number: u64) {
         let mut state = self.lock();
+        state.sending = None;
         if state.waiting.front().is_some_and(|oldest| oldest.number == number)
             && let Some(payload) = state.waiting.pop_front()
         {
@@ -119,6 +167,7 @@ impl Queue {
     pub(super) fn clear(&self) -> Dropped {
         let mut state = self.lock();
         state.bytes = 0;
+        state.sending = None;
         let waiting = std::mem::take(&mut state.waiting);
         let items = waiting.iter().map(|one| one.items).sum();
         Dropped { items, payloads: waiting.len() as u64 }
@@ -156,23 +205,45 @@ mod tests {
     #[test]
     fn the_oldest_makes_room_and_is_counted() {
         let queue = Queue::new(10);
-        assert_eq!(queue.push(payload(4, 1)), Dropped::default());
-        assert_eq!(queue.push(payload(4, 2)), Dropped::default());
-        assert_eq!(queue.push(payload(7, 3)), Dropped { items: 3, payloads: 2 });
+        assert_eq!(queue.push(payload(4, 1), 0), Dropped::default());
+        assert_eq!(queue.push(payload(4, 2), 1), Dropped::default());
+        assert_eq!(queue.push(payload(7, 3), 2), Dropped { items: 3, payloads: 2 });
         assert_eq!((queue.bytes(), queue.len()), (7, 1));
-        assert_eq!(queue.push(payload(11, 4)), Dropped { items: 4, payloads: 1 }, "it never fits");
+        assert_eq!(queue.push(payload(11, 4), 3), Dropped { items: 4, payloads: 1 }, "it never fits");
         assert_eq!(queue.bytes(), 7);
     }
 
     #[test]
-    fn what_made_room_meanwhile_is_not_taken_out_twice() {
+    fn what_is_being_sent_makes_no_room_until_it_is_put_back() {
         let queue = Queue::new(10);
-        queue.push(payload(6, 1));
+        queue.push(payload(6, 1), 0);
         let first = block_on(queue.oldest()).number;
-        queue.push(payload(6, 2));
+        assert_eq!(queue.push(payload(6, 2), 1), Dropped { items: 2, payloads: 1 });
         queue.done(first);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+        queue.push(payload(6, 3), 2);
+        block_on(queue.oldest());
+        queue.put_back();
+        assert_eq!(queue.push(payload(6, 4), 3), Dropped { items: 3, payloads: 1 });
         let oldest = block_on(queue.oldest());
-        assert_eq!((oldest.items, queue.len(), queue.bytes()), (2, 1, 6));
+        assert_eq!((oldest.items, queue.len(), queue.bytes()), (4, 1, 6));
+    }
+
+    #[test]
+    fn a_batch_that_is_larger_than_the_room_waits_for_itself_to_be_sent() {
+        let queue = Arc::new(Queue::new(10));
+        block_on(async {
+            queue.push(payload(6, 1), 0);
+            queue.admits(6, 1).await;
+            queue.push(payload(6, 2), 1);
+            let waits = Arc::clone(&queue);
+            let admitted = tokio::spawn(async move { waits.admits(6, 1).await });
+            tokio::task::yield_now().await;
+            assert!(!admitted.is_finished());
+            let number = queue.oldest().await.number;
+            queue.done(number);
+            admitted.await.unwrap();
+        });
     }
 
     #[test]
@@ -182,7 +253,7 @@ mod tests {
             let waits = Arc::clone(&queue);
             let oldest = tokio::spawn(async move { waits.oldest().await.items });
             tokio::task::yield_now().await;
-            queue.push(payload(1, 7));
+            queue.push(payload(1, 7), 0);
             assert_eq!(oldest.await.unwrap(), 7);
             let waits = Arc::clone(&queue);
             let emptied = tokio::spawn(async move { waits.emptied().await });

@@ -25,18 +25,14 @@ impl Backoff {
         Self { attempts: 0, random }
     }
 
-    /// How long to wait after one more failure: half to all of a pause that doubles each time, or what the receiver asks for
-    /// and up to a quarter more.
+    /// How long to wait after one more failure: half to all of a pause that doubles each time; or what the receiver asks for
+    /// and up to a quarter more, if that is longer. It may ask for nothing, and that may be all that it ever says.
     pub(super) fn next(&mut self, asked: Option<Duration>) -> Duration {
         let part = self.random_part();
-        match asked {
-            Some(asked) => asked.min(LONGEST_ASKED).mul_f64(1.0 + part / 4.0),
-            None => {
-                let pause = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
-                self.attempts = self.attempts.saturating_add(1);
-                pause.mul_f64(0.5 + part / 2.0)
-            }
-        }
+        let pause = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
+        self.attempts = self.attempts.saturating_add(1);
+        let asked = asked.unwrap_or_default().min(LONGEST_ASKED);
+        pause.mul_f64(0.5 + part / 2.0).max(asked.mul_f64(1.0 + part / 4.0))
     }
 
     /// It went well.
@@ -75,6 +71,13 @@ mod tests {
         let pause = backoff.next(Some(asked));
         assert!(pause >= asked && pause <= asked * 5 / 4, "{pause:?}");
         assert!(backoff.next(Some(Duration::MAX)) <= LONGEST_ASKED * 5 / 4);
+    }
+
+    #[test]
+    fn a_receiver_that_asks_for_no_pause_is_not_asked_again_at_once() {
+        let mut backoff = Backoff::new(7);
+        let pauses: Vec<Duration> = (0..6).map(|_| backoff.next(Some(Duration::ZERO))).collect();
+        assert!(pauses[0] >= FIRST / 2 && pauses[5] >= LONGEST / 2, "{pauses:?}");
     }
 
     #[test]

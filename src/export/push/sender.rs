@@ -40,6 +40,7 @@ impl Sender {
             let took = self.clock.monotonic().since(begin);
             self.board.sent(self.signal, took, waiting.bytes.len() as u64, waiting.items, &outcome);
             if let Outcome::Again { after, .. } = outcome {
+                self.queue.put_back();
                 let pause = self.backoff.next(after);
                 self.pause(pause).await;
             } else {

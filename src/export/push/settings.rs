@@ -119,6 +119,25 @@ impl<'a> Variables<'a> {
             .find_map(|variable| self.environment.get(&variable).map(|value| (variable, value.trim())))
     }
 
+    /// What the variable of a signal says, or the one of all if that says nothing that is understood.
+    fn parsed<T>(
+        &mut self,
+        signal: Signal,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+        why: &str,
+    ) -> Option<T> {
+        let own = format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable());
+        for variable in [own, format!("OTEL_EXPORTER_OTLP_{name}")] {
+            let Some(value) = self.environment.get(&variable) else { continue };
+            match parse(value.trim()) {
+                Some(parsed) => return Some(parsed),
+                None => self.complain(&variable, why),
+            }
+        }
+        None
+    }
+
     fn complain(&mut self, variable: &str, why: &str) {
         let problem = format!("{variable} is passed over: {why}");
         // A variable of all signals is read for each.
@@ -236,50 +255,34 @@ impl<'a> Variables<'a> {
     }
 
     fn protocol(&mut self, signal: Signal) -> Option<Protocol> {
-        let (variable, value) = self.of(signal, "PROTOCOL")?;
-        match value {
+        let parse = |value: &str| match value {
             "grpc" => Some(Protocol::Grpc),
             "http/protobuf" => Some(Protocol::Http),
-            _ => {
-                self.complain(&variable, "it is neither grpc nor http/protobuf");
-                None
-            }
-        }
+            _ => None,
+        };
+        self.parsed(signal, "PROTOCOL", parse, "it is neither grpc nor http/protobuf")
     }
 
     fn gzip(&mut self, signal: Signal) -> Option<bool> {
-        let (variable, value) = self.of(signal, "COMPRESSION")?;
-        match value {
+        let parse = |value: &str| match value {
             "gzip" => Some(true),
             "none" => Some(false),
-            _ => {
-                self.complain(&variable, "it is neither gzip nor none");
-                None
-            }
-        }
+            _ => None,
+        };
+        self.parsed(signal, "COMPRESSION", parse, "it is neither gzip nor none")
     }
 
     fn timeout(&mut self, signal: Signal) -> Option<Duration> {
-        let (variable, value) = self.of(signal, "TIMEOUT")?;
-        self.milliseconds(&variable, value)
+        self.parsed(signal, "TIMEOUT", milliseconds, NO_MILLISECONDS)
     }
 
     fn interval(&mut self) -> Option<Duration> {
         let variable = "OTEL_METRIC_EXPORT_INTERVAL";
-        let value = self.environment.get(variable)?.trim();
-        self.milliseconds(variable, value).map(|interval| interval.max(Duration::from_secs(1)))
-    }
-
-    fn milliseconds(&mut self, variable: &str, value: &str) -> Option<Duration> {
-        match value.parse::<u64>() {
-            Ok(milliseconds) if (1..=3_600_000).contains(&milliseconds) => {
-                Some(Duration::from_millis(milliseconds))
-            }
-            _ => {
-                self.complain(variable, "it is no number of milliseconds from 1 to 3600000");
-                None
-            }
+        let interval = milliseconds(self.environment.get(variable)?.trim());
+        if interval.is_none() {
+            self.complain(variable, NO_MILLISECONDS);
         }
+        interval.map(|interval| interval.max(Duration::from_secs(1)))
     }
 
     fn temporality(&mut self) -> Option<Temporality> {
@@ -335,6 +338,13 @@ impl<'a> Variables<'a> {
         written.iter().for_each(|(name, value)| put(name.clone(), value.clone()));
         headers
     }
+}
+
+const NO_MILLISECONDS: &str = "it is no number of milliseconds from 1 to 3600000";
+
+fn milliseconds(value: &str) -> Option<Duration> {
+    let milliseconds: u64 = value.parse().ok()?;
+    (1..=3_600_000).contains(&milliseconds).then(|| Duration::from_millis(milliseconds))
 }
 
 /// A text with `%20` and the like decoded.
@@ -457,6 +467,31 @@ mod tests {
         assert!(problems.iter().all(|problem| !problem.contains("secret")), "{problems:?}");
         let (found, problems) = resolved(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://a")]);
         assert_eq!((found, problems.len()), (None, 1));
+    }
+
+    #[test]
+    fn where_a_signals_variable_means_nothing_the_one_of_all_holds() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
+        let of_all = ("OTEL_EXPORTER_OTLP_TIMEOUT", "3000");
+        let own = ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon");
+        let (settings, problems) = resolved(None, &[endpoint, of_all, own]);
+        assert_eq!((settings.unwrap().targets[0].timeout.as_secs(), problems.len()), (3, 1));
+    }
+
+    #[test]
+    fn a_secret_that_stands_in_the_wrong_place_is_not_told() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
+        for (variable, value) in [
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Basic c2VjcmV0=="),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Bearer deadbeef"),
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://me:deadbeef@c:1"),
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1/p?key=deadbeef"),
+        ] {
+            let (_, problems) = resolved(None, &[endpoint, (variable, value)]);
+            assert_eq!(problems.len(), 1, "{value}");
+            let told = problems[0].to_ascii_lowercase();
+            assert!(!told.contains("c2vj") && !told.contains("deadbeef"), "{told}");
+        }
     }
 
     #[test]

@@ -9,9 +9,12 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 use super::outcome::Outcome;
 use super::queue::{Dropped, Queue};
 use super::settings::Target;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Monotonic};
 use crate::config::push::{Protocol, Signal};
 use crate::export::status::{PushFailure, PushStatus};
+
+/// How long nothing more is said in the log of what goes on going wrong; `/status` and metrics always say it.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// Upper bounds in seconds of `perf_exporter_push_duration_seconds`.
 const DURATION_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -26,7 +29,35 @@ pub struct Board {
     duration: HistogramVec,
     waiting: IntGaugeVec,
     failing: IntGaugeVec,
-    states: Mutex<BTreeMap<Signal, PushStatus>>,
+    accounts: Mutex<BTreeMap<Signal, Account>>,
+}
+
+/// What is known of a signal.
+#[derive(Debug, Default)]
+struct Account {
+    status: PushStatus,
+    /// When the log spoke last of what was not taken, of a part that was not, and of what was crowded out.
+    told: [Option<Monotonic>; 3],
+}
+
+/// What the log speaks of.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Failure,
+    Part,
+    Crowd,
+}
+
+impl Account {
+    /// Whether something is worth a line, for nothing was said of it for a while.
+    fn is_news(&mut self, about: About, now: Monotonic) -> bool {
+        let Some(told) = self.told.get_mut(about as usize) else { return false };
+        let news = told.is_none_or(|told| now.since(told) >= SILENCE);
+        if news {
+            *told = Some(now);
+        }
+        news
+    }
 }
 
 impl Board {
@@ -66,7 +97,7 @@ impl Board {
                 "perf_exporter_push_failing",
                 "1 where the last request was not taken; /status tells why",
             )?,
-            states: Mutex::default(),
+            accounts: Mutex::default(),
         };
         registry.register(Box::new(board.requests.clone()))?;
         registry.register(Box::new(board.items.clone()))?;
@@ -79,7 +110,7 @@ impl Board {
 
     /// How things are, by signal.
     pub fn states(&self) -> Vec<PushStatus> {
-        self.lock().values().cloned().collect()
+        self.lock().values().map(|account| account.status.clone()).collect()
     }
 
     /// A signal is pushed to this target from now on.
@@ -90,13 +121,13 @@ impl Board {
             Protocol::Http => "http/protobuf",
         };
         let endpoint = target.uri.to_string();
-        let mut states = self.lock();
-        let state = states
-            .entry(target.signal)
-            .or_insert_with(|| PushStatus { signal: signal.into(), ..PushStatus::default() });
-        (state.endpoint, state.protocol) = (endpoint, protocol.into());
-        state.failing = None;
-        drop(states);
+        let status = PushStatus {
+            signal: signal.into(),
+            endpoint,
+            protocol: protocol.into(),
+            ..PushStatus::default()
+        };
+        self.lock().insert(target.signal, Account { status, ..Account::default() });
         // So that there is a zero to compute rates from.
         for outcome in ["taken", "rejected", "refused", "dropped"] {
             self.items.with_label_values(&[signal, outcome]).inc_by(0);
@@ -122,16 +153,16 @@ impl Board {
     pub(super) fn queued(&self, signal: Signal, queue: &Queue) {
         let bytes = queue.bytes();
         self.waiting.with_label_values(&[signal.as_str()]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        if let Some(state) = self.lock().get_mut(&signal) {
-            (state.waiting_bytes, state.waiting_requests) = (bytes, queue.len());
+        if let Some(account) = self.lock().get_mut(&signal) {
+            (account.status.waiting_bytes, account.status.waiting_requests) = (bytes, queue.len());
         }
     }
 
     /// Something will not be sent.
     pub(super) fn dropped(&self, signal: Signal, dropped: Dropped) {
         self.items.with_label_values(&[signal.as_str(), "dropped"]).inc_by(dropped.items);
-        if let Some(state) = self.lock().get_mut(&signal) {
-            state.dropped += dropped.items;
+        if let Some(account) = self.lock().get_mut(&signal) {
+            account.status.dropped += dropped.items;
         }
     }
 
@@ -141,13 +172,14 @@ impl Board {
             return;
         }
         self.dropped(signal, dropped);
-        let first = self.lock().get(&signal).is_some_and(|state| state.dropped == dropped.items);
-        if first {
+        let now = self.clock.monotonic();
+        let news = self.lock().get_mut(&signal).is_some_and(|account| account.is_news(About::Crowd, now));
+        if news && signal != Signal::Logs {
             let signal = signal.as_str();
             tracing::warn!(
                 signal,
                 items = dropped.items,
-                "what could not be pushed is dropped, the oldest first: `export.otlp.queue` is full"
+                "what could not be pushed in time is dropped, the oldest first: `export.otlp.queue` is full"
             );
         }
     }
@@ -160,70 +192,75 @@ impl Board {
         let item = |outcome: &str, count: u64| {
             self.items.with_label_values(&[name, outcome]).inc_by(count);
         };
-        let now = self.clock.now();
-        let mut states = self.lock();
-        let state = states.entry(signal).or_default();
         match outcome {
-            Outcome::Taken | Outcome::Partly { .. } => {
-                let (rejected, message) = match outcome {
-                    Outcome::Partly { rejected, message } => (*rejected.min(&items), Some(message)),
-                    _ => (0, None),
-                };
-                // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
-                let taken = if signal == Signal::Profiles { items } else { items - rejected };
-                request(if message.is_some() { "partial" } else { "taken" });
-                item("taken", taken);
-                item("rejected", rejected);
-                self.bytes.with_label_values(&[name]).inc_by(bytes);
-                state.taken += taken;
-                state.rejected += rejected;
-                state.last_taken = Some(now);
-                let news = message.is_some() && state.message.as_ref() != message;
-                state.message = message.cloned().or_else(|| state.message.take());
-                let recovered = state.failing.take();
-                drop(states);
-                self.failing.with_label_values(&[name]).set(0);
-                if recovered.is_some() {
-                    tracing::info!(signal = name, "the receiver takes what is pushed again");
-                }
-                if let Some(message) = message.filter(|_| news) {
-                    tracing::warn!(signal = name, rejected, "the receiver took a part: {message}");
-                }
+            Outcome::Taken => self.takes(signal, (bytes, items), 0, None),
+            Outcome::Partly { rejected, message } => {
+                self.takes(signal, (bytes, items), (*rejected).min(items), Some(message));
             }
             Outcome::Again { why, .. } => {
                 request("retried");
-                self.fails(states, signal, now, why);
+                self.fails(signal, 0, why);
             }
             Outcome::Refused { why } => {
                 request("refused");
                 item("refused", items);
-                state.refused += items;
-                self.fails(states, signal, now, why);
+                self.fails(signal, items, why);
             }
         }
     }
 
-    /// Tells of the first failure, and of one for another reason.
-    fn fails(
-        &self,
-        mut states: MutexGuard<'_, BTreeMap<Signal, PushStatus>>,
-        signal: Signal,
-        now: Timestamp,
-        why: &str,
-    ) {
-        let state = states.entry(signal).or_default();
-        let since = state.failing.as_ref().map_or(now, |failure| failure.since);
-        let news = state.failing.as_ref().is_none_or(|failure| failure.why != why);
-        state.failing = Some(PushFailure { since, why: why.into() });
-        let endpoint = state.endpoint.clone();
-        drop(states);
-        self.failing.with_label_values(&[signal.as_str()]).set(1);
-        if news {
-            tracing::warn!(signal = signal.as_str(), endpoint, "what was pushed was not taken: {why}");
+    /// A request was taken, but for some of its items. A receiver that rejects none of them and says something nevertheless
+    /// only warns.
+    fn takes(&self, signal: Signal, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
+        let name = signal.as_str();
+        // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
+        let taken = if signal == Signal::Profiles { items } else { items - rejected };
+        self.requests.with_label_values(&[name, if rejected > 0 { "partial" } else { "taken" }]).inc();
+        self.items.with_label_values(&[name, "taken"]).inc_by(taken);
+        self.items.with_label_values(&[name, "rejected"]).inc_by(rejected);
+        self.bytes.with_label_values(&[name]).inc_by(bytes);
+        self.failing.with_label_values(&[name]).set(0);
+        let mut accounts = self.lock();
+        let account = accounts.entry(signal).or_default();
+        let status = &mut account.status;
+        status.taken += taken;
+        status.rejected += rejected;
+        status.last_taken = Some(self.clock.now());
+        status.message = message.cloned();
+        let recovered = status.failing.take().is_some();
+        let news = message.is_some() && account.is_news(About::Part, self.clock.monotonic());
+        drop(accounts);
+        if signal == Signal::Logs {
+            // What the log says about itself would be pushed, and answered.
+            return;
+        }
+        if recovered {
+            tracing::info!(signal = name, "the receiver takes what is pushed again");
+        }
+        if let Some(message) = message.filter(|_| news) {
+            tracing::warn!(signal = name, rejected, "the receiver says: {message}");
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Signal, PushStatus>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A request was not taken. The log tells of it when that begins, and again if it goes on.
+    fn fails(&self, signal: Signal, refused: u64, why: &str) {
+        let name = signal.as_str();
+        self.failing.with_label_values(&[name]).set(1);
+        let now = self.clock.now();
+        let mut accounts = self.lock();
+        let account = accounts.entry(signal).or_default();
+        account.status.refused += refused;
+        let since = account.status.failing.as_ref().map_or(now, |failure| failure.since);
+        account.status.failing = Some(PushFailure { since, why: why.into() });
+        let endpoint = account.status.endpoint.clone();
+        let news = account.is_news(About::Failure, self.clock.monotonic());
+        drop(accounts);
+        if news && signal != Signal::Logs {
+            tracing::warn!(signal = name, endpoint, "what was pushed was not taken: {why}");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Signal, Account>> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
 //! The thread that pushes, and its life.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::logs::{Logs, Switch};
+use super::logs::Switch;
 use super::pump::{self, Outlet};
 use super::queue::Queue;
 use super::retry::Backoff;
@@ -102,7 +103,7 @@ impl Pusher {
     /// Pushes what there is and what waits, for at most some seconds, and ends the thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
-        // Twice, for the last profile has its names looked up before it can be sent.
+        // Twice, for it may be about to go on by other settings.
         if self.ended.recv_timeout(FLUSH * 2) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("stopped while something was being pushed");
         }
@@ -116,12 +117,28 @@ async fn run<F: Feed>(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut encoders = Encoders::default();
+    // Until somebody has told the settings nobody knows whether the log is pushed, and it is kept.
+    let mut told = false;
     loop {
         let current = settings.borrow_and_update().clone();
-        let running = current.map(|settings| Running::start(&feed, &settings, &surroundings, &mut encoders));
-        let stopping = tokio::select! {
-            changed = settings.changed() => changed.is_err(),
-            _ = stop.wait_for(|stop| *stop) => true,
+        let running =
+            current.as_deref().map(|settings| Running::start(&feed, settings, &surroundings, &mut encoders));
+        if told && running.as_ref().is_none_or(|running| !running.logs) {
+            surroundings.log.turn_off();
+        }
+        let stopping = loop {
+            let changed = tokio::select! {
+                changed = settings.changed() => changed.is_ok(),
+                _ = stop.wait_for(|stop| *stop) => false,
+            };
+            if !changed {
+                break true;
+            }
+            told = true;
+            // What says the same goes on.
+            if current.is_none() || *settings.borrow() != current {
+                break false;
+            }
         };
         if let Some(running) = running {
             running.stop(&surroundings).await;
@@ -132,20 +149,15 @@ async fn run<F: Feed>(
     }
 }
 
-/// The encoder of metrics. It remembers what was pushed before, so it outlives settings that say the same about it.
+/// The encoder of metrics. It remembers what was pushed before, so it outlives settings.
 #[derive(Debug, Default)]
-struct Encoders(Option<(Options, Arc<Mutex<Encoder>>)>);
+struct Encoders(Option<Arc<Mutex<Encoder>>>);
 
 impl Encoders {
     fn of(&mut self, options: Options) -> Arc<Mutex<Encoder>> {
-        match &self.0 {
-            Some((known, encoder)) if *known == options => Arc::clone(encoder),
-            _ => {
-                let encoder = Arc::new(Mutex::new(Encoder::new(options)));
-                self.0 = Some((options, Arc::clone(&encoder)));
-                encoder
-            }
-        }
+        let encoder = self.0.get_or_insert_with(|| Arc::new(Mutex::new(Encoder::new(options))));
+        encoder.lock().unwrap_or_else(PoisonError::into_inner).set_options(options);
+        Arc::clone(encoder)
     }
 }
 
@@ -155,7 +167,8 @@ struct Running {
     pumps: JoinSet<()>,
     senders: Vec<JoinHandle<()>>,
     queues: Vec<(Signal, Arc<Queue>)>,
-    logs: Option<Logs>,
+    /// Whether the log is pushed.
+    logs: bool,
     stop: watch::Sender<bool>,
     hurry: watch::Sender<bool>,
 }
@@ -175,10 +188,10 @@ impl Running {
         let resource = Arc::new(surroundings.resource.clone().with(given.clone()));
         let sampled = Arc::new(surroundings.resource.clone().without(&OF_THE_EXPORTER).with(given));
         let mut running =
-            Self { pumps: JoinSet::new(), senders: Vec::new(), queues: Vec::new(), logs: None, stop, hurry };
+            Self { pumps: JoinSet::new(), senders: Vec::new(), queues: Vec::new(), logs: false, stop, hurry };
         for (number, target) in (1_u64..).zip(&settings.targets) {
-            // No two nodes, nor two processes of one, have the same.
-            let seed = clock.now().0 ^ u64::from(std::process::id()) << 32 ^ number << 56;
+            // No two nodes, nor two processes of one, have the same: in containers many have one number.
+            let seed = RandomState::new().hash_one(number);
             let queue = Arc::new(Queue::new(settings.queue));
             board.begins(target, &queue);
             let outlet =
@@ -203,9 +216,8 @@ impl Running {
                     running.pumps.spawn(pump::profiles(feed, how, outlet, every, stopped));
                 }
                 Signal::Logs => {
-                    let logs = Logs::new(&resource, Arc::clone(&queue), Arc::clone(board));
-                    log.turn(Some(&logs));
-                    running.logs = Some(logs);
+                    log.turn_on(&resource, Arc::clone(&queue), Arc::clone(board));
+                    running.logs = true;
                 }
             }
             let sender = Sender {
@@ -232,10 +244,10 @@ impl Running {
     async fn stop(mut self, surroundings: &Surroundings) {
         self.stop.send_replace(true);
         self.hurry.send_replace(true);
-        surroundings.log.turn(None);
+        let log = surroundings.log.clone();
         let flushed = timeout(FLUSH, async {
-            if let Some(logs) = self.logs.take() {
-                drop(spawn_blocking(|| logs.finish()).await);
+            if self.logs {
+                drop(spawn_blocking(move || log.pause()).await);
             }
             while self.pumps.join_next().await.is_some() {}
             for (_, queue) in &self.queues {
