@@ -47,11 +47,16 @@ has() {
   [ "$(tell counts "$scratch/received" "$1" "$2")" -ge "$3" ]
 }
 
+# Where there is no network it would try for long.
+install_stubs() {
+  python3 -m venv "$cache/venv" &&
+    timeout 180 "$cache/venv/bin/pip" install -q --timeout 15 --retries 1 'opentelemetry-proto>=1.45' grpcio
+}
+
 # The receiver in Python, once for both protocols: $scratch/received has what it gets.
 start_receiver() {
   if [ ! -x "$cache/venv/bin/python" ] || ! "$cache/venv/bin/python" -c 'import opentelemetry.proto, grpc' 2>/dev/null; then
-    if ! { python3 -m venv "$cache/venv" && "$cache/venv/bin/pip" install -q 'opentelemetry-proto>=1.45' grpcio; } \
-      >"$scratch/pip.log" 2>&1; then
+    if ! install_stubs >"$scratch/pip.log" 2>&1; then
       rm -rf "$cache/venv"
       lacks otlp "pushing to a receiver in Python" "pip cannot install it: $(tail -n 1 "$scratch/pip.log")"
       return 1
@@ -99,7 +104,7 @@ build_collector() {
     lacks collector "pushing to a Collector" "there is no Go"
     return 1
   fi
-  if ! (cd "$here/collector" && "$go" build -o "$cache/collector" .) >"$scratch/go.log" 2>&1; then
+  if ! (cd "$here/collector" && timeout 900 "$go" build -o "$cache/collector" .) >"$scratch/go.log" 2>&1; then
     lacks collector "pushing to a Collector" "it cannot be built: $(tail -n 1 "$scratch/go.log")"
     return 1
   fi
