@@ -68,8 +68,11 @@ fn each_softirq_is_one_pair_as_the_kernel_counts_them() {
         assert!(fits(pairs, *least, most[name]), "{name}: {pairs} of {least} to {} {after:?}", most[name]);
     }
     assert!(least["TIMER"] > 0, "nothing was compared: {least:?}");
-    // What had begun when the events were opened, the first before the second.
-    assert!(fits(after.sum("perf_unpaired_events_total", &[]), 0, 0), "{after:?}");
+    // What had begun when the events were opened, the first before the second: one of each sort on each CPU, for between the
+    // two a slow machine serves several.
+    let most = Facts::read(&Roots::default()).online.len() * least.len();
+    let unpaired = after.sum("perf_unpaired_events_total", &[]);
+    assert!(unpaired <= most as f64, "{unpaired}: {after:?}");
 }
 
 #[test]
