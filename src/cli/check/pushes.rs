@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::config::push::{Protocol, Push, Signal};
+use crate::config::push::{Push, Signal};
 use crate::error::printable;
 use crate::export::push::Settings;
 use crate::host::Environment;
@@ -38,10 +38,7 @@ impl PushRow {
                 Self {
                     signal: target.signal.as_str(),
                     endpoint: target.uri.to_string(),
-                    protocol: match target.protocol {
-                        Protocol::Grpc => "grpc",
-                        Protocol::Http => "http/protobuf",
-                    },
+                    protocol: target.protocol.as_str(),
                     interval_seconds: every.as_ref().map(Duration::as_secs_f64),
                     headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
                 }

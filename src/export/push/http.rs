@@ -18,7 +18,7 @@ use prost::Message as _;
 
 use super::outcome::{Outcome, RpcStatus, told};
 use super::settings::Target;
-use super::tls::Pem;
+use super::tls::{Pem, nobody};
 use crate::clock::Clock;
 
 /// The largest answer that is read, in bytes.
@@ -43,11 +43,7 @@ impl Http {
             Some("https") => {
                 builder.with_tls_config(Pem::read(&target.tls)?.client()?).https_only().enable_http1().build()
             }
-            _ => {
-                // Certificates are for those who ask for TLS; without it none is read.
-                let plain = Pem { ca: Some(Vec::new()), identity: None };
-                builder.with_tls_config(plain.nothing()?).https_or_http().enable_http1().build()
-            }
+            _ => builder.with_tls_config(nobody()?).https_or_http().enable_http1().build(),
         };
         Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
     }
@@ -71,17 +67,6 @@ impl Http {
             Err(error) => return Outcome::unreachable(format!("the answer broke off: {}", causes(&*error))),
         };
         outcome(head.status, &head.headers, &body, clock)
-    }
-}
-
-impl Pem {
-    /// A configuration that trusts nobody.
-    fn nothing(&self) -> Result<rustls::ClientConfig, String> {
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        Ok(builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
     }
 }
 

@@ -13,13 +13,6 @@ use hyper::Uri;
 use crate::config::push::{Histograms, Protocol, Push, Signal, Temporality, Tls, header, url};
 use crate::host::Environment;
 
-/// The paths of the signals over HTTP.
-const PATHS: [(Signal, &str); 3] = [
-    (Signal::Metrics, "/v1/metrics"),
-    (Signal::Profiles, "/v1development/profiles"),
-    (Signal::Logs, "/v1/logs"),
-];
-
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(15);
 
@@ -85,8 +78,23 @@ impl Signal {
         }
     }
 
-    fn path(self) -> &'static str {
-        PATHS.iter().find(|(signal, _)| *signal == self).map_or("", |(_, path)| path)
+    /// Its path over HTTP.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Metrics => "/v1/metrics",
+            Self::Profiles => "/v1development/profiles",
+            Self::Logs => "/v1/logs",
+        }
+    }
+}
+
+impl Protocol {
+    /// The word for it, as variables and the file have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http/protobuf",
+        }
     }
 }
 
@@ -255,10 +263,8 @@ impl<'a> Variables<'a> {
     }
 
     fn protocol(&mut self, signal: Signal) -> Option<Protocol> {
-        let parse = |value: &str| match value {
-            "grpc" => Some(Protocol::Grpc),
-            "http/protobuf" => Some(Protocol::Http),
-            _ => None,
+        let parse = |value: &str| {
+            [Protocol::Grpc, Protocol::Http].into_iter().find(|protocol| protocol.as_str() == value)
         };
         self.parsed(signal, "PROTOCOL", parse, "it is neither grpc nor http/protobuf")
     }

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::queue::{Dropped, Queue};
 use super::settings::Target;
 use crate::clock::{Clock, Monotonic};
-use crate::config::push::{Protocol, Signal};
+use crate::config::push::Signal;
 use crate::export::status::{PushFailure, PushStatus};
 
 /// How long nothing more is said in the log of what goes on going wrong; `/status` and metrics always say it.
@@ -116,15 +116,11 @@ impl Board {
     /// A signal is pushed to this target from now on.
     pub(super) fn begins(&self, target: &Target, queue: &Queue) {
         let signal = target.signal.as_str();
-        let protocol = match target.protocol {
-            Protocol::Grpc => "grpc",
-            Protocol::Http => "http/protobuf",
-        };
         let endpoint = target.uri.to_string();
         let status = PushStatus {
             signal: signal.into(),
             endpoint,
-            protocol: protocol.into(),
+            protocol: target.protocol.as_str().into(),
             ..PushStatus::default()
         };
         self.lock().insert(target.signal, Account { status, ..Account::default() });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyper_rustls::ConfigBuilderExt;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 use crate::config::push::Tls;
 use crate::host;
@@ -43,10 +43,7 @@ impl Pem {
     /// # Errors
     /// What is wrong with them.
     pub(super) fn client(&self) -> Result<ClientConfig, String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
+        let builder = builder()?;
         let builder = match &self.ca {
             Some(pem) => builder.with_root_certificates(roots(pem)?),
             None => builder.with_native_roots().map_err(|error: io::Error| {
@@ -59,6 +56,21 @@ impl Pem {
             .map_err(|error| format!("tls.key holds no private key in PEM format: {error}"))?;
         builder.with_client_auth_cert(chain, key).map_err(|error| format!("tls.certificate: {error}"))
     }
+}
+
+/// A client that trusts nobody, for connections without TLS: certificates are not read for those.
+///
+/// # Errors
+/// None that the library's own cryptography has.
+pub(super) fn nobody() -> Result<ClientConfig, String> {
+    Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())
 }
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
