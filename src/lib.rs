@@ -17,6 +17,7 @@
 //! | [`error`] | what did the kernel say? |
 //! | [`host`] | where are the kernel's files, and what is this machine? |
 //! | [`clock`] | what time is it? |
+//! | [`net`] | how are others reached? |
 //! | [`health`] | why was it refused, and what would help? what is this count worth? |
 //! | [`metrics`] | what is a series? |
 //! | [`event`] | what does this name stand for on this machine? |
@@ -40,6 +41,7 @@
 
 pub mod app;
 pub mod attribute;
+mod clean;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -50,6 +52,7 @@ pub mod export;
 pub mod health;
 pub mod host;
 pub mod metrics;
+pub mod net;
 pub mod plan;
 pub mod probe;
 pub mod profile;

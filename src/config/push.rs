@@ -9,6 +9,7 @@ use super::file::{self, QUEUE_MAX, QUEUE_MIN};
 use super::problem::shown;
 use super::report::Report;
 use super::value::{Period, Size, Texts};
+use crate::net::tls::Tls;
 
 /// What is pushed where, as far as the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,17 +42,6 @@ pub struct Push {
     pub profiles_interval: Duration,
     /// Whether samples of different CPUs are told apart.
     pub profiles_cpus: bool,
-}
-
-/// Files in PEM format.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tls {
-    /// The authorities that may vouch for the receiver; `None` = the system's.
-    pub ca: Option<PathBuf>,
-    /// The certificate to show.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
 }
 
 /// How requests travel.

@@ -13,10 +13,10 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self as inferno_graph, Direction, TextTruncateDirection};
 use rustc_hash::FxHasher;
 
-use super::clean::clean;
 use super::folded::{self, Folded, Name, Root};
 use super::page::figures::{count, duration};
 use super::status::Utc;
+use crate::clean::clean;
 use crate::profile::{Origin, Profile, Unit};
 
 /// The value of `Content-Type` of a picture alone.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::clean::clean;
+use crate::clean::clean;
 use crate::profile::{Origin, Profile, Task};
 
 /// The longest name, in bytes.

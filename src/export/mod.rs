@@ -15,7 +15,6 @@
 //!
 //! The encoders are pure; [`http`] and [`push`] alone know sockets. What it needs of the rest of the program is [`http::Source`].
 
-mod clean;
 pub mod flamegraph;
 pub mod folded;
 pub mod http;

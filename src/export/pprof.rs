@@ -29,8 +29,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use self::layout::{Layout, Mapped};
-use super::clean::clean;
 use super::protobuf::wire::{Message, Packed, Sink};
+use crate::clean::clean;
 use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
 
 mod layout;

@@ -8,10 +8,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::clean::clean;
 use super::flamegraph::{lost, title};
 use super::page::figures::{count, duration, plain};
 use super::status::Utc;
+use crate::clean::clean;
 use crate::profile::{Origin, Profile, Unit};
 
 /// The longest name, in bytes.

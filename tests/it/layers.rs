@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 26] = [
     "error",
+    "clean",
     "host",
     "clock",
+    "net",
     "health",
     "metrics",
     "event",

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use hyper::Uri;
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality, Tls as Files};
+use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality};
 use perf_exporter::export::http::Unavailable;
 use perf_exporter::export::otlp::attribute::{Attribute, Resource};
 use perf_exporter::export::push::logs::Switch;
 use perf_exporter::export::push::{Board, Feed, Pusher, Settings, Surroundings, Target};
 use perf_exporter::export::status::PushStatus;
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
+use perf_exporter::net::tls::Tls as Files;
 use perf_exporter::profile::{Ask, Asked, NoProfile, Profile, Selection};
 use prometheus::Registry;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use crate::export::clean::is_misleading;
+use crate::clean::is_misleading;
 use crate::export::flamegraph::Embedded;
 
 /// How much of one text is shown, in characters. Command lines and cgroup paths can be thousands long.

@@ -1,21 +1,21 @@
 //! OTLP over gRPC.
-//!
-//! The messages are encoded already, so the codec hands their bytes on.
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use hyper::http::uri::PathAndQuery;
 use prost::Message as _;
 use tonic::client::Grpc as Calls;
-use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataKey, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
-use super::http::{ANSWER, USER_AGENT, causes};
-use super::outcome::{Outcome, RpcStatus, told};
+use super::http::ANSWER;
+use super::outcome::{Outcome, RpcStatus};
 use super::settings::Target;
-use super::tls::Pem;
 use crate::config::push::Signal;
+use crate::net::tls::Pem;
+use crate::net::words::{causes, told};
+use crate::net::{Bytewise, USER_AGENT};
 
 /// A connection to a receiver.
 #[derive(Debug)]
@@ -125,44 +125,6 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
             Outcome::Refused { why }
         }
         _ => Outcome::Refused { why },
-    }
-}
-
-/// Hands bytes on.
-#[derive(Debug, Clone, Copy)]
-struct Bytewise;
-
-impl Codec for Bytewise {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Bytewise {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Bytewise {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }
 

@@ -1,6 +1,5 @@
 //! OTLP over HTTP: protobuf in the body of a POST.
 
-use std::error::Error;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -16,15 +15,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use prost::Message as _;
 
-use super::outcome::{Outcome, RpcStatus, told};
+use super::outcome::{Outcome, RpcStatus};
 use super::settings::Target;
-use super::tls::{Pem, nobody};
 use crate::clock::Clock;
+use crate::net::USER_AGENT;
+use crate::net::tls::{Pem, nobody};
+use crate::net::words::{causes, told};
 
 /// The largest answer that is read, in bytes.
 pub(super) const ANSWER: usize = 1 << 20;
-
-pub(super) const USER_AGENT: &str = concat!("perf-exporter/", env!("CARGO_PKG_VERSION"));
 
 const PROTOBUF: &str = "application/x-protobuf";
 
@@ -136,20 +135,6 @@ fn retry_after(headers: &HeaderMap, clock: &Clock) -> Option<Duration> {
     let at = httpdate::parse_http_date(text).ok()?;
     let at = at.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(at.saturating_sub(Duration::from_millis(clock.now().0)))
-}
-
-/// An error with all that caused it, for the outermost only says that something failed.
-pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    told(&text)
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ mod sender;
 pub mod settings;
 mod state;
 mod thread;
-mod tls;
 
 pub use settings::{Settings, Target};
 pub use state::Board;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use crate::export::clean::clean;
+use crate::net::words::told;
 
 /// What a receiver made of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,14 +58,6 @@ impl Outcome {
     pub(super) fn nonsense() -> Self {
         Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() }
     }
-}
-
-/// The longest that is kept of what a receiver says, in bytes.
-const TOLD: usize = 300;
-
-/// A text of a stranger, fit for a log line.
-pub(super) fn told(text: &str) -> String {
-    clean(text.trim(), TOLD).into_owned()
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -157,7 +149,7 @@ mod tests {
     fn garbage_is_no_answer_and_what_a_stranger_says_is_cut_and_cleaned() {
         assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Refused { .. }));
         let said = told(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
-        assert!(!said.contains('\u{1b}') && said.chars().count() <= TOLD + 1, "{said}");
+        assert!(!said.contains('\u{1b}') && said.chars().count() <= crate::net::words::TOLD + 1, "{said}");
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use crate::config::push::{Histograms, Protocol, Push, Signal, Temporality, Tls, header, url};
+use crate::config::push::{Histograms, Protocol, Push, Signal, Temporality, header, url};
 use crate::host::Environment;
+use crate::net::tls::Tls;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(15);

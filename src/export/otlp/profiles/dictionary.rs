@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::frame;
 use super::message::{Attribute, Function, Line, Location, Mapping, Stack, Value};
-use crate::export::clean::clean;
+use crate::clean::clean;
 use crate::export::protobuf::wire::Sink;
 use crate::profile::{self, Mode, Profile, Sample, Task};
 

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{Profile as Told, Profi
 use proptest::prelude::*;
 
 use super::*;
-use crate::export::clean::clean;
+use crate::clean::clean;
 use crate::export::otlp::attribute::Attribute;
 use crate::profile::specimen::{Builder, any_profile, hostile, jit, kernel, native, specimen, task};
 use crate::profile::{FileHash, Kind, Mapping, Mode, Task, Unit, ValueType};

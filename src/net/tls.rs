@@ -1,7 +1,7 @@
 //! Certificates, read from their files whenever a connection is made.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt;
@@ -9,18 +9,28 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-use crate::config::push::Tls;
 use crate::host;
 
 /// The largest file of certificates, in bytes.
 const LARGEST: u64 = 4 << 20;
 
+/// Files in PEM format.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// The authorities that may vouch for the receiver; `None` = the system's.
+    pub ca: Option<PathBuf>,
+    /// The certificate to show.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
 /// The content of the files.
 #[derive(Debug, Default)]
-pub(super) struct Pem {
-    pub(super) ca: Option<Vec<u8>>,
+pub(crate) struct Pem {
+    pub(crate) ca: Option<Vec<u8>>,
     /// Certificate and key.
-    pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Pem {
@@ -28,7 +38,7 @@ impl Pem {
     ///
     /// # Errors
     /// Which file cannot be read, and why.
-    pub(super) fn read(tls: &Tls) -> Result<Self, String> {
+    pub(crate) fn read(tls: &Tls) -> Result<Self, String> {
         let read = |path: &Path| host::read_at_most(path, LARGEST).map_err(|error| error.to_string());
         let identity = match (&tls.certificate, &tls.key) {
             (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
@@ -42,7 +52,7 @@ impl Pem {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(super) fn client(&self) -> Result<ClientConfig, String> {
+    pub(crate) fn client(&self) -> Result<ClientConfig, String> {
         let builder = builder()?;
         let builder = match &self.ca {
             Some(pem) => builder.with_root_certificates(roots(pem)?),
@@ -62,7 +72,7 @@ impl Pem {
 ///
 /// # Errors
 /// None that the library's own cryptography has.
-pub(super) fn nobody() -> Result<ClientConfig, String> {
+pub(crate) fn nobody() -> Result<ClientConfig, String> {
     Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 

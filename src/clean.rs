@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// `name` with control characters, characters that reorder the text around them, and those that XML does not know
 /// replaced by U+FFFD, and cut behind `limit` bytes or a little less. A terminal would obey the first, and a name of
 /// 100 kB helps nobody.
-pub(super) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
+pub(crate) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
     // Most are so, and this is told many bytes at a time.
     if name.len() <= limit && name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return Cow::Borrowed(name);
@@ -24,7 +24,7 @@ pub(super) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
 }
 
 /// Whether a character is something else than text.
-pub(super) fn is_misleading(c: char) -> bool {
+pub(crate) fn is_misleading(c: char) -> bool {
     c.is_control()
         || matches!(
             c,

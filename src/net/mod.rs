@@ -1,0 +1,11 @@
+//! What every connection to somebody else needs: certificates ([`tls`]), calls over gRPC whose messages are bytes
+//! ([`Bytewise`]), and words for what went wrong ([`words`]).
+
+mod bytewise;
+pub mod tls;
+pub(crate) mod words;
+
+pub(crate) use bytewise::Bytewise;
+
+/// How this program calls itself.
+pub(crate) const USER_AGENT: &str = concat!("perf-exporter/", env!("CARGO_PKG_VERSION"));
