@@ -24,6 +24,7 @@
 //! | [`target`] | which cgroups and processes are there? |
 //! | [`probe`] | where is this function, and what can be taken there? |
 //! | [`config`] | what does the file say, and what is wrong with it? |
+//! | [`container`] | which pod and container is it? |
 //! | [`plan`] | what is to be opened, and which metric does it become? |
 //! | [`sys`] | how is the kernel called? |
 //! | [`ring`] | what did the kernel write? |
@@ -45,6 +46,7 @@ mod clean;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod container;
 pub mod counter;
 pub mod error;
 pub mod event;

@@ -11,8 +11,10 @@ use super::governor::Governor;
 use super::losses::LossWatch;
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::config::containers::Containers;
 use crate::config::push::Signal;
 use crate::config::{self, Config};
+use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
 use crate::export::push::{Board, Settings};
@@ -61,6 +63,15 @@ pub(super) struct Pushes {
     pub(super) board: Arc<Board>,
 }
 
+/// What the collection thread has to do with containers: it says who is asked for their names, and names series.
+#[derive(Debug)]
+pub(super) struct Naming {
+    /// Where the thread that asks has its settings from.
+    pub(super) settings: watch::Sender<Arc<Containers>>,
+    /// What is known.
+    pub(super) directory: Arc<Directory>,
+}
+
 /// Everything that the collection thread owns.
 #[derive(Debug)]
 pub(super) struct Engine<K: Kernel> {
@@ -83,6 +94,8 @@ pub(super) struct Engine<K: Kernel> {
     metrics: Arc<SelfMetrics>,
     environment: Environment,
     pushes: Pushes,
+    naming: Naming,
+    labeller: Labeller,
     started: Timestamp,
     /// When the collection before ended.
     ended: Monotonic,
@@ -99,6 +112,7 @@ impl<K: Kernel> Engine<K> {
         config: Config,
         metrics: Arc<SelfMetrics>,
         pushes: Pushes,
+        naming: Naming,
     ) -> Result<Self, NameError> {
         let (roots, clock) = (options.roots.clone(), options.clock.clone());
         let facts = Facts::read(&roots);
@@ -133,6 +147,8 @@ impl<K: Kernel> Engine<K> {
             metrics,
             environment: options.environment.clone(),
             pushes,
+            labeller: Labeller::new(Arc::clone(&naming.directory)),
+            naming,
         })
     }
 
@@ -278,6 +294,7 @@ impl<K: Kernel> Engine<K> {
                 self.look_at_host();
                 self.config = config;
                 let pushes = self.resolve_pushes();
+                self.naming.settings.send_replace(Arc::new(self.config.containers.clone()));
                 self.governor.restart();
                 self.metrics.detail_reduced(self.governor.detail().steps());
                 (self.source.loaded, self.source.failed) = (now, None);
@@ -319,6 +336,7 @@ impl<K: Kernel> Engine<K> {
         self.metrics.collected(took);
         let usage = status::usage(usage::cpu_time(), self.collector.budget());
         families.extend(self.metrics.families(usage));
+        let families = self.labeller.name(families);
         let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
         for conflict in snapshot.conflicts() {
             tracing::error!(
@@ -489,7 +507,9 @@ mod tests {
         let metrics = Arc::new(metrics.unwrap());
         let board = Arc::new(Board::new(metrics.registry(), clock.clone()).unwrap());
         let pushes = Pushes { settings: watch::channel(None).0, board };
-        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, pushes);
+        let directory = Arc::new(Directory::new(clock.clone()));
+        let naming = Naming { settings: watch::channel(Arc::default()).0, directory };
+        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, pushes, naming);
         (engine.unwrap(), kernel, clock)
     }
 

@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
+use crate::container::{self, Asker, Directory};
 use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable, Wanted};
 use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
@@ -29,7 +30,7 @@ use crate::host::{Environment, Roots};
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
-use engine::{Engine, Published, Pushes, Request};
+use engine::{Engine, Naming, Published, Pushes, Request};
 
 /// How long a request waits for the collection thread before it says that there is nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -104,7 +105,17 @@ where
 
     let (settings, pushed) = watch::channel(None);
     let pushes = Pushes { settings, board: Arc::clone(&board) };
-    let engine = Engine::new(kernel, &options, config, metrics, pushes)
+    let (settings, wanted) = watch::channel(Arc::new(config.containers.clone()));
+    let naming = Naming { settings, directory: Arc::new(Directory::new(options.clock.clone())) };
+    let asked = container::Surroundings {
+        roots: options.roots.clone(),
+        environment: options.environment.clone(),
+        clock: options.clock.clone(),
+        metrics: container::Metrics::new(metrics.registry()).map_err(metrics_error)?,
+    };
+    Asker::start(Arc::clone(&naming.directory), wanted, asked)
+        .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
+    let engine = Engine::new(kernel, &options, config, metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?;
     let profiles = engine.profiles();
     let (requests, received) = channel();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::containers::containers;
 use super::counters::counters;
 use super::decode::At;
 use super::file::{
@@ -65,6 +66,7 @@ pub(super) fn check(
         scheduler,
         syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
+        containers: containers(file.containers.as_ref(), &base.containers, report),
         push: push(file.export.as_ref(), report).or_else(|| base.push.clone()),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };

@@ -3,6 +3,7 @@
 //!
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
+mod containers;
 mod profiles;
 mod push;
 mod tasks;
@@ -11,6 +12,7 @@ mod traced;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(super) use containers::{Containers, Pods};
 pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
@@ -59,6 +61,9 @@ pub(super) struct File {
     pub(super) cgroups: Option<At<Cgroups>>,
     /// Which processes to count for, and which of them share a series.
     pub(super) processes: Option<At<Processes>>,
+    /// Who tells the names of containers and pods. Each cgroup of a container then has the labels `namespace`, `pod` and
+    /// `container`.
+    pub(super) containers: Option<At<Containers>>,
     /// Where to push what was measured, beside serving it.
     pub(super) export: Option<At<Export>>,
     /// What the exporter may use at most.

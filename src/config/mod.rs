@@ -7,6 +7,7 @@
 //! ```
 
 mod check;
+pub mod containers;
 mod counters;
 mod decode;
 mod file;
@@ -100,6 +101,7 @@ fn built_in() -> (Config, Selections) {
         scheduler: None,
         syscalls: None,
         mount_tracefs: false,
+        containers: containers::Containers::default(),
         push: None,
         limits: Limits {
             series: 0,
@@ -145,6 +147,8 @@ pub struct Config {
     pub syscalls: Option<Syscalls>,
     /// Whether to mount tracefs where it is not.
     pub mount_tracefs: bool,
+    /// Who tells the names of containers.
+    pub containers: containers::Containers,
     /// What is pushed where; `None` = nothing, unless the environment says otherwise.
     pub push: Option<push::Push>,
     /// The bounds.

@@ -136,7 +136,7 @@ fn take_field<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
 
 /// The name itself where it is allowed. `__…` belongs to Prometheus and `le` to the buckets of histograms; they get
 /// `exported` in front, as names that clash with a target's do.
-fn fit_label_name(name: &str) -> Cow<'_, str> {
+pub fn fit_label_name(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let reserved = name.starts_with("__") || name == "le" || name == "quantile";
     let starts = name.starts_with(|c: char| allowed(c) && !c.is_ascii_digit());

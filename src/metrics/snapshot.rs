@@ -127,6 +127,22 @@ impl Family {
         &self.points
     }
 
+    /// The same under other labels; series for which `label` gives none are left out.
+    #[must_use]
+    pub fn relabelled(mut self, mut label: impl FnMut(&Arc<Labels>) -> Option<Arc<Labels>>) -> Self {
+        let mut changed = false;
+        self.points.retain_mut(|point| {
+            let Some(labels) = label(&point.labels) else { return false };
+            changed |= !Arc::ptr_eq(&labels, &point.labels);
+            point.labels = labels;
+            true
+        });
+        if changed {
+            self.normalise();
+        }
+        self
+    }
+
     fn absorb(&mut self, other: Self) {
         self.points.extend(other.points);
         self.left_out += other.left_out;

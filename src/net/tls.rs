@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
+};
 
 use crate::host;
 
@@ -23,6 +27,72 @@ pub struct Tls {
     pub certificate: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
+}
+
+/// Who may vouch for a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Who is in these files, or the system's authorities.
+    Files(Tls),
+    /// Nobody needs to: whoever answers is taken for the server. The connection is secret, but from whom is not known.
+    Anybody,
+}
+
+impl Trust {
+    /// What rustls makes of it.
+    ///
+    /// # Errors
+    /// Which file cannot be read, or what is wrong with it.
+    pub(crate) fn client(&self) -> Result<ClientConfig, String> {
+        match self {
+            Self::Files(tls) => Pem::read(tls)?.client(),
+            Self::Anybody => {
+                let mut client = nobody()?;
+                let provider = Arc::clone(client.crypto_provider());
+                client.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
+                Ok(client)
+            }
+        }
+    }
+}
+
+/// Takes any certificate, if whoever shows it has its key.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// The content of the files.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 27] = [
     "error",
     "clean",
     "host",
@@ -20,6 +20,7 @@ const ORDER: [&str; 26] = [
     "target",
     "probe",
     "config",
+    "container",
     "plan",
     "sys",
     "ring",

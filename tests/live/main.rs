@@ -18,6 +18,7 @@ mod attribution;
 mod bursts;
 mod cgroups;
 mod conservation;
+mod containers;
 mod counting;
 mod functions;
 mod inlined;

@@ -72,6 +72,12 @@ impl Exposition {
         self.with(name, labels).map(|(_, value)| value).sum()
     }
 
+    /// The labels of each series of that name.
+    #[allow(dead_code, reason = "not every target looks at all labels")]
+    pub(crate) fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a BTreeMap<String, String>> {
+        self.with(name, &[]).map(|(series, _)| &series.1)
+    }
+
     /// What a label says in each series of that name, and the value of the series.
     #[allow(dead_code, reason = "not every target looks at all values of a label")]
     pub(crate) fn by<'a>(&'a self, name: &'a str, label: &'a str) -> impl Iterator<Item = (&'a str, f64)> {

@@ -74,12 +74,14 @@ pub(crate) enum Feature {
     Promtool,
     /// The program `strace`, which counts system calls by stopping at each.
     Strace,
+    /// The container runtime `containerd`, with `runc`, and the right to run containers.
+    Containerd,
     /// The switch stream: a program that can be told to use it, and `cgroup-switches` of Linux 5.13.
     Stream,
 }
 
 impl Feature {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Software,
         Self::Tracepoint,
         Self::Tracefs,
@@ -96,6 +98,7 @@ impl Feature {
         Self::Loop,
         Self::Promtool,
         Self::Strace,
+        Self::Containerd,
         Self::Stream,
     ];
 
@@ -123,6 +126,11 @@ impl Feature {
             Self::Loop => no_loop_device(roots),
             Self::Promtool => fails("promtool", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Strace => fails("strace", &["-V"]).or_else(|| events_of_others_refused(roots)),
+            Self::Containerd => fails("containerd", &["--version"])
+                .or_else(|| fails("runc", &["--version"]))
+                .or_else(|| no_mounts(roots))
+                .or_else(|| no_compiler(roots))
+                .or_else(|| no_writable_cgroup(roots)),
             Self::Stream => no_stream(roots).or_else(|| events_of_others_refused(roots)),
         }
     }
@@ -147,6 +155,7 @@ impl fmt::Display for Feature {
             Self::Loop => "loop",
             Self::Promtool => "promtool",
             Self::Strace => "strace",
+            Self::Containerd => "containerd",
             Self::Stream => "stream",
         })
     }

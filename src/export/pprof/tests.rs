@@ -320,7 +320,10 @@ fn what_refers_to_nothing_is_left_out() {
 
 proptest! {
     #[test]
-    fn a_profile_says_what_it_was_made_of(profile in any_profile()) {
+    fn a_profile_says_what_it_was_made_of(mut profile in any_profile()) {
+        // What differs in nothing but its CPU is one sample.
+        let mut told = std::collections::BTreeSet::new();
+        profile.samples.retain(|sample| told.insert((sample.stack, sample.task, sample.mode)));
         let decoded = decode(&profile);
         prop_assert_eq!(decoded.sample.len(), profile.samples.len());
         for (sample, original) in decoded.sample.iter().zip(&profile.samples) {

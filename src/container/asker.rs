@@ -1,0 +1,205 @@
+//! The thread that asks who containers are.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::directory::{Directory, SourceState};
+use super::identity::Chosen;
+use super::source::{Failure, Found, Kind, Listing, find};
+use crate::clock::Clock;
+use crate::config::containers::Containers;
+use crate::host::{Environment, Roots};
+
+/// How long somebody may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much time is between two questions at least, however many containers come and go.
+const GAP: Duration = Duration::from_secs(1);
+
+/// How often everybody is asked though no container is missing: labels of pods change, and sockets turn up.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// What the thread has to do with.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// Where sockets are looked for.
+    pub roots: Roots,
+    /// What a pod is told of its cluster.
+    pub environment: Environment,
+    /// What time it is.
+    pub clock: Clock,
+    /// Where it is told how often who was asked.
+    pub metrics: Metrics,
+}
+
+/// The exporter's own metrics about containers.
+#[derive(Debug)]
+pub struct Metrics {
+    lookups: IntCounterVec,
+    known: IntGauge,
+    unknown: IntGauge,
+}
+
+impl Metrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When one of them is there already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let lookups = Opts::new(
+            "perf_exporter_container_lookups_total",
+            "How often who tells of containers was asked for them, by how that ended: ok, failed or late.",
+        );
+        let metrics = Self {
+            lookups: IntCounterVec::new(lookups, &["source", "result"])?,
+            known: IntGauge::new("perf_exporter_containers", "Containers whose names are known.")?,
+            unknown: IntGauge::new(
+                "perf_exporter_containers_unknown",
+                "Containers that are counted and that nobody who was asked knows.",
+            )?,
+        };
+        registry.register(Box::new(metrics.lookups.clone()))?;
+        registry.register(Box::new(metrics.known.clone()))?;
+        registry.register(Box::new(metrics.unknown.clone()))?;
+        Ok(metrics)
+    }
+
+    fn note(&self, kind: Kind, answer: &Result<Listing, Failure>) {
+        let result = match answer {
+            Ok(_) => "ok",
+            Err(Failure { late: true, .. }) => "late",
+            Err(_) => "failed",
+        };
+        self.lookups.with_label_values(&[kind.to_string().as_str(), result]).inc();
+    }
+}
+
+/// The thread `containers`. It ends when the sender of its settings is gone.
+#[derive(Debug)]
+pub struct Asker {
+    thread: JoinHandle<()>,
+}
+
+impl Asker {
+    /// Starts it. It asks whom the settings name, or nobody.
+    ///
+    /// # Errors
+    /// When there is no thread or runtime to be had.
+    pub fn start(
+        directory: Arc<Directory>,
+        settings: watch::Receiver<Arc<Containers>>,
+        surroundings: Surroundings,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name("containers".into()).spawn(move || {
+            runtime.block_on(Asking { directory, surroundings, found: Vec::new(), told: Vec::new() }.run(settings));
+        })?;
+        Ok(Self { thread })
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&self) -> bool {
+        !self.thread.is_finished()
+    }
+}
+
+struct Asking {
+    directory: Arc<Directory>,
+    surroundings: Surroundings,
+    found: Vec<Found>,
+    /// What was said in the log already of what cannot be asked, and of those who did not answer.
+    told: Vec<String>,
+}
+
+impl Asking {
+    async fn run(mut self, mut settings: watch::Receiver<Arc<Containers>>) {
+        let mut wanted = Arc::clone(&settings.borrow_and_update());
+        self.find(&wanted, false);
+        loop {
+            let began = Instant::now();
+            self.ask(&Chosen::of(&wanted)).await;
+            let due = began + self.directory.due().unwrap_or(REFRESH).clamp(GAP, REFRESH);
+            tokio::select! {
+                () = sleep_until(due) => {}
+                () = async { sleep_until(began + GAP).await; self.directory.wanted().await } => {}
+                changed = settings.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let new = Arc::clone(&settings.borrow_and_update());
+                    let forget = new != wanted;
+                    wanted = new;
+                    self.find(&wanted, forget);
+                    continue;
+                }
+            }
+            self.find(&wanted, false);
+        }
+    }
+
+    /// Looks who is there to be asked.
+    fn find(&mut self, wanted: &Containers, forget: bool) {
+        let Surroundings { roots, environment, .. } = &self.surroundings;
+        let (found, problems) = find(wanted, roots, environment);
+        for problem in &problems {
+            if !self.told.contains(problem) {
+                tracing::warn!("{problem}");
+            }
+        }
+        self.told = problems;
+        if found == self.found && !forget {
+            return;
+        }
+        for source in found.iter().filter(|source| !self.found.contains(source)) {
+            tracing::info!(source = %source.kind(), place = %source.place(), "is asked for the names of containers");
+        }
+        let states = found.iter().map(|source| SourceState {
+            kind: source.kind(),
+            place: source.place(),
+            answered: None,
+            containers: 0,
+            failure: None,
+        });
+        self.directory.set_sources(states.collect(), forget);
+        self.found = found;
+    }
+
+    async fn ask(&mut self, chosen: &Chosen) {
+        if self.found.is_empty() {
+            return;
+        }
+        let asked = self.surroundings.clock.monotonic();
+        let before = self.directory.sources();
+        let mut answers = Vec::new();
+        // One after the other: the second is there for what the first does not know, and nobody is in a hurry.
+        for (source, before) in self.found.iter().zip(before) {
+            let late = || Failure { late: true, why: format!("it did not answer within {PATIENCE:?}") };
+            let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
+            self.surroundings.metrics.note(source.kind(), &answer);
+            match (&answer, before.failure.is_some()) {
+                (Err(failure), _) if before.failure.as_ref() != Some(failure) => {
+                    tracing::warn!(
+                        source = %source.kind(), place = %source.place(),
+                        "does not tell the names of containers: {}", failure.why
+                    );
+                }
+                (Ok(listing), true) => {
+                    let containers = listing.containers.len();
+                    tracing::info!(source = %source.kind(), containers, "tells the names of containers again");
+                }
+                _ => {}
+            }
+            answers.push(answer);
+        }
+        self.directory.enter(asked, answers);
+        let (known, _, unknown) = self.directory.size();
+        self.surroundings.metrics.known.set(known as i64);
+        self.surroundings.metrics.unknown.set(unknown as i64);
+    }
+}

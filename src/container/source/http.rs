@@ -1,0 +1,115 @@
+//! One GET over HTTP: over a socket of this host, or over TLS.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
+
+use super::{ANSWER, Failure, Url};
+use crate::host;
+use crate::net::USER_AGENT;
+use crate::net::tls::{Trust, nobody};
+use crate::net::words::{causes, told};
+
+/// The largest token, in bytes.
+const TOKEN: u64 = 1 << 16;
+
+/// What is behind a path on a socket of this host.
+pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failure> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| Failure::new(with_remedy(causes(&error))))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| Failure::new(causes(&error)))?;
+    let request = Request::get(path)
+        .header(header::HOST, "localhost")
+        .header(header::USER_AGENT, USER_AGENT)
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| Failure::new(error.to_string()))?;
+    let answered = async {
+        let response = sender.send_request(request).await.map_err(|error| Failure::new(causes(&error)))?;
+        read(response).await
+    };
+    // Whichever ends first: a connection that fails before the answer is there fails the request with it.
+    let driven = async {
+        connection.await.ok();
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = answered => answer,
+        never = driven => never,
+    }
+}
+
+/// What is behind a URL.
+pub(super) async fn get(url: &Url) -> Result<Bytes, Failure> {
+    let secure = url.uri.scheme_str() == Some("https");
+    let tls = match &url.trust {
+        _ if !secure => nobody(),
+        trust => trust.client(),
+    };
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls.map_err(Failure::new)?)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let mut request = Request::get(url.uri.clone()).header(header::USER_AGENT, USER_AGENT);
+    if let Some(path) = &url.token {
+        request = request.header(header::AUTHORIZATION, bearer(path)?);
+    }
+    let request =
+        request.body(Empty::<Bytes>::new()).map_err(|error| Failure::new(error.to_string()))?;
+    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let response = client.request(request).await.map_err(|error| {
+        let mut why = causes(&error);
+        if secure && url.trust != Trust::Anybody && why.contains("certificate") {
+            why.push_str("; give `ca`, or `insecure: true` for a kubelet that signed its certificate itself");
+        }
+        Failure::new(why)
+    })?;
+    read(response).await
+}
+
+/// Read anew each time, for tokens are replaced every hour.
+fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
+    let token = host::read_at_most(path, TOKEN).map_err(|error| Failure::new(error.to_string()))?;
+    let token = String::from_utf8_lossy(&token);
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+        .map_err(|_| Failure::new(format!("{} holds no token", path.display())))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER).collect().await;
+    let body = body.map_err(|error| Failure::new(format!("the answer broke off: {}", causes(&*error))))?.to_bytes();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let mut why = format!("it answered {status}");
+    let said = told(&String::from_utf8_lossy(body.get(..4096).unwrap_or(&body)));
+    if !said.is_empty() {
+        why = format!("{why}: {said}");
+    }
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        why.push_str("; the service account needs the role that deploy/kubernetes has for this");
+    }
+    Err(Failure::new(why))
+}
+
+/// Why a socket cannot be connected to, and what helps.
+pub(super) fn with_remedy(why: String) -> String {
+    if why.contains("Permission denied") {
+        return format!("{why}; the sockets of runtimes are root's: run as root, or as a member of the socket's group");
+    }
+    if why.contains("No such file") {
+        return format!("{why}; in a container, the directory of the socket must be mounted");
+    }
+    why
+}

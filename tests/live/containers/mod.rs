@@ -1,0 +1,98 @@
+//! Pods and containers of a real containerd, driven through CRI as the kubelet does: what is counted of them has their
+//! names.
+
+mod containerd;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::support::exposition::Exposition;
+use crate::support::service::Service;
+use crate::support::{Feature, eventually, lacks};
+use containerd::Containerd;
+
+const CLOCK: &str = "perf_cgroup_task_clock_seconds_total";
+
+fn configuration(containerd: &Containerd) -> String {
+    format!(
+        "counters: {{os: {{events: [task-clock, context-switches], per: [cgroup]}}}}\n\
+         cgroups: {{include: [\"{}/**\"]}}\n\
+         collection: {{interval: 1s, freshness: 0s}}\n\
+         containers:\n  cri: {}\n  docker: off\n  labels: [app.kubernetes.io/name]\n  service: [example.com/team]\n",
+        containerd.parent(),
+        containerd.socket().display()
+    )
+}
+
+/// The labels, but for `cgroup`, of all series of that name whose cgroup ends with `id`.
+fn labels(metrics: &Exposition, name: &str, id: &str) -> Vec<BTreeMap<String, String>> {
+    let series = metrics.series(name).filter(|labels| labels.get("cgroup").is_some_and(|path| path.ends_with(id)));
+    let others = |labels: &BTreeMap<String, String>| {
+        let mut labels = labels.clone();
+        labels.remove("cgroup");
+        labels
+    };
+    series.map(others).collect()
+}
+
+fn named(pod: &str, app: Option<&str>) -> Vec<BTreeMap<String, String>> {
+    let pairs = [("container", "app"), ("namespace", "shop"), ("pod", pod), ("service", "checkout")];
+    let app = app.map(|app| ("app_kubernetes_io_name", app));
+    vec![pairs.into_iter().chain(app).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()]
+}
+
+#[test]
+fn what_is_counted_of_a_container_has_the_names_of_its_pod() {
+    if lacks(Feature::Containerd) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let mut containerd = Containerd::start();
+    let first = containerd.run("web-0", &[("app.kubernetes.io/name", "web")]);
+    let service = Service::start(&configuration(&containerd));
+    let published = |id: &str| {
+        eventually("it has a series", || {
+            let labels = labels(&service.metrics(), CLOCK, id);
+            (!labels.is_empty()).then_some(labels)
+        })
+    };
+    assert_eq!(published(&first.container), named("web-0", Some("web")));
+
+    // The first that is seen of one that comes later has its names.
+    let second = containerd.run("db-0", &[]);
+    assert_eq!(published(&second.container), named("db-0", None));
+    let metrics = service.metrics();
+    let sum = |labels: &[(&str, &str)]| metrics.sum("perf_cgroup_context_switches_total", labels);
+    assert!(sum(&[("pod", "web-0"), ("container", "app")]) > 0.0, "{metrics:?}");
+    assert!(sum(&[("pod", "db-0"), ("container", "POD")]) > 0.0, "a pod has one that holds its namespaces");
+
+    // What is gone keeps its names for as long as its series is there.
+    containerd.remove(&second);
+    for _ in 0..3 {
+        assert_eq!(published(&second.container), named("db-0", None));
+    }
+}
+
+#[test]
+fn a_runtime_that_does_not_answer_holds_nobody_up_and_names_come_when_it_does() {
+    if lacks(Feature::Containerd) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let mut containerd = Containerd::start();
+    let pod = containerd.run("web-0", &[]);
+    containerd.pause(true);
+    let mut service = Service::start(&configuration(&containerd));
+    let unnamed = eventually("it is published without names", || {
+        let before = Instant::now();
+        let found = labels(&service.metrics(), CLOCK, &pod.container);
+        assert!(before.elapsed().as_secs() < 5, "a scrape waited for the runtime");
+        found.into_iter().next()
+    });
+    assert_eq!(unnamed, BTreeMap::new());
+    service.has_logged(&["does not tell the names of containers: it did not answer within 5s"]);
+    containerd.pause(false);
+    eventually("it has its names", || {
+        let found = labels(&service.metrics(), CLOCK, &pod.container);
+        (found == named("web-0", None)).then_some(())
+    });
+    service.has_logged(&["tells the names of containers again"]);
+}
