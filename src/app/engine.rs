@@ -127,6 +127,7 @@ impl<K: Kernel> Engine<K> {
         metrics.config_loaded(clock.now());
         Ok(Self {
             watch: Watch::new(roots.clone()),
+            labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
             online: CpuSet::default(),
             source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
             started: clock.now(),
@@ -134,7 +135,7 @@ impl<K: Kernel> Engine<K> {
             spending: Spending::since(clock.monotonic()),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
-            profiler: Profiler::new(clock.clone(), &roots)?,
+            profiler: Profiler::new(clock.clone(), &roots, Arc::clone(&naming.directory))?,
             looked_at_files: clock.monotonic(),
             roots,
             clock,
@@ -147,7 +148,6 @@ impl<K: Kernel> Engine<K> {
             metrics,
             environment: options.environment.clone(),
             pushes,
-            labeller: Labeller::new(Arc::clone(&naming.directory)),
             naming,
         })
     }
@@ -418,6 +418,7 @@ impl<K: Kernel> Engine<K> {
             detail: self.governor.detail(),
             remarkable: self.collector.remarkable(),
             kernel_now: self.clock.kernel(),
+            directory: &self.naming.directory,
             pushes: self.pushes.board.states(),
         };
         let status = Arc::new(status::status(&facets));

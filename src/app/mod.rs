@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
-use crate::container::{self, Asker, Directory};
+use crate::container::{self, Directory};
 use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable, Wanted};
 use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
@@ -113,7 +113,7 @@ where
         clock: options.clock.clone(),
         metrics: container::Metrics::new(metrics.registry()).map_err(metrics_error)?,
     };
-    Asker::start(Arc::clone(&naming.directory), wanted, asked)
+    container::start(Arc::clone(&naming.directory), wanted, asked)
         .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
     let engine = Engine::new(kernel, &options, config, metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?;

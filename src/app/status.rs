@@ -11,11 +11,12 @@ use std::time::Duration;
 use super::governor::Detail;
 use crate::clock::Timestamp;
 use crate::config::Config;
+use crate::container::Directory;
 use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
-    Collection, Configuration, Cost, CounterStatus, EventStatus, FailedReload, Host, Loss, PushStatus,
-    Refusal, Series, Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
+    Collection, Configuration, ContainerSource, Containers, Cost, CounterStatus, EventStatus, FailedReload,
+    Host, Loss, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
 };
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts, read_text};
@@ -69,8 +70,22 @@ pub(super) struct Facets<'a> {
     pub(super) remarkable: &'a Remarkable,
     /// The moment on the clock of the records.
     pub(super) kernel_now: u64,
+    /// Who containers are.
+    pub(super) directory: &'a Directory,
     /// What is pushed.
     pub(super) pushes: Vec<PushStatus>,
+}
+
+fn containers(directory: &Directory) -> Containers {
+    let (known, _, unknown) = directory.size();
+    let sources = directory.sources().into_iter().map(|source| ContainerSource {
+        source: source.kind.to_string(),
+        place: source.place,
+        answered: source.answered,
+        containers: source.containers as u64,
+        failing: source.failure.map(|failure| failure.why),
+    });
+    Containers { known: known as u64, unknown: unknown as u64, sources: sources.collect() }
 }
 
 /// The status as of now.
@@ -86,6 +101,7 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         traces: traces::all(facets.traces, facets.board),
         threads: threads::threads(facets),
         profiles: facets.profiles.iter().map(|state| profiles::profile(state, facets.board)).collect(),
+        containers: containers(facets.directory),
         pushes: facets.pushes.clone(),
         refusals: facets.board.by_reason().iter().map(refusal).collect(),
         descriptors: Usage { used: facets.budget.used as u64, limit: Some(facets.budget.limit as u64) },

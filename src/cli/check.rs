@@ -1,5 +1,6 @@
 //! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
 
+mod containers;
 mod presets;
 mod profiles;
 mod pushes;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use containers::ContainerRow;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use pushes::PushRow;
@@ -80,6 +82,9 @@ struct Report {
     profiles: Vec<ProfileRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_rings: Option<ProfileRings>,
+    /// Who tells the names of containers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    containers: Vec<ContainerRow>,
     /// What is pushed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pushes: Vec<PushRow>,
@@ -107,10 +112,15 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()),
         Err(error) => return refused(args, file, error),
     };
-    let (pushes, problems) = PushRow::all(config.push.as_ref(), &Environment::of_process());
+    let environment = Environment::of_process();
+    let (pushes, problems) = PushRow::all(config.push.as_ref(), &environment);
+    warnings.extend(problems);
+    let (containers, problems) = ContainerRow::all(&config.containers, roots, &environment, !args.no_open);
     warnings.extend(problems);
     let report = match report(args, roots, &config) {
-        Ok(report) => Report { file, warnings, pushes, presets: PresetRow::all(&config.traced), ..report },
+        Ok(report) => {
+            Report { file, warnings, containers, pushes, presets: PresetRow::all(&config.traced), ..report }
+        }
         Err(error) => return fail(FAILED, &error),
     };
     let (refused, warned, wrong) = (report.refusals.len(), report.warnings.len(), report.errors.len());

@@ -56,8 +56,19 @@ pub struct Pods {
 }
 
 /// Labels that series of cgroups have for other reasons.
-const TAKEN: [&str; 11] =
-    ["cgroup", "container", "counters", "cpu", "event", "leader", "namespace", "pod", "reason", "service", "state"];
+const TAKEN: [&str; 11] = [
+    "cgroup",
+    "container",
+    "counters",
+    "cpu",
+    "event",
+    "leader",
+    "namespace",
+    "pod",
+    "reason",
+    "service",
+    "state",
+];
 
 /// The most labels that are taken.
 const MOST: usize = 16;
@@ -153,6 +164,9 @@ fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<st
 impl Containers {
     /// Whether nobody is asked, whatever there is.
     pub fn is_off(&self) -> bool {
-        self.cri == Socket::Off && self.docker == Socket::Off && self.kubelet.is_none() && self.api_server.is_none()
+        self.cri == Socket::Off
+            && self.docker == Socket::Off
+            && self.kubelet.is_none()
+            && self.api_server.is_none()
     }
 }

@@ -71,7 +71,14 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
     }
     // Of these the defaults are nothing, all the machine gives, or what the sections of these names say.
     let selections = ["scheduler.cgroups", "scheduler.processes", "syscalls.cgroups", "syscalls.processes"];
-    let all = ["export.otlp", "limits.descriptors", "syscalls.exclude", "syscalls.include"];
+    let all = [
+        "containers.api_server",
+        "containers.kubelet",
+        "export.otlp",
+        "limits.descriptors",
+        "syscalls.exclude",
+        "syscalls.include",
+    ];
     without.retain(|key| !selections.contains(&&**key));
     assert_eq!(without, all);
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
@@ -80,33 +80,62 @@ impl Metrics {
     }
 }
 
-/// The thread `containers`. It ends when the sender of its settings is gone.
+/// What came of asking somebody.
 #[derive(Debug)]
-pub struct Asker {
-    thread: JoinHandle<()>,
+pub struct Asked {
+    /// How it is asked.
+    pub kind: Kind,
+    /// Where.
+    pub place: String,
+    /// How many containers it told of, or why it did not; `None` if it was not asked.
+    pub answer: Option<Result<usize, Failure>>,
 }
 
-impl Asker {
-    /// Starts it. It asks whom the settings name, or nobody.
-    ///
-    /// # Errors
-    /// When there is no thread or runtime to be had.
-    pub fn start(
-        directory: Arc<Directory>,
-        settings: watch::Receiver<Arc<Containers>>,
-        surroundings: Surroundings,
-    ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = thread::Builder::new().name("containers".into()).spawn(move || {
-            runtime.block_on(Asking { directory, surroundings, found: Vec::new(), told: Vec::new() }.run(settings));
-        })?;
-        Ok(Self { thread })
-    }
+/// Asks everybody once, if `ask`, and tells what came of it, and what cannot be asked. Takes up to five seconds for each.
+pub fn ask_once(
+    wanted: &Containers,
+    roots: &Roots,
+    environment: &Environment,
+    ask: bool,
+) -> (Vec<Asked>, Vec<String>) {
+    let (found, mut problems) = find(wanted, roots, environment);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => Some(runtime).filter(|_| ask),
+        Err(error) => {
+            problems.push(format!("nobody can be asked for the names of containers: {error}"));
+            None
+        }
+    };
+    let chosen = Chosen::of(wanted);
+    let asked = found.iter().map(|source| Asked {
+        kind: source.kind(),
+        place: source.place(),
+        answer: runtime.as_ref().map(|runtime| {
+            let answer = runtime.block_on(patiently(source, &chosen));
+            answer.map(|listing| listing.containers.len())
+        }),
+    });
+    (asked.collect(), problems)
+}
 
-    /// Whether it runs.
-    pub fn is_alive(&self) -> bool {
-        !self.thread.is_finished()
-    }
+async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> {
+    let late = || Failure { late: true, why: format!("it did not answer within {PATIENCE:?}") };
+    timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Starts the thread `containers`, which asks whom the settings name, or nobody. It ends when their sender is gone.
+///
+/// # Errors
+/// When there is no thread or runtime to be had.
+pub fn start(
+    directory: Arc<Directory>,
+    settings: watch::Receiver<Arc<Containers>>,
+    surroundings: Surroundings,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asking = Asking { directory, surroundings, found: Vec::new(), told: Vec::new() };
+    thread::Builder::new().name("containers".into()).spawn(move || runtime.block_on(asking.run(settings)))?;
+    Ok(())
 }
 
 struct Asking {
@@ -179,8 +208,7 @@ impl Asking {
         let mut answers = Vec::new();
         // One after the other: the second is there for what the first does not know, and nobody is in a hurry.
         for (source, before) in self.found.iter().zip(before) {
-            let late = || Failure { late: true, why: format!("it did not answer within {PATIENCE:?}") };
-            let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
+            let answer = patiently(source, chosen).await;
             self.surroundings.metrics.note(source.kind(), &answer);
             match (&answer, before.failure.is_some()) {
                 (Err(failure), _) if before.failure.as_ref() != Some(failure) => {

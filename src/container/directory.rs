@@ -197,32 +197,29 @@ impl Directory {
 }
 
 impl Known {
+    /// Of containers within each other the innermost that is known; of one that is not known, its pod.
     fn identity(&self, path: &str) -> Option<Arc<Identity>> {
-        let container = ContainerPath::of(path).and_then(|container| self.containers.get(container.id));
+        let containers = ContainerPath::all(path).filter_map(|container| self.containers.get(container.id));
         let pod = || self.pods.get(&*pod_uid(path)?);
-        container.or_else(pod).map(|entry| Arc::clone(&entry.identity))
+        containers.last().or_else(pod).map(|entry| Arc::clone(&entry.identity))
     }
 
     fn state(&mut self, path: &str, now: Monotonic, news: &mut bool) -> State {
-        let container = ContainerPath::of(path);
-        if let Some(identity) = self.identity(path) {
-            // A pod is known before its containers are.
-            let whole = identity.container.is_some() || container.is_none();
-            if whole || !self.is_new(container.map(|container| container.id), now, news) {
-                return State::Known(identity);
-            }
+        let innermost = ContainerPath::all(path).last();
+        // A pod, or the container that a node is, is known before the containers in it are.
+        let missing = innermost.filter(|container| !self.containers.contains_key(container.id));
+        if missing.is_some_and(|container| self.is_new(container.id, now, news)) {
             return State::New;
         }
-        match container {
+        match self.identity(path) {
+            Some(identity) => State::Known(identity),
+            None if innermost.is_some() => State::Unknown,
             None => State::None,
-            Some(container) if self.is_new(Some(container.id), now, news) => State::New,
-            Some(_) => State::Unknown,
         }
     }
 
     /// Whether a container that is not known turned up just now. Notes that it is there.
-    fn is_new(&mut self, id: Option<&str>, now: Monotonic, news: &mut bool) -> bool {
-        let Some(id) = id else { return false };
+    fn is_new(&mut self, id: &str, now: Monotonic, news: &mut bool) -> bool {
         if self.sources.is_empty() {
             return false;
         }
@@ -236,7 +233,9 @@ impl Known {
             }
         }
         let (time, questions) = NEW;
-        self.unknown.get(id).is_some_and(|unknown| unknown.asked < questions && now.since(unknown.since) < time)
+        self.unknown
+            .get(id)
+            .is_some_and(|unknown| unknown.asked < questions && now.since(unknown.since) < time)
     }
 }
 
@@ -269,4 +268,160 @@ fn enter(
         }
     }
     better
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::Pod;
+
+    const ID: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
+    const UID: &str = "0a1b2c3d-0011-2233-4455-66778899aabb";
+
+    fn path() -> String {
+        format!("/kubepods/pod{UID}/{ID}")
+    }
+
+    fn pod() -> Identity {
+        let pod = Pod { namespace: "shop".into(), name: "web-0".into(), uid: UID.into() };
+        Identity { pod: Some(pod), ..Identity::default() }
+    }
+
+    fn app() -> Identity {
+        Identity { container: Some("app".into()), ..pod() }
+    }
+
+    fn listing(containers: &[(&str, Identity)]) -> Listing {
+        let containers = containers.iter().map(|(id, identity)| ((*id).into(), identity.clone()));
+        Listing { containers: containers.collect(), pods: Vec::new() }
+    }
+
+    /// A directory with so many sources.
+    fn directory(sources: usize) -> (Directory, Clock) {
+        let clock = Clock::manual(Timestamp(1_000_000));
+        clock.advance(Duration::from_secs(1));
+        let directory = Directory::new(clock.clone());
+        let source = |at| SourceState {
+            kind: Kind::Cri,
+            place: format!("/run/{at}.sock"),
+            answered: None,
+            containers: 0,
+            failure: None,
+        };
+        directory.set_sources((0..sources).map(source).collect(), false);
+        (directory, clock)
+    }
+
+    fn state(directory: &Directory) -> State {
+        directory.look_up([path().as_str()]).remove(0)
+    }
+
+    #[test]
+    fn who_turns_up_is_new_until_somebody_answered_twice() {
+        let (directory, clock) = directory(1);
+        assert_eq!(state(&directory), State::New);
+        clock.advance(Duration::from_millis(10));
+        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        assert_eq!(state(&directory), State::New, "it may have come too late for that answer");
+        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        assert_eq!(state(&directory), State::Unknown);
+        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        assert_eq!(state(&directory), State::Known(Arc::new(app())));
+        assert_eq!(directory.size(), (1, 0, 0));
+    }
+
+    #[test]
+    fn who_turns_up_is_not_new_for_long_though_nobody_answers() {
+        let (directory, clock) = directory(1);
+        assert_eq!(state(&directory), State::New);
+        clock.advance(Duration::from_secs(4));
+        assert_eq!(state(&directory), State::Unknown);
+    }
+
+    #[test]
+    fn where_nobody_can_be_asked_nobody_is_new() {
+        let (directory, _) = directory(0);
+        assert_eq!(state(&directory), State::Unknown);
+        assert_eq!(directory.size(), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_container_that_nobody_knows_has_the_names_of_its_pod() {
+        let (directory, clock) = directory(1);
+        let pods = vec![(UID.into(), pod())];
+        directory.enter(clock.monotonic(), vec![Ok(Listing { pods, ..Listing::default() })]);
+        assert_eq!(state(&directory), State::New, "it may be told in a moment");
+        clock.advance(Duration::from_secs(4));
+        assert_eq!(state(&directory), State::Known(Arc::new(pod())));
+        let of_pod = format!("/kubepods/pod{UID}");
+        assert_eq!(directory.look_up([of_pod.as_str()]), [State::Known(Arc::new(pod()))]);
+    }
+
+    #[test]
+    fn the_innermost_of_containers_within_each_other_is_meant() {
+        let (directory, clock) = directory(1);
+        let outer = ID.replace('4', "5");
+        let path = format!("/docker/{outer}/kubepods/pod{UID}/{ID}");
+        let node = Identity { container: Some("node".into()), ..Identity::default() };
+        directory.enter(clock.monotonic(), vec![Ok(listing(&[(&outer, node.clone())]))]);
+        clock.advance(Duration::from_secs(4));
+        directory.look_up([path.as_str()]);
+        clock.advance(Duration::from_secs(4));
+        assert_eq!(directory.look_up([path.as_str()]), [State::Known(Arc::new(node))]);
+        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        assert_eq!(directory.look_up([path.as_str()]), [State::Known(Arc::new(app()))]);
+    }
+
+    #[test]
+    fn the_first_who_knows_a_container_is_believed() {
+        let (directory, clock) = directory(2);
+        let other = Identity { container: Some("k8s_app_web-0".into()), ..Identity::default() };
+        let answers = vec![Ok(listing(&[(ID, app())])), Ok(listing(&[(ID, other.clone())]))];
+        directory.enter(clock.monotonic(), answers);
+        assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
+        let generation = directory.generation();
+        let failed = Failure::new("connection refused");
+        directory.enter(clock.monotonic(), vec![Err(failed.clone()), Ok(listing(&[(ID, other.clone())]))]);
+        assert_eq!(directory.identity(&path()), Some(Arc::new(other)));
+        assert!(directory.generation() > generation);
+        assert_eq!(directory.sources()[0].failure, Some(failed));
+        assert_eq!(directory.sources()[0].containers, 1, "what it said last");
+    }
+
+    #[test]
+    fn who_is_gone_is_known_for_a_while() {
+        let (directory, clock) = directory(1);
+        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        clock.advance(KEPT / 2);
+        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
+        clock.advance(KEPT);
+        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        assert_eq!(directory.identity(&path()), None);
+    }
+
+    #[test]
+    fn however_many_containers_turn_up_a_bounded_number_is_kept() {
+        let (directory, clock) = directory(1);
+        let paths: Vec<String> = (0..MOST + 10).map(|at| format!("/docker/{at:064x}")).collect();
+        directory.look_up(paths.iter().map(String::as_str));
+        assert_eq!(directory.size().2, MOST);
+        let many = (0..MOST + 10).map(|at| (format!("{at:064x}").into(), app())).collect();
+        directory.enter(clock.monotonic(), vec![Ok(Listing { containers: many, pods: Vec::new() })]);
+        assert_eq!(directory.size().0, MOST);
+    }
+
+    #[test]
+    fn those_whom_nobody_knows_are_asked_for_ever_more_seldom() {
+        let (directory, clock) = directory(1);
+        assert_eq!(directory.due(), None);
+        state(&directory);
+        clock.advance(Duration::from_millis(1));
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+            pauses.push(directory.due().unwrap().as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
 }

@@ -16,7 +16,7 @@ const LONGEST_IMAGE: usize = 512;
 pub const POD_CONTAINER: &str = "POD";
 
 /// What a runtime tells of a container, or of a pod as a whole.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Identity {
     /// The pod; `None` for containers that are in none.
     pub pod: Option<Pod>,
@@ -79,12 +79,17 @@ impl Pod {
 }
 
 impl Identity {
-    /// The pairs of a label set that tell who it is.
+    /// The pairs of a label set that tell who it is: its names, and the labels that were chosen.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names().chain(self.labels.iter().map(|(name, value)| (&**name, &**value)))
+    }
+
+    /// Its names, under those that metrics have for them: `namespace`, `pod`, `container`, `service`.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         let pod = self.pod.iter().flat_map(|pod| [("namespace", &*pod.namespace), ("pod", &*pod.name)]);
         let container = self.container.iter().map(|name| ("container", &**name));
         let service = self.service.iter().map(|name| ("service", &**name));
-        pod.chain(container).chain(service).chain(self.labels.iter().map(|(name, value)| (&**name, &**value)))
+        pod.chain(container).chain(service)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::directory::{Directory, State};
 use super::identity::Identity;
-use crate::metrics::{Family, Labels};
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::target::{ContainerPath, pod_uid};
 
 /// Gives every series that has the label `cgroup` the labels of the container that this cgroup is of.
@@ -16,6 +17,8 @@ use crate::target::{ContainerPath, pod_uid};
 #[derive(Debug)]
 pub struct Labeller {
     directory: Arc<Directory>,
+    info: Arc<Metadata>,
+    began: Timestamp,
     /// By the address of the labels, which the entry keeps.
     seen: FxHashMap<usize, Seen>,
     generation: u64,
@@ -42,8 +45,13 @@ enum Named {
 
 impl Labeller {
     /// One that looks into this directory.
-    pub fn new(directory: Arc<Directory>) -> Self {
-        Self { directory, seen: FxHashMap::default(), generation: 0, round: 0 }
+    ///
+    /// # Errors
+    /// When its metric cannot be called what it is called: a bug.
+    pub fn new(directory: Arc<Directory>, began: Timestamp) -> Result<Self, NameError> {
+        let help = "What is known of the container that a cgroup is of; the value is 1.";
+        let info = Metadata::new("perf_container", help, "", Kind::Info)?;
+        Ok(Self { directory, info, began, seen: FxHashMap::default(), generation: 0, round: 0 })
     }
 
     /// Names the series of a collection. Those of containers that turned up just now are left out: they come with the next
@@ -57,10 +65,27 @@ impl Labeller {
         let labels = families.iter().flat_map(Family::points).map(|point| &point.labels);
         self.take_in(labels);
         self.look_up();
-        let named = families.into_iter().map(|family| family.relabelled(|labels| self.named(labels))).collect();
+        let named = families.into_iter().map(|family| family.relabelled(|labels| self.named(labels)));
+        let named = named.chain(self.about()).collect();
         let round = self.round;
         self.seen.retain(|_, seen| seen.round == round);
         named
+    }
+
+    /// What is known of containers and would make labels of every series too many.
+    fn about(&self) -> Option<Family> {
+        let mut told = FxHashSet::default();
+        let mut points = Vec::new();
+        for seen in self.seen.values() {
+            let (Some(path), Named::With(identity, _)) = (&seen.cgroup, &seen.named) else { continue };
+            let Some(container) = ContainerPath::of(path).filter(|_| told.insert(path)) else { continue };
+            let uid = identity.pod.iter().map(|pod| ("pod_uid", &*pod.uid));
+            let image = identity.image.iter().map(|image| ("image", &**image));
+            let own = [("cgroup", &**path), ("container_id", container.id)];
+            let labels = Labels::new(own.into_iter().chain(identity.names()).chain(uid).chain(image));
+            points.push(Point { labels, value: Value::Integer(1), start: self.began });
+        }
+        (!points.is_empty()).then(|| Family::new(Arc::clone(&self.info), points))
     }
 
     fn take_in<'l>(&mut self, labels: impl Iterator<Item = &'l Arc<Labels>>) {
@@ -120,4 +145,146 @@ impl Seen {
 
 fn is_of_a_container(path: &str) -> bool {
     ContainerPath::of(path).is_some() || pod_uid(path).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::container::source::{Kind as Source, Listing};
+    use crate::container::{Pod, SourceState};
+
+    const ID: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
+
+    fn identity(pod: &str) -> Identity {
+        let pod = Pod { namespace: "shop".into(), name: pod.into(), uid: "u-1".into() };
+        Identity {
+            pod: Some(pod),
+            container: Some("app".into()),
+            image: Some("web:1".into()),
+            service: None,
+            labels: vec![("tier".into(), "a\"b".into())],
+        }
+    }
+
+    struct Host {
+        directory: Arc<Directory>,
+        labeller: Labeller,
+        clock: Clock,
+        metadata: Arc<Metadata>,
+        labels: Vec<Arc<Labels>>,
+    }
+
+    impl Host {
+        /// Series of a container, of a service, and of no cgroup.
+        fn new() -> Self {
+            let clock = Clock::manual(Timestamp(1_000_000));
+            let directory = Arc::new(Directory::new(clock.clone()));
+            let (kind, place) = (Source::Cri, String::new());
+            let source = SourceState { kind, place, answered: None, containers: 0, failure: None };
+            directory.set_sources(vec![source], false);
+            let container = format!("/docker/{ID}");
+            let labels = vec![
+                Labels::new([("cgroup", container.as_str()), ("pod", "named by an entry")]),
+                Labels::new([("cgroup", container.as_str()), ("tier", "")]),
+                Labels::new([("cgroup", "/system.slice/a.service")]),
+                Labels::new([("cpu", "0")]),
+            ];
+            Self {
+                labeller: Labeller::new(Arc::clone(&directory), Timestamp(7)).unwrap(),
+                directory,
+                clock,
+                metadata: Metadata::new("a", "help", "", Kind::Counter).unwrap(),
+                labels,
+            }
+        }
+
+        fn tells(&self, identity: Option<Identity>) {
+            let containers = identity.into_iter().map(|identity| (ID.into(), identity)).collect();
+            self.clock.advance(std::time::Duration::from_secs(1));
+            self.directory.enter(self.clock.monotonic(), vec![Ok(Listing { containers, pods: vec![] })]);
+        }
+
+        /// The series of a collection, a line each.
+        fn published(&mut self) -> Vec<String> {
+            let point = |labels: &Arc<Labels>| Point {
+                labels: Arc::clone(labels),
+                value: Value::Integer(1),
+                start: Timestamp(0),
+            };
+            let family = Family::new(Arc::clone(&self.metadata), self.labels.iter().map(point).collect());
+            let named = self.labeller.name(vec![family]);
+            let line = |family: &Family| {
+                let name = family.metadata().name().to_owned();
+                family
+                    .points()
+                    .iter()
+                    .map(move |point| format!("{name}{{{}}}", point.labels.text()))
+                    .collect::<Vec<_>>()
+            };
+            named.iter().flat_map(line).map(|line| line.replace(ID, "ID")).collect()
+        }
+    }
+
+    const OTHERS: [&str; 2] = [r#"a{cgroup="/system.slice/a.service"}"#, r#"a{cpu="0"}"#];
+
+    #[test]
+    fn series_of_a_container_have_its_names_and_those_of_others_have_none() {
+        let mut host = Host::new();
+        assert_eq!(host.published(), OTHERS, "those of a new container come with the next collection");
+        host.tells(Some(identity("web-0")));
+        let named = host.published();
+        let expected = [
+            r#"a{cgroup="/docker/ID",container="app",namespace="shop",pod="named by an entry",tier="a\"b"}"#,
+            r#"a{cgroup="/docker/ID",container="app",namespace="shop",pod="web-0",tier="a\"b"}"#,
+            OTHERS[0],
+            OTHERS[1],
+            r#"perf_container{cgroup="/docker/ID",container="app",container_id="ID",image="web:1",namespace="shop",pod="web-0",pod_uid="u-1"}"#,
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(host.published(), named);
+    }
+
+    #[test]
+    fn whom_nobody_knows_is_published_without_names_and_gets_them_when_somebody_does() {
+        let mut host = Host::new();
+        host.published();
+        host.tells(None);
+        host.tells(None);
+        assert_eq!(host.published().len(), 4);
+        assert!(!host.published().join("").contains("namespace"));
+        host.tells(Some(identity("web-0")));
+        assert!(host.published()[1].contains(r#"pod="web-0""#));
+        host.tells(Some(identity("renamed")));
+        assert!(host.published()[1].contains(r#"pod="renamed""#));
+    }
+
+    #[test]
+    fn names_stay_as_long_as_the_series_though_everybody_forgot_them() {
+        let mut host = Host::new();
+        host.published();
+        host.tells(Some(identity("web-0")));
+        host.published();
+        for _ in 0..3 {
+            host.clock.advance(std::time::Duration::from_secs(3600));
+            host.tells(None);
+            assert!(host.published()[1].contains(r#"pod="web-0""#));
+        }
+        assert_eq!(host.directory.size().0, 0);
+        let gone: Vec<_> = host.labels.drain(..2).collect();
+        host.published();
+        host.labels.extend(gone);
+        assert!(
+            !host.published().join("").contains("web-0"),
+            "a series of the same name later is another one's"
+        );
+    }
+
+    #[test]
+    fn where_nobody_is_asked_nothing_is_changed() {
+        let mut host = Host::new();
+        host.directory.set_sources(vec![], true);
+        assert_eq!(host.published().len(), 4);
+        assert!(host.labeller.seen.is_empty());
+    }
 }

@@ -15,7 +15,7 @@
 //!   between angles, which ruins those of JavaScript; without `system_name`, which says no more than the name then, it
 //!   does not.
 //! - **Labels** are those of perf_data_converter: `comm` (the thread's), `cgroup`, `pid` and `tid` (numbers, as on the
-//!   host), and `mode`. So `-tagfocus=comm=nginx`, `-tagfocus=pid=812` and `-tagroot=cgroup` do what they say.
+//!   host), `mode`, and, where they are known, `namespace`, `pod`, `container` and `service`. So `-tagfocus=comm=nginx`, `-tagfocus=pid=812` and `-tagroot=cgroup` do what they say.
 //! - **Losses** are comments, which `-comments` and the web interface show.
 //!
 //! Equal profiles become equal bytes. Their number is bounded by the size of the profile: each stack, place and function
@@ -117,6 +117,9 @@ fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out:
             labels.push(Label { key: comm, value: LabelValue::Text(strings.place(&task.comm)) });
             if let Some(path) = &task.cgroup {
                 labels.push(Label { key: cgroup, value: LabelValue::Text(strings.place(path)) });
+            }
+            for (key, name) in task.container.iter().flat_map(|container| container.names()) {
+                labels.push(Label { key: strings.place(key), value: LabelValue::Text(strings.place(name)) });
             }
             labels.push(Label { key: pid, value: LabelValue::Number(task.pid.into()) });
             labels.push(Label { key: tid, value: LabelValue::Number(task.tid.into()) });

@@ -30,7 +30,7 @@ pub struct Query {
     pub kind: Option<String>,
     /// `seconds`: how long to sample from now on, 1 to [`LONGEST`]; `None` = what is usual for the output.
     pub seconds: Option<u32>,
-    /// `comm`, `pid`, `cgroup` and `mode`.
+    /// `comm`, `pid`, `cgroup`, `namespace`, `pod`, `container` and `mode`.
     pub selection: Selection,
     /// `format`; `None` = the output's own.
     pub format: Option<Format>,
@@ -70,6 +70,12 @@ pub enum Key {
     Pid,
     /// A cgroup or a pattern.
     Cgroup,
+    /// A pattern of namespaces of pods.
+    Namespace,
+    /// A pattern of names of pods.
+    Pod,
+    /// A pattern of names of containers.
+    Container,
     /// What tasks were doing.
     Mode,
     /// `html`, `svg`.
@@ -89,7 +95,17 @@ pub enum Key {
 }
 
 /// The keys of every output.
-const COMMON: [Key; 6] = [Key::Type, Key::Seconds, Key::Comm, Key::Pid, Key::Cgroup, Key::Mode];
+const COMMON: [Key; 9] = [
+    Key::Type,
+    Key::Seconds,
+    Key::Comm,
+    Key::Pid,
+    Key::Cgroup,
+    Key::Namespace,
+    Key::Pod,
+    Key::Container,
+    Key::Mode,
+];
 
 /// The further keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
@@ -110,6 +126,9 @@ impl Key {
             Self::Comm => "comm",
             Self::Pid => "pid",
             Self::Cgroup => "cgroup",
+            Self::Namespace => "namespace",
+            Self::Pod => "pod",
+            Self::Container => "container",
             Self::Mode => "mode",
             Self::PictureFormat | Self::TableFormat => "format",
             Self::By => "by",
@@ -158,10 +177,10 @@ impl Query {
             Key::Type => self.kind = Some(value.to_owned()),
             Key::Seconds => self.seconds = Some(number(name, value, 1, LONGEST)?),
             Key::Pid => self.selection.pid = Some(number(name, value, 0, u32::MAX)?),
-            Key::Comm => {
-                let glob = Glob::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))?;
-                self.selection.comm = Some(glob);
-            }
+            Key::Comm => self.selection.comm = Some(glob(name, value)?),
+            Key::Namespace => self.selection.namespace = Some(glob(name, value)?),
+            Key::Pod => self.selection.pod = Some(glob(name, value)?),
+            Key::Container => self.selection.container = Some(glob(name, value)?),
             Key::Cgroup => {
                 if !value.starts_with(['/', '*', '{']) {
                     return Err(format!(
@@ -203,14 +222,18 @@ impl Query {
 
     /// The address of another output of the same selection, with `more` parameters: pairs of words.
     pub fn link(&self, path: &str, more: &[(&str, &str)]) -> String {
-        let Selection { comm, pid, cgroup, mode } = &self.selection;
+        let Selection { comm, pid, cgroup, namespace, pod, container, mode } = &self.selection;
+        let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| Cow::Owned(glob.as_str().to_owned()));
         let number = |number: u32| Cow::Owned(number.to_string());
         let pairs = [
             ("type", self.kind.as_deref().map(Cow::Borrowed)),
             ("seconds", self.seconds.map(number)),
-            ("comm", comm.as_ref().map(|comm| Cow::Borrowed(comm.as_str()))),
+            ("comm", text(comm)),
             ("pid", pid.map(number)),
             ("cgroup", cgroup.as_ref().map(|cgroup| Cow::Borrowed(cgroup.as_str()))),
+            ("namespace", text(namespace)),
+            ("pod", text(pod)),
+            ("container", text(container)),
             ("mode", mode.map(|mode| Cow::Borrowed(mode.as_str()))),
         ];
         let given = pairs.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -224,6 +247,10 @@ impl Query {
         }
         address
     }
+}
+
+fn glob(name: &str, value: &str) -> Result<Glob, String> {
+    Glob::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))
 }
 
 /// What stacks are put together by, as it is written.
@@ -354,8 +381,8 @@ mod tests {
     fn what_cannot_be_meant_is_refused_with_what_can() {
         let table = [
             (
-                "pod=x",
-                r#""pod" is not known here; there are type, seconds, comm, pid, cgroup, mode, format, by, shape"#,
+                "node=x",
+                r#""node" is not known here; there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape"#,
             ),
             ("pid=1&pid=2", "pid is given twice"),
             ("pid=&pid=2", "pid is given twice"),
@@ -382,7 +409,7 @@ mod tests {
         assert!(
             Query::parse("shape=flame", PPROF)
                 .unwrap_err()
-                .ends_with("there are type, seconds, comm, pid, cgroup, mode")
+                .ends_with("there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode")
         );
     }
 

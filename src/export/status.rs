@@ -4,6 +4,7 @@
 //! of events, the text of a file); the page escapes it and cuts it, JSON escapes it. Fields of JSON are the fields
 //! here, times are RFC 3339 in UTC, durations seconds.
 
+mod containers;
 mod pushes;
 mod threads;
 
@@ -13,6 +14,7 @@ use serde::{Serialize, Serializer};
 
 use crate::clock::Timestamp;
 use crate::health::Cause;
+pub use containers::{ContainerSource, Containers};
 pub use pushes::{PushFailure, PushStatus};
 pub use threads::{Delay, Stuck, Threads};
 
@@ -41,6 +43,8 @@ pub struct Status {
     pub threads: Option<Threads>,
     /// What is sampled with its callers.
     pub profiles: Vec<ProfileStatus>,
+    /// Who containers are, and who tells.
+    pub containers: Containers,
     /// What is pushed, and whether it is taken.
     pub pushes: Vec<PushStatus>,
     /// What could not be opened.
@@ -469,6 +473,25 @@ pub(super) mod tests {
                     seconds: 73.25,
                 }],
             }),
+            containers: Containers {
+                known: 12,
+                unknown: 1,
+                sources: vec![
+                    ContainerSource {
+                        source: "cri".into(),
+                        place: "/run/containerd/containerd.sock".into(),
+                        answered: Some(Timestamp(1_795_251_100_000)),
+                        containers: 12,
+                        failing: None,
+                    },
+                    ContainerSource {
+                        source: "docker".into(),
+                        place: "/run/docker.sock".into(),
+                        failing: Some("<b>permission denied".into()),
+                        ..ContainerSource::default()
+                    },
+                ],
+            },
             pushes: vec![
                 PushStatus {
                     signal: "metrics".into(),

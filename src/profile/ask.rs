@@ -16,6 +16,7 @@ use super::intake::{Counted, Intake};
 use super::namer::{Namer, News};
 use super::{Profile, Selection, lock};
 use crate::clock::{Clock, Timestamp};
+use crate::container::Directory;
 use crate::host::Roots;
 use crate::plan::Sampler;
 use crate::ring::Ksymbol;
@@ -106,6 +107,8 @@ pub(super) struct Shared<R> {
     functions_counted: Mutex<u64>,
     /// What processes say about themselves.
     contexts: Mutex<Contexts>,
+    /// Whose containers cgroups are.
+    directory: Arc<Directory>,
     clock: Clock,
 }
 
@@ -119,7 +122,7 @@ const AT_A_TIME: usize = 64;
 const NANOSECONDS: u64 = 1_000_000;
 
 impl<R: Ring> Shared<R> {
-    pub(super) fn new(clock: Clock, roots: &Roots, intake: Intake<R>) -> Self {
+    pub(super) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>, intake: Intake<R>) -> Self {
         Self {
             intake: Fair::new(intake),
             symbols: Fair::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
@@ -130,6 +133,7 @@ impl<R: Ring> Shared<R> {
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
             contexts: Mutex::new(Contexts::new(roots)),
+            directory,
             clock,
         }
     }
@@ -262,7 +266,7 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         let (counted, unnamed) = {
             let mut intake = self.caught_up(None);
             let counted = intake.end(number, now).ok_or(NoProfile::Gone)?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
             (counted, unnamed)
         };
         Ok(self.named(&counted, unnamed))
@@ -272,7 +276,7 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         let (counted, unnamed) = {
             let mut intake = self.caught_up(None);
             let counted = intake.renew(asked.0).ok_or(NoProfile::Gone)?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
             (counted, unnamed)
         };
         let mut profile = self.named(&counted, unnamed);
@@ -290,7 +294,7 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         let (counted, unnamed) = {
             let mut intake = self.caught_up(None);
             let counted = intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks);
+            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
             (counted, unnamed)
         };
         Ok(self.named(&counted, unnamed))

@@ -10,6 +10,7 @@ use super::intake::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
+use crate::container::Directory;
 use crate::stack::{Analyzer, Code, Frame, StackId};
 use crate::symbol::{Named, Segment as Mapping};
 
@@ -26,7 +27,13 @@ pub(super) struct Unnamed {
 
 impl Unnamed {
     /// Takes the stacks of what is selected. Those of others need no names.
-    pub(super) fn of(counted: &Counted, selection: &Selection, analyzer: &Analyzer, tasks: &Tasks) -> Self {
+    pub(super) fn of(
+        counted: &Counted,
+        selection: &Selection,
+        analyzer: &Analyzer,
+        tasks: &Tasks,
+        directory: &Directory,
+    ) -> Self {
         let mut places = FxHashMap::default();
         let mut frames = Vec::new();
         let mut stacks = FxHashMap::default();
@@ -41,6 +48,7 @@ impl Unnamed {
                     exe: task.process.exe.clone(),
                     start_time: task.process.key.start_time,
                     context: None,
+                    container: task.process.cgroup.as_deref().and_then(|path| directory.identity(path)),
                 });
             }
             if !known.get(&key.task).is_some_and(|task| selection.takes(task, key.mode)) {

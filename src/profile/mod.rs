@@ -42,6 +42,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::profiled::Rate;
+use crate::container::Directory;
 use crate::counter::Whom;
 use crate::health::{Refusal, Scope, Ticket};
 use crate::host::{CpuSet, Roots};
@@ -107,16 +108,16 @@ pub struct SamplerState {
 }
 
 impl<K: Kernel> Profiler<K> {
-    /// Nothing is open yet.
+    /// Nothing is open yet. `directory` tells whose containers cgroups are.
     ///
     /// # Errors
     /// When one of its own metrics cannot be called what it is called: a bug.
-    pub(crate) fn new(clock: Clock, roots: &Roots) -> Result<Self, NameError> {
+    pub(crate) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>) -> Result<Self, NameError> {
         let collected = clock.monotonic();
         Ok(Self {
             samplers: Vec::new(),
             cpus: BTreeMap::new(),
-            shared: Arc::new(Shared::new(clock.clone(), roots, Intake::new(roots))),
+            shared: Arc::new(Shared::new(clock.clone(), roots, directory, Intake::new(roots))),
             clock,
             whom: None,
             reader: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::container::Identity;
 use crate::symbol::{Origin, Segment as Mapping};
 use crate::target::{ProcessContext, ProcessKey};
 
@@ -150,6 +151,8 @@ pub struct Task {
     pub start_time: u64,
     /// What its process publishes about itself; `None` if that is nothing, or nobody asked.
     pub context: Option<Arc<ProcessContext>>,
+    /// Which container its cgroup is of; `None` where nobody tells.
+    pub container: Option<Arc<Identity>>,
 }
 
 impl Task {

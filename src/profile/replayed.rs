@@ -35,7 +35,7 @@ impl Ring for Held {
 pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
     let mut intake = Intake::<Held>::new(roots);
     intake.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
-    Arc::new(Shared::new(Clock::manual(Timestamp(0)), roots, intake))
+    Arc::new(Shared::new(Clock::manual(Timestamp(0)), roots, nobody(), intake))
 }
 
 /// The profile of all records of a CPU that are of the first second, with names by the files below `roots`. Samples are
@@ -46,8 +46,13 @@ pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> 
     intake.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
     intake.tap(EVENT, Tap { sampler: 0, fields, weight: Some(1_000_000) });
     intake.add(1, Held(records));
-    let shared = Shared::new(clock.clone(), roots, intake);
+    let shared = Shared::new(clock.clone(), roots, nobody(), intake);
     let asked = shared.begin("cpu").unwrap();
     clock.advance(Duration::from_secs(1));
     shared.end(asked, &Selection::default()).unwrap()
+}
+
+/// A directory of containers that knows none.
+fn nobody() -> Arc<crate::container::Directory> {
+    Arc::new(crate::container::Directory::new(Clock::manual(Timestamp(0))))
 }

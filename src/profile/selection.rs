@@ -1,5 +1,7 @@
 //! The part of a profile that somebody asked for.
 
+use std::sync::Arc;
+
 use super::{Line, Location, Mode, Profile, Sample, Task};
 use crate::target::{Glob, GlobError};
 
@@ -12,6 +14,12 @@ pub struct Selection {
     pub pid: Option<u32>,
     /// The cgroup. Tasks whose cgroup is not known are in none.
     pub cgroup: Option<Cgroups>,
+    /// The namespace of the pod. Who is in no container that is known is in none, and so for the next two.
+    pub namespace: Option<Glob>,
+    /// The pod's name.
+    pub pod: Option<Glob>,
+    /// The container's name.
+    pub container: Option<Glob>,
     /// What the task was doing.
     pub mode: Option<Mode>,
 }
@@ -77,12 +85,20 @@ impl Selection {
 
     /// Whether samples of `task` are selected, if their mode is.
     fn takes_of(&self, task: &Task) -> bool {
-        let Self { comm, pid, cgroup, mode: _ } = self;
+        let Self { comm, pid, cgroup, namespace, pod, container, mode: _ } = self;
+        let identity = task.container.as_deref();
+        let named = |wanted: &Option<Glob>, name: Option<&Arc<str>>| {
+            wanted.as_ref().is_none_or(|wanted| name.is_some_and(|name| wanted.matches_name(name)))
+        };
+        let of_pod = identity.and_then(|identity| identity.pod.as_ref());
         pid.is_none_or(|pid| pid == task.pid)
             && comm.as_ref().is_none_or(|comm| comm.matches_name(&task.comm))
             && cgroup
                 .as_ref()
                 .is_none_or(|cgroup| task.cgroup.as_ref().is_some_and(|path| cgroup.matches(path)))
+            && named(namespace, of_pod.map(|pod| &pod.namespace))
+            && named(pod, of_pod.map(|pod| &pod.name))
+            && named(container, identity.and_then(|identity| identity.container.as_ref()))
     }
 }
 

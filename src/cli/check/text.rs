@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::rows::{Descriptors, GroupRow, RefusalRow};
 use super::stream::{NoStreamRow, RingBound, StreamRow};
-use super::{presets, profiles, pushes, traces};
+use super::{containers, presets, profiles, pushes, traces};
 use crate::error::printable;
 
 /// Writes the report.
@@ -23,6 +23,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     presets::write(out, &report.presets)?;
     traces::write(out, &report.traces, &report.probes)?;
     profiles::write(out, &report.profiles, report.profile_rings.as_ref())?;
+    containers::write(out, &report.containers)?;
     pushes::write(out, &report.pushes)?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;
     no_stream(out, &report.no_stream)?;

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 
 use crate::cli::observe::{Failure, Subject};
 use crate::clock::Clock;
+use crate::container::Directory;
 use crate::counter::Whom;
 use crate::health::{Board, Cause, Refusal};
 use crate::host::{CpuSet, Facts, Roots};
@@ -73,7 +74,9 @@ impl<'a, K: Kernel> Sampling<'a, K> {
             true => host.facts.online.clone(),
             false => subject.cpus().into_iter().collect(),
         };
-        let profiler = Profiler::new(host.clock.clone(), host.roots)
+        // Nobody is asked: what is sampled was named at the shell.
+        let directory = Arc::new(Directory::new(host.clock.clone()));
+        let profiler = Profiler::new(host.clock.clone(), host.roots, directory)
             .context("a metric has a wrong name, which is a bug")
             .map_err(Failure::Failed)?
             .only(whom);

@@ -112,7 +112,8 @@ struct Runtime(Channel);
 impl Runtime {
     async fn connect(socket: &Path) -> Result<Self, Failure> {
         let path = socket.to_str().ok_or_else(|| Failure::new("the path of the socket is not UTF-8"))?;
-        let endpoint = Endpoint::from_shared(format!("unix:{path}")).and_then(|endpoint| endpoint.user_agent(USER_AGENT));
+        let endpoint = Endpoint::from_shared(format!("unix:{path}"))
+            .and_then(|endpoint| endpoint.user_agent(USER_AGENT));
         let connected = match endpoint {
             Ok(endpoint) => endpoint.connect().await,
             Err(error) => Err(error),
@@ -133,9 +134,11 @@ impl Runtime {
 
 fn words(status: &Status) -> String {
     match (status.code(), std::error::Error::source(status)) {
-        (Code::Unimplemented, _) => "it does not speak runtime.v1 of CRI: containerd does since 1.6 (unless its plugin `cri` \
+        (Code::Unimplemented, _) => {
+            "it does not speak runtime.v1 of CRI: containerd does since 1.6 (unless its plugin `cri` \
              is among `disabled_plugins`), CRI-O since 1.24"
-            .to_owned(),
+                .to_owned()
+        }
         (_, Some(error)) => causes(error),
         (code, None) => format!("it answered {code:?}: {}", told(status.message())),
     }
@@ -172,7 +175,8 @@ impl Sandbox {
 impl Container {
     fn identity(&self, sandbox: Option<&Sandbox>, chosen: &Chosen) -> Identity {
         let own = |key| get(&self.labels, key).unwrap_or_default();
-        let named = self.metadata.as_ref().map(|metadata| metadata.name.as_str()).filter(|name| !name.is_empty());
+        let named =
+            self.metadata.as_ref().map(|metadata| metadata.name.as_str()).filter(|name| !name.is_empty());
         let spec = self.image.as_ref();
         let images = [spec.map(|spec| &spec.wished), spec.map(|spec| &spec.image), Some(&self.image_ref)];
         let mut identity = Identity {

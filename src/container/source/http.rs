@@ -22,7 +22,8 @@ const TOKEN: u64 = 1 << 16;
 
 /// What is behind a path on a socket of this host.
 pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failure> {
-    let stream = UnixStream::connect(socket).await.map_err(|error| Failure::new(with_remedy(causes(&error))))?;
+    let stream =
+        UnixStream::connect(socket).await.map_err(|error| Failure::new(with_remedy(causes(&error))))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| Failure::new(causes(&error)))?;
@@ -62,8 +63,7 @@ pub(super) async fn get(url: &Url) -> Result<Bytes, Failure> {
     if let Some(path) = &url.token {
         request = request.header(header::AUTHORIZATION, bearer(path)?);
     }
-    let request =
-        request.body(Empty::<Bytes>::new()).map_err(|error| Failure::new(error.to_string()))?;
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| Failure::new(error.to_string()))?;
     let client = Client::builder(TokioExecutor::new()).build(connector);
     let response = client.request(request).await.map_err(|error| {
         let mut why = causes(&error);
@@ -88,7 +88,8 @@ fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
 async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER).collect().await;
-    let body = body.map_err(|error| Failure::new(format!("the answer broke off: {}", causes(&*error))))?.to_bytes();
+    let body =
+        body.map_err(|error| Failure::new(format!("the answer broke off: {}", causes(&*error))))?.to_bytes();
     if status.is_success() {
         return Ok(body);
     }
@@ -106,7 +107,9 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
 /// Why a socket cannot be connected to, and what helps.
 pub(super) fn with_remedy(why: String) -> String {
     if why.contains("Permission denied") {
-        return format!("{why}; the sockets of runtimes are root's: run as root, or as a member of the socket's group");
+        return format!(
+            "{why}; the sockets of runtimes are root's: run as root, or as a member of the socket's group"
+        );
     }
     if why.contains("No such file") {
         return format!("{why}; in a container, the directory of the socket must be mounted");

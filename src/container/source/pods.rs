@@ -88,10 +88,15 @@ impl PodItem {
         let label = |key: &str| self.metadata.labels.as_ref()?.get(key).map(String::as_str);
         chosen.choose(&mut of_pod, &label, &annotation);
         let status = &self.status;
-        let lists =
-            [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+        let lists = [
+            &status.container_statuses,
+            &status.init_container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
         for status in lists.into_iter().flatten().flatten() {
-            let Some((_, id)) = status.container_id.as_deref().and_then(|id| id.split_once("://")) else { continue };
+            let Some((_, id)) = status.container_id.as_deref().and_then(|id| id.split_once("://")) else {
+                continue;
+            };
             let identity =
                 Identity { container: name(&status.name), image: image(&status.image), ..of_pod.clone() };
             listing.containers.push((id.into(), identity));
@@ -120,8 +125,13 @@ mod tests {
         let ids: Vec<&str> = listing.containers.iter().map(|(id, _)| &**id).collect();
         assert_eq!(ids, ["c1", "c2", "c3"]);
         let pairs: Vec<_> = listing.containers[1].1.pairs().collect();
-        let expected =
-            [("namespace", "shop"), ("pod", "web-1"), ("container", "init"), ("service", "a"), ("app", "web")];
+        let expected = [
+            ("namespace", "shop"),
+            ("pod", "web-1"),
+            ("container", "init"),
+            ("service", "a"),
+            ("app", "web"),
+        ];
         assert_eq!(pairs, expected);
         let uids: Vec<&str> = listing.pods.iter().map(|(uid, _)| &**uid).collect();
         assert_eq!(uids, ["u-1", "h"], "a static pod's cgroup is named after the hash");

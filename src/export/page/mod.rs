@@ -1,6 +1,7 @@
 //! The page for people, on `/` and `/status`: one HTML document without scripts and without anything to load, that can
 //! be read on a phone. What is wrong stands first.
 
+mod containers;
 pub(crate) mod figures;
 mod html;
 pub mod profile;
@@ -47,6 +48,7 @@ pub fn render(status: &Status) -> String {
     status.threads.iter().for_each(|shown| threads::threads(&mut html, shown));
     traces::traces(&mut html, &status.traces);
     profiled::profiled(&mut html, &status.profiles);
+    containers::containers(&mut html, status);
     pushes::pushes(&mut html, status);
     html.raw("<div class=\"cards\">");
     series(&mut html, &status.series);

@@ -45,7 +45,10 @@ pub struct PushFailure {
     pub why: String,
 }
 
-fn rfc3339_if_any<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rfc3339_if_any<S: Serializer>(
+    time: &Option<Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => rfc3339(time, serializer),
         None => serializer.serialize_none(),

@@ -1,16 +1,20 @@
 //! Which container a cgroup is of, as far as its path tells.
 //!
-//! Runtimes name the cgroup of a container by its identifier of 64 hexadecimal digits: Docker, containerd and CRI-O, with
-//! the systemd driver (`cri-containerd-<id>.scope`) or without (`<id>`). The kubelet names that of a pod above it by the
+//! Runtimes name the cgroup of a container by its identifier of 64 hexadecimal digits: Docker, Podman, containerd and CRI-O,
+//! with the systemd driver (`cri-containerd-<id>.scope`) or without (`<id>`). Fargate has 32 digits, a dash and a number. What
+//! watches over a container, `conmon`, has a cgroup that is called after it and is none. The kubelet names that of a pod above it by the
 //! pod's UID: `kubepods-burstable-pod<uid>.slice`, where dashes became underscores, or `pod<uid>`.
 
 /// Digits of the identifier of a container.
 const DIGITS: usize = 64;
 
+/// Digits in front of the dash, and the most digits behind it, in an identifier of Fargate.
+const FARGATE: (usize, usize) = (32, 10);
+
 /// The container that a cgroup is of, or lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContainerPath<'p> {
-    /// Its identifier: 64 hexadecimal digits.
+    /// Its identifier: 64 hexadecimal digits, as a rule.
     pub id: &'p str,
     /// The path of its own cgroup: the beginning of the one that was asked about.
     pub path: &'p str,
@@ -20,24 +24,30 @@ impl<'p> ContainerPath<'p> {
     /// Of a path below the mount point. Where containers lie within each other it is the outermost, which is the one that
     /// the host knows. `None` if no part of the path is named after a container.
     pub fn of(path: &'p str) -> Option<Self> {
+        Self::all(path).next()
+    }
+
+    /// All that the path lies in, the outermost first: where a node of a cluster is a container itself, who runs in the
+    /// cluster knows the inner one, and who runs on the host the outer one.
+    pub fn all(path: &'p str) -> impl Iterator<Item = Self> {
         let mut start = 0;
-        for part in path.split('/') {
+        path.split('/').filter_map(move |part| {
             let end = start + part.len();
-            if let (Some(id), Some(path)) = (container_id(part), path.get(..end)) {
-                return Some(Self { id, path });
-            }
             start = end + 1;
-        }
-        None
+            Some(Self { id: container_id(part)?, path: path.get(..end)? })
+        })
     }
 }
 
 /// The UID of the pod that a cgroup is of, or lies in, with dashes. `None` if no part of the path is named after a pod.
 pub fn pod_uid(path: &str) -> Option<String> {
     path.split('/').find_map(|part| {
-        let name = part.strip_suffix(".slice").unwrap_or(part);
+        // With a container's name behind it where containerd is a service of systemd and puts cgroups below its own.
+        let name = part.split(".slice").next().unwrap_or(part);
         let uid = match name.rfind("-pod") {
-            Some(at) if name.starts_with("kubepods") => name.get(at + 4..)?,
+            Some(at) if name.starts_with("kubepods") || name.starts_with("kubelet-kubepods") => {
+                name.get(at + 4..)?
+            }
             _ => name.strip_prefix("pod")?,
         };
         let uid = uid.replace('_', "-");
@@ -50,10 +60,27 @@ pub fn pod_uid(path: &str) -> Option<String> {
 
 fn container_id(part: &str) -> Option<&str> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
+    if is_of_fargate(name) {
+        return Some(name);
+    }
     let at = name.len().checked_sub(DIGITS)?;
     let (prefix, id) = (name.get(..at)?, name.get(at..)?);
     let named = prefix.is_empty() || prefix.ends_with('-') || prefix.ends_with(':');
-    (named && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))).then_some(id)
+    (named && !prefix.ends_with("conmon-") && id.bytes().all(is_digit)).then_some(id)
+}
+
+fn is_of_fargate(name: &str) -> bool {
+    let (first, most) = FARGATE;
+    name.split_once('-').is_some_and(|(id, number)| {
+        id.len() == first
+            && id.bytes().all(is_digit)
+            && (1..=most).contains(&number.len())
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
 #[cfg(test)]
@@ -69,6 +96,18 @@ mod tests {
     #[test]
     fn containers_of_all_runtimes_are_known_by_their_cgroups() {
         for path in [
+            format!("/kubepods.slice/kubepods-pod1.slice/docker-{ID}.scope"),
+            format!("/kubepods/burstable/pod1/{ID}/nested/deeper"),
+            format!("/machine.slice/libpod-{ID}.scope/container"),
+            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope"),
+            format!("/libpod_parent/libpod-{ID}"),
+            format!("/ecs/0aac7b8d7e1b4f5c9f6d/{ID}"),
+            format!("/ecs/prod/0aac7b8d-7e1b-4f5c-9f6d-0aac7b8d7e1b/{ID}"),
+            format!("/system.slice/docker.service/docker/{ID}"),
+            format!(
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1.slice/cri-containerd-{ID}.scope"
+            ),
+            format!("/actions_job/{ID}"),
             format!(
                 "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-{ID}.scope"
             ),
@@ -81,6 +120,29 @@ mod tests {
         ] {
             assert_eq!(id(&path), Some(ID), "{path}");
         }
+    }
+
+    #[test]
+    fn a_container_of_fargate_has_an_identifier_of_its_own_kind() {
+        let of = "cd189a933e5849daa93386466019ab50-2495160603";
+        assert_eq!(id(&format!("/ecs/cd189a933e5849daa93386466019ab50/{of}")), Some(of));
+        assert_eq!(id("/ecs/cd189a933e5849daa93386466019ab50"), None, "the task is none");
+        assert_eq!(id("/ecs/cd189a933e5849daa93386466019ab5x-2495160603"), None);
+        assert_eq!(id("/ecs/cd189a933e5849daa93386466019ab50-24951606031"), None);
+    }
+
+    #[test]
+    fn who_watches_over_a_container_is_none() {
+        assert_eq!(id(&format!("/machine.slice/libpod-conmon-{ID}.scope")), None);
+        assert_eq!(id(&format!("/kubepods.slice/kubepods-pod1.slice/crio-conmon-{ID}.scope")), None);
+    }
+
+    #[test]
+    fn a_node_that_is_a_container_has_containers_within() {
+        let (node, inner) = (ID.replace('4', "5"), ID);
+        let path = format!("/docker/{node}/kubepods/burstable/pod1/{inner}");
+        let all: Vec<&str> = ContainerPath::all(&path).map(|container| container.id).collect();
+        assert_eq!(all, [&*node, inner]);
     }
 
     #[test]
@@ -110,6 +172,16 @@ mod tests {
         );
         assert_eq!(pod_uid(&slice).as_deref(), Some(uid));
         assert_eq!(pod_uid(&format!("/kubepods/pod{uid}")).as_deref(), Some(uid));
+        let below_a_service = format!(
+            "/system.slice/containerd.service/kubepods-burstable-pod{}.slice:cri-containerd:{ID}",
+            uid.replace('-', "_")
+        );
+        assert_eq!(pod_uid(&below_a_service).as_deref(), Some(uid));
+        let kind = format!(
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{}.slice",
+            uid.replace('-', "_")
+        );
+        assert_eq!(pod_uid(&kind).as_deref(), Some(uid));
         let fixed = "0a1b2c3d00112233445566778899aabb";
         assert_eq!(pod_uid(&format!("/kubepods/besteffort/pod{fixed}/c")).as_deref(), Some(fixed));
         for path in ["/podman.slice", "/pods/pod7", "/kubepods.slice", "/pod"] {

@@ -204,7 +204,8 @@ impl Containerd {
             r#"{{"architecture":"amd64","os":"linux","config":{{"Entrypoint":["/busy"]}},"rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
         );
         fs::write(at("config.json"), config).unwrap();
-        let manifest = format!(r#"[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]"#);
+        let manifest =
+            format!(r#"[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]"#);
         fs::write(at("manifest.json"), manifest).unwrap();
         let archive = self.dir.path().join("image.tar");
         let files = ["manifest.json", "config.json", "layer.tar"];
@@ -231,7 +232,9 @@ impl Containerd {
             annotations: texts(&[("example.com/team", "checkout")]),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: format!("{}/kubepods/burstable/pod{uid}", self.parent),
-                security: Some(LinuxSandboxSecurityContext { namespaces: Some(NamespaceOption { network: 2 }) }),
+                security: Some(LinuxSandboxSecurityContext {
+                    namespaces: Some(NamespaceOption { network: 2 }),
+                }),
             }),
         };
         let made: Id = self.must("RunPodSandbox", &RunPodSandboxRequest { config: Some(config.clone()) });
@@ -308,7 +311,9 @@ impl Drop for Containerd {
 /// The cgroups of pods are the kubelet's to remove, in each hierarchy.
 fn remove_cgroups(path: &str) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    for mount in mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup"))) {
+    for mount in
+        mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")))
+    {
         let point = mount.split(' ').nth(1).unwrap_or_default();
         remove_tree(&Path::new(point).join(path.trim_start_matches('/')));
     }

@@ -26,7 +26,8 @@ fn configuration(containerd: &Containerd) -> String {
 
 /// The labels, but for `cgroup`, of all series of that name whose cgroup ends with `id`.
 fn labels(metrics: &Exposition, name: &str, id: &str) -> Vec<BTreeMap<String, String>> {
-    let series = metrics.series(name).filter(|labels| labels.get("cgroup").is_some_and(|path| path.ends_with(id)));
+    let series =
+        metrics.series(name).filter(|labels| labels.get("cgroup").is_some_and(|path| path.ends_with(id)));
     let others = |labels: &BTreeMap<String, String>| {
         let mut labels = labels.clone();
         labels.remove("cgroup");

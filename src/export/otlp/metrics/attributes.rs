@@ -18,6 +18,9 @@ pub const CGROUP: &str = "perf.cgroup";
 /// The identifier of the container that a cgroup is of.
 pub const CONTAINER_ID: &str = "container.id";
 
+/// The name of a container that is in no pod.
+pub const CONTAINER_NAME: &str = "container.name";
+
 /// The UID of the pod that a cgroup is of.
 pub const POD_UID: &str = "k8s.pod.uid";
 
@@ -50,8 +53,13 @@ const KEPT: usize = 8 << 20;
 
 /// Writes the labels as `KeyValue`s into this field.
 pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
+    let in_pod = labels.get("pod").is_some();
     for (name, value) in labels.pairs() {
-        attribute(name, value).write(field, to);
+        match name {
+            // One that is in no pod is none of Kubernetes'.
+            "container" if !in_pod => Attribute(CONTAINER_NAME, Any::Text(value)).write(field, to),
+            _ => attribute(name, value).write(field, to),
+        }
         if name == "cgroup" {
             let container = ContainerPath::of(value).map(|container| container.id);
             container.into_iter().for_each(|id| Attribute(CONTAINER_ID, Any::Text(id)).write(field, to));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::container::Identity;
 use crate::export::otlp::attribute::{Attribute, Resource};
 use crate::profile::{Profile, Task};
 use crate::target::{ContainerPath, ProcessContext, pod_uid};
@@ -19,6 +20,7 @@ pub(super) struct Group {
 struct Key<'p> {
     container: Option<&'p str>,
     pod: Option<String>,
+    identity: Option<&'p Identity>,
     context: Option<&'p ProcessContext>,
 }
 
@@ -28,6 +30,7 @@ impl<'p> Key<'p> {
         Self {
             container: ContainerPath::of(path).map(|container| container.id),
             pod: pod_uid(path),
+            identity: task.container.as_deref(),
             context: task.context.as_deref(),
         }
     }
@@ -37,8 +40,21 @@ impl<'p> Key<'p> {
         let said = said.map(|(key, value)| Attribute::text(*key, Arc::clone(value)));
         let container = self.container.map(|id| Attribute::text("container.id", id));
         let pod = self.pod.as_deref().map(|uid| Attribute::text("k8s.pod.uid", uid));
-        base.clone().with(said.chain(container).chain(pod))
+        let named = self.identity.iter().flat_map(|identity| names(identity));
+        base.clone().with(named.chain(said).chain(container).chain(pod))
     }
+}
+
+/// What a runtime calls it. The service that a process names itself is stronger than the one that a pod's label names.
+fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
+    let pod = identity.pod.iter().flat_map(|pod| {
+        let text = |key, value| Attribute::text(key, Arc::clone(value));
+        [text("k8s.namespace.name", &pod.namespace), text("k8s.pod.name", &pod.name)]
+    });
+    let key = if identity.pod.is_some() { "k8s.container.name" } else { "container.name" };
+    let container = identity.container.iter().map(move |name| Attribute::text(key, Arc::clone(name)));
+    let service = identity.service.iter().map(|name| Attribute::text("service.name", Arc::clone(name)));
+    pod.chain(container).chain(service)
 }
 
 /// Whose the samples of some profiles are.

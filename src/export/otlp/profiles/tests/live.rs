@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Clock;
 use crate::config;
+use crate::container::Directory;
 use crate::event::Catalog;
 use crate::health::Board;
 use crate::host::{Facts, Roots};
@@ -59,7 +60,7 @@ fn recorded() -> Option<[Profile; 2]> {
     let entries = Entries { profiles: &config.profiles, profile_cpus: true, ..Entries::counters(&[]) };
     let plan = plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts));
     let clock = Clock::system();
-    let mut profiler = Profiler::new(clock, &roots).unwrap();
+    let mut profiler = Profiler::new(clock.clone(), &roots, Arc::new(Directory::new(clock))).unwrap();
     let mut budget = Budget::new(usage::raise_descriptor_limit(), 512, None);
     let mut board = Board::default();
     let mut context =
