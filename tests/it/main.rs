@@ -37,6 +37,7 @@ mod arguments;
 mod binary;
 mod btf;
 mod collect;
+mod containers;
 mod conventions;
 mod elf;
 mod events;
