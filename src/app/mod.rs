@@ -3,6 +3,7 @@
 mod engine;
 mod governor;
 mod losses;
+mod manager;
 mod status;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
 use engine::{Engine, Naming, Published, Pushes, Request};
+use manager::Manager;
 
 /// How long a request waits for the collection thread before it says that there is nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -139,7 +141,8 @@ where
     };
     let pusher = Pusher::start(service.clone(), pushed, surroundings)
         .map_err(Failure::system("cannot start the thread that pushes"))?;
-    let outcome = block_on(server, service, traffic, options.clock, &requests);
+    let manager = Manager::of(&options.environment, std::process::id());
+    let outcome = block_on(server, service, traffic, (options.clock, manager), &requests);
     // There may be a last collection to be pushed, so collections go on for as long.
     pusher.stop();
     // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
@@ -155,7 +158,7 @@ fn block_on(
     server: Server,
     service: Service,
     traffic: Traffic,
-    clock: Clock,
+    (clock, manager): (Clock, Manager),
     requests: &Sender<Request>,
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -170,21 +173,27 @@ fn block_on(
         let reload_on_hangup = async {
             while hangup.recv().await.is_some() {
                 // The outcome is in the log and on the status page.
-                let (answer, _) = oneshot::channel();
+                let (answer, outcome) = oneshot::channel();
+                manager.reloading(&clock);
                 drop(requests.send(Request::Reload(answer)));
+                outcome.await.ok();
+                manager.ready();
             }
         };
+        let tell_of_life = manager.follow(service.published.clone(), clock.clone());
         let stop = async {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("stopping on SIGTERM"),
                 _ = interrupt.recv() => tracing::info!("stopping on SIGINT"),
                 () = reload_on_hangup => {}
+                () = tell_of_life => {}
             }
+            manager.stopping();
         };
         if let Ok(address) = server.address() {
             tracing::info!("serving on http://{address}/");
         }
-        server.run(service, traffic, clock, stop).await.map_err(Failure::system("cannot serve"))
+        server.run(service, traffic, clock.clone(), stop).await.map_err(Failure::system("cannot serve"))
     })
 }
 

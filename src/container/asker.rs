@@ -60,7 +60,7 @@ impl Metrics {
             lookups: IntCounterVec::new(lookups, &["source", "result"])?,
             known: IntGauge::new("perf_exporter_containers", "Containers whose names are known.")?,
             unknown: IntGauge::new(
-                "perf_exporter_containers_unknown",
+                "perf_exporter_unknown_containers",
                 "Containers that are counted and that nobody who was asked knows.",
             )?,
         };

@@ -4,8 +4,10 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use perf_exporter::host as files;
 use rustix::process::Signal;
@@ -315,6 +317,37 @@ fn both_signals_end_the_service_with_0_and_are_named_in_the_log() {
         assert_eq!(status.code(), Some(0), "{log:#?}");
         assert!(log.iter().any(|line| line.ends_with(&format!("stopping on {name}"))), "{log:#?}");
     }
+}
+
+#[test]
+fn a_service_manager_is_told_of_readiness_reloads_life_and_the_end() {
+    let (dir, path) = file(SMALL);
+    let socket = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut told = command(["run", "--listen", "127.0.0.1:0", "--host-root"]);
+    told.arg(host("vm")).arg("--config").arg(&path);
+    told.env("NOTIFY_SOCKET", dir.path().join("notify")).env("WATCHDOG_USEC", "100000");
+    let service = Service::start_by(told);
+    let heard = |wanted: &str| {
+        let mut message = [0; 128];
+        loop {
+            let length = socket.recv(&mut message).unwrap();
+            let text = std::str::from_utf8(&message[..length]).unwrap();
+            if text.starts_with(wanted) {
+                return;
+            }
+            // It is alive all the while.
+            assert_eq!(text, "WATCHDOG=1", "instead of {wanted}");
+        }
+    };
+    heard("READY=1");
+    heard("WATCHDOG=1");
+    service.signal(Signal::HUP);
+    heard("RELOADING=1\nMONOTONIC_USEC=");
+    heard("READY=1");
+    service.signal(Signal::TERM);
+    heard("STOPPING=1");
+    assert_eq!(service.end().0.code(), Some(0));
 }
 
 #[test]

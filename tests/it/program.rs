@@ -87,7 +87,8 @@ impl Service {
         service
     }
 
-    fn start_by(mut command: Command) -> Self {
+    /// Starts it by a command, and waits until it serves.
+    pub(crate) fn start_by(mut command: Command) -> Self {
         command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());

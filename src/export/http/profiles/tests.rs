@@ -160,10 +160,13 @@ fn what_is_not_known_is_refused_with_what_is() {
         let answer = get(&server, path);
         (answer.code(), answer.text().to_owned())
     };
-    let (code, text) = refused("/debug/pprof/profile?pod=x");
+    let (code, text) = refused("/debug/pprof/profile?node=x");
     assert_eq!(
         (code, &*text),
-        (400, "\"pod\" is not known here; there are type, seconds, comm, pid, cgroup, mode\n")
+        (
+            400,
+            "\"node\" is not known here; there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode\n"
+        )
     );
     let (code, text) = refused("/folded?type=heap");
     assert_eq!((code, &*text), (404, "there is no profile of this type; there are cpu, off_cpu\n"));

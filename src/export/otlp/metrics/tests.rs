@@ -570,6 +570,7 @@ fn check_attributes(told: &[KeyValue], labels: &Labels) {
     let told = attributes(told);
     for (name, value) in labels.pairs() {
         let key = attributes::KEYS.iter().find(|known| known.0 == name).map_or(name, |known| known.1);
+        let key = if name == "container" && labels.get("pod").is_none() { "container.name" } else { key };
         let told = told.get(key).or_else(|| told.get(name)).unwrap();
         assert!(told == value || *told == format!("{value:?}"), "{told} is not {value:?}");
     }
