@@ -255,6 +255,30 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_selected_by_patterns_of_its_names() {
+        let mut profile = specimen();
+        let pod = crate::container::Pod { namespace: "shop".into(), name: "web-0".into(), uid: "u-1".into() };
+        let identity = crate::container::Identity {
+            pod: Some(pod),
+            container: Some("app".into()),
+            ..crate::container::Identity::default()
+        };
+        profile.tasks[0].container = Some(identity.into());
+        let glob = |text| Some(Glob::new(text).unwrap());
+        let selected = |selection: Selection| profile.select(&selection).tasks.len();
+        let everything = Selection::default();
+        for (selection, expected) in [
+            (Selection { pod: glob("web-*"), ..everything.clone() }, 1),
+            (Selection { pod: glob("web"), ..everything.clone() }, 0),
+            (Selection { namespace: glob("shop"), container: glob("app"), ..everything.clone() }, 1),
+            (Selection { namespace: glob("other"), container: glob("app"), ..everything.clone() }, 0),
+            (Selection { container: glob("*"), ..everything.clone() }, 1),
+        ] {
+            assert_eq!(selected(selection.clone()), expected, "{selection:?}");
+        }
+    }
+
+    #[test]
     fn all_that_is_asked_must_hold() {
         let profile = specimen();
         let pid = profile.tasks[0].pid;

@@ -302,6 +302,28 @@ fn a_name_of_any_length_is_bounded_and_cannot_talk_to_a_terminal() {
 }
 
 #[test]
+fn samples_of_a_container_have_its_names() {
+    let pod = crate::container::Pod { namespace: "shop".into(), name: "web-0".into(), uid: "u-1".into() };
+    let identity = crate::container::Identity {
+        pod: Some(pod),
+        container: Some("app".into()),
+        labels: vec![("tier".into(), "front".into())],
+        ..Default::default()
+    };
+    let mut profile = specimen();
+    let task = profile.samples[0].task;
+    profile.tasks[task as usize].container = Some(identity.into());
+    let decoded = decode(&profile);
+    for (told, sample) in decoded.sample.iter().zip(&profile.samples) {
+        let labels = decoded.labels(told);
+        let names = ["namespace", "pod", "container"].map(|key| labels.get(key).map(String::as_str));
+        let expected = if sample.task == task { ["shop", "web-0", "app"].map(Some) } else { [None; 3] };
+        assert_eq!(names, expected);
+        assert!(!labels.contains_key("tier"), "what is chosen for metrics is for metrics");
+    }
+}
+
+#[test]
 fn a_profile_without_samples_is_one() {
     let decoded = decode(&Profile::default());
     assert_eq!((decoded.sample.len(), decoded.types().len()), (0, 2));

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::support::exposition::Exposition;
+use crate::support::folded::Folded;
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 use containerd::Containerd;
@@ -96,4 +97,27 @@ fn a_runtime_that_does_not_answer_holds_nobody_up_and_names_come_when_it_does() 
         (found == named("web-0", None)).then_some(())
     });
     service.has_logged(&["tells the names of containers again"]);
+}
+
+#[test]
+fn a_profile_of_a_pod_is_what_its_containers_do() {
+    if lacks(Feature::Containerd) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let mut containerd = Containerd::start();
+    let pod = containerd.run("web-0", &[]);
+    let service = Service::start(&format!(
+        "{}profiles: {{cpu: {{event: cpu-clock, frequency: 199, stack: 2KiB}}}}\n",
+        configuration(&containerd)
+    ));
+    eventually("its names are known", || {
+        (labels(&service.metrics(), CLOCK, &pod.container) == named("web-0", None)).then_some(())
+    });
+    let of_pod = eventually("it was sampled for a fifth of a second", || {
+        let folded = Folded::of(&service, "namespace=shop&pod=web-*&container=app");
+        (folded.total() > 2e8).then_some(folded)
+    });
+    let hot = of_pod.share(&["burn_in_container"]);
+    assert!(hot > 0.5, "{hot} of {of_pod:#?}");
+    assert_eq!(Folded::of(&service, "pod=db-*").total(), 0.0);
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clean::clean;
+use crate::container::Identity;
 use crate::export::otlp::attribute::Attribute;
 use crate::profile::specimen::{Builder, any_profile, hostile, jit, kernel, native, specimen, task};
 use crate::profile::{FileHash, Kind, Mapping, Mode, Task, Unit, ValueType};
@@ -230,6 +232,42 @@ fn a_container_and_a_service_in_it_have_resources_of_their_own() {
     ];
     assert_eq!(found, expected);
     assert_eq!(request.resource_profiles.len(), 4);
+}
+
+#[test]
+fn a_container_has_the_names_that_its_runtime_tells() {
+    let pod = crate::container::Pod { namespace: "shop".into(), name: "web-0".into(), uid: "u-1".into() };
+    let identity = |pod, service: Option<&str>| {
+        let service = service.map(Into::into);
+        Some(Arc::new(Identity { pod, container: Some("app".into()), service, ..Identity::default() }))
+    };
+    let context = ProcessContext::new([("service.name", "said by itself")]).map(Arc::new);
+    let in_container = |pid| task(pid, "app", &format!("/docker/{CONTAINER}"));
+    let tasks = [
+        Task { container: identity(Some(pod.clone()), None), ..in_container(1) },
+        Task { container: identity(Some(pod.clone()), Some("chosen")), ..in_container(2) },
+        Task { container: identity(Some(pod), Some("chosen")), context, ..in_container(3) },
+        Task { container: identity(None, None), ..in_container(4) },
+    ];
+    let told: Vec<String> = profiles(&request(&[of_tasks(&tasks)]))
+        .map(|(resource, _)| {
+            let keys = [
+                "k8s.namespace.name",
+                "k8s.pod.name",
+                "k8s.container.name",
+                "container.name",
+                "service.name",
+            ];
+            keys.map(|key| resource.get(key).map_or("-", String::as_str)).join(" ")
+        })
+        .collect();
+    let expected = [
+        "- - - app perf-exporter",
+        "shop web-0 app - perf-exporter",
+        "shop web-0 app - chosen",
+        "shop web-0 app - said by itself",
+    ];
+    assert_eq!(BTreeSet::from_iter(told.iter().map(String::as_str)), BTreeSet::from(expected));
 }
 
 #[test]
