@@ -109,7 +109,7 @@ fn served(text: &str) -> Vec<Arc<Metadata>> {
 }
 
 /// Every family that the program has for any configuration of the repository on any fixture host, by its name there.
-fn families() -> BTreeMap<String, Arc<Metadata>> {
+pub(crate) fn families() -> BTreeMap<String, Arc<Metadata>> {
     let mut known = Vec::new();
     for (path, yaml) in configurations() {
         let (config, _) = load(yaml.as_bytes(), &path).unwrap();

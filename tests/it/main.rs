@@ -28,6 +28,9 @@ mod machine;
 mod otlp_profiles;
 #[path = "../support/receiver.rs"]
 mod receiver;
+#[path = "../support/reference.rs"]
+mod references;
+
 #[path = "../support/rings.rs"]
 mod rings;
 #[path = "../support/traced.rs"]
@@ -52,6 +55,7 @@ mod probe;
 mod profiles;
 mod program;
 mod push;
+mod reference;
 mod replay;
 mod strangers;
 mod traces;

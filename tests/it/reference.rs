@@ -1,0 +1,104 @@
+//! docs/metrics.md: made of what the program tells of its metrics and of the rows of `support/reference.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use perf_exporter::host as files;
+use perf_exporter::metrics::{Kind, Metadata};
+
+use crate::conventions::families;
+use crate::program::repository;
+use crate::references::{CHAPTERS, Row, row_of};
+
+const HEAD: &str = "\
+# Metrics
+
+Every metric that the exporter has, as `/metrics` serves it. `BLESS=1 cargo test --locked --test it reference` writes this page
+anew; a test holds it against the program. [otlp.md](otlp.md) says how each is called when it is pushed.
+
+- `<…>` is the name of an event or of an entry of the configuration, or, in front of `sched_` and `syscall`, `cgroup_` or
+  `process_` or nothing: all CPUs together.
+- A series with the label `cgroup` has `namespace`, `pod` and `container` besides, where a container runtime tells them, and
+  what `containers` adds: `service`, and labels of pods. Series of processes have the labels that `processes.by` names, those of
+  tracepoints and probes the labels of their entries.
+- What has no series of its own, for there are too many, or it ended a while ago, is in the series `other` of each metric.
+- Where a metric comes from is a section of the [configuration](../config/perf-exporter.yaml), or `self`: it is always there.
+
+";
+
+fn kind(metadata: &Metadata) -> &'static str {
+    match metadata.kind() {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+        Kind::Info => "info",
+    }
+}
+
+fn line(row: &Row, metadata: &Metadata) -> String {
+    let unit = if metadata.unit().is_empty() { "" } else { metadata.unit() };
+    let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+    let section = if row.section.is_empty() { "self" } else { row.section };
+    let help = if row.name.contains('<') { "" } else { metadata.help() };
+    let help = help.trim_end_matches('.').replace('|', "\\|");
+    let query = row.query.replace('|', "\\|");
+    format!(
+        "| `{}` | {help} | {} | {unit} | {} | {section} | `{query}` |",
+        row.name,
+        kind(metadata),
+        labels.join(", ")
+    )
+}
+
+fn page(families: &BTreeMap<String, Arc<Metadata>>) -> String {
+    let mut of_rows: BTreeMap<&str, &Metadata> = BTreeMap::new();
+    for (name, metadata) in families {
+        let row = row_of(name).unwrap_or_else(|| panic!("{name} has no row in tests/support/reference.rs"));
+        of_rows.entry(row.name).or_insert(metadata);
+    }
+    let mut page = HEAD.to_owned();
+    for (chapter, rows) in CHAPTERS {
+        writeln!(page, "## {chapter}\n\n| metric | says | type | unit | labels | from | for example |\n|---|---|---|---|---|---|---|").unwrap();
+        for row in *rows {
+            let guessed = guess(row.name);
+            writeln!(page, "{}", line(row, of_rows.get(row.name).copied().unwrap_or(&guessed))).unwrap();
+        }
+        page.push('\n');
+    }
+    page.trim_end().to_owned() + "\n"
+}
+
+/// What no configuration here has: its kind and unit follow from its name.
+fn guess(name: &str) -> Arc<Metadata> {
+    let name = name.replace(['<', '>', ' '], "");
+    let (name, kind) = match name.strip_suffix("_total") {
+        Some(name) => (name.to_owned(), Kind::Counter),
+        None if name.ends_with("_info") => (name.trim_end_matches("_info").to_owned(), Kind::Info),
+        None if name.ends_with("_bytes") || name.ends_with("_seconds") && !name.contains("stuck") => {
+            (name, Kind::Histogram)
+        }
+        None => (name, Kind::Gauge),
+    };
+    let unit = ["seconds", "bytes", "joules"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("");
+    Metadata::new(&name, "help", unit, kind).unwrap()
+}
+
+#[test]
+fn the_reference_has_every_metric_and_is_current() {
+    let (page, path) = (page(&families()), repository("docs/metrics.md"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let committed = files::read_text(&path).unwrap();
+    assert!(
+        committed == page,
+        "docs/metrics.md is not current: BLESS=1 cargo test --locked --test it reference"
+    );
+}
+
+#[test]
+fn no_two_rows_are_of_the_same_metric() {
+    let names: BTreeSet<&str> = crate::references::rows().map(|row| row.name).collect();
+    assert_eq!(names.len(), crate::references::rows().count());
+}
