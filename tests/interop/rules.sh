@@ -1,0 +1,254 @@
+#!/bin/bash
+# rules.sh EXPORTER
+#
+# Holds the rules of deploy/prometheus against the program. promtool checks them and runs their tests. A real Prometheus
+# scrapes a running exporter under load and evaluates every rule each second: each recording rule has data. Those that need
+# hardware events or a past of hours are asked of recorded series (rules.py says which, and by what they need), which
+# promtool imports and a server continues. A second Prometheus, with native histograms, has the same rules with shorter times:
+# there two alerts are made to fire, and one to end, and Debian's Alertmanager tells a receiver in Python.
+# Needs prometheus, promtool and python3. Without a cgroup file system that may be written to, without a tracefs that may be
+# read, or without prometheus-alertmanager, what needs them is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
+# `cgroup`, `tracepoint` or `alertmanager`. stress-ng adds to the load if it is there.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: rules.sh EXPORTER}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/lib.sh"
+repository=$(readlink -f "$here/../..")
+rules=$repository/deploy/prometheus
+
+# Different ports that nobody listens on.
+free_ports() {
+  python3 -c '
+import socket
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+print(*(socket.getsockname()[1] for socket in sockets))'
+}
+
+tell() {
+  python3 -B "$here/rules.py" "$@"
+}
+
+# told NAME ARGUMENTS...: the same, and what it says is in a file of that name
+told() {
+  tell "${@:2}" >"$scratch/$1" 2>&1
+}
+
+# start_prometheus NAME PORT [OPTIONS]: with the rules in $scratch/NAME.rules and the data in $scratch/NAME.data
+start_prometheus() {
+  cat >"$scratch/$1.yaml" <<-END
+	global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
+	rule_files: ["$scratch/$1.rules/*.yaml"]
+	alerting: {alertmanagers: [{static_configs: [{targets: ["127.0.0.1:$alertmanager_port"]}]}]}
+	scrape_configs:
+	  - {job_name: perf-exporter, honor_labels: true, static_configs: [{targets: ["$exporter_address"]}]}
+	  - job_name: recorded
+	    static_configs: [{targets: ["127.0.0.1:$recorded_port"], labels: {instance: recorded}}]
+	END
+  prometheus --config.file="$scratch/$1.yaml" --storage.tsdb.path="$scratch/$1.data" --log.level=warn \
+    --web.listen-address="127.0.0.1:$2" "${@:3}" >>"$scratch/$1.log" 2>&1 &
+  pids+=($!)
+  within 20 curl -sSf -o "$scratch/ready" "http://127.0.0.1:$2/-/ready" 2>/dev/null
+}
+
+# holds PORT PROMQL: whether the query has a result; a comparison that is false has none
+holds() {
+  curl -sSf --max-time 5 --get --data-urlencode "query=$2" "http://127.0.0.1:$1/api/v1/query" 2>/dev/null |
+    grep -q '"result":\[{'
+}
+
+# The rules as they are, but for how often groups are evaluated: with evaluation_interval, each second.
+copy_rules() {
+  mkdir -p "$scratch/$1.rules"
+  sed '/^    interval: /d' "$rules/recording.rules.yaml" >"$scratch/$1.rules/recording.yaml"
+  sed '/^    interval: /d' "$rules/alerts.rules.yaml" >"$scratch/$1.rules/alerts.yaml"
+}
+
+# The same with windows of 10 s and an end to patience after 2 s, so that an alert fires and ends within the time of a test;
+# and the objective for run queues set to 2 ms, as somebody would who wants to be told early.
+shorten_rules() {
+  sed -i 's/\[5m\]/[10s]/g; s/^        for: .*/        for: 2s/' "$scratch/$1.rules"/*.yaml
+  sed -i '/record: perf:runqueue_latency_seconds:limit/{n;s/vector(.*)/vector(0.002)/}' "$scratch/$1.rules/alerts.yaml"
+}
+
+# The past of the recorded machine: its counters, and what the recording rules make of them, which takes a Prometheus that
+# has the counters.
+import_history() {
+  local start end
+  mkdir -p "$scratch/prometheus.data"
+  read -r start end < <(tell history "$scratch/recorded.om")
+  promtool tsdb create-blocks-from openmetrics -q "$scratch/recorded.om" "$scratch/prometheus.data" >"$scratch/import" 2>&1 ||
+    return 1
+  start_prometheus prometheus "$prometheus_port" || return 1
+  promtool tsdb create-blocks-from rules --start="$start" --end="$end" --url="http://127.0.0.1:$prometheus_port" \
+    --output-dir="$scratch/prometheus.data" "$rules/recording.rules.yaml" >>"$scratch/import" 2>&1 || return 1
+  # Prometheus looks for new blocks when it starts.
+  kill "${pids[-1]}"
+  wait "${pids[-1]}" || true
+  unset 'pids[-1]'
+}
+
+# in_cgroup COMMAND...: starts it in the cgroup "$cgroup"
+in_cgroup() {
+  (
+    echo "$BASHPID" >"$cgroup_dir/cgroup.procs"
+    exec "$@"
+  ) >>"$scratch/load" 2>&1 &
+  pids+=($!)
+}
+
+# A bit of everything that the rules are about: what sleeps and comes back, files that are not there, new processes.
+start_load() {
+  in_cgroup python3 -c '
+import os, time
+while True:
+    for _ in range(50):
+        time.sleep(0.002)
+        try:
+            os.stat("/nonexistent")
+        except OSError:
+            pass
+    os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)'
+  if command -v stress-ng >/dev/null; then
+    in_cgroup stress-ng --quiet --switch 1 --switch-freq 200 --fault 1 --fault-ops 20000 --timeout 100
+  fi
+}
+
+# Two loops that do nothing but start processes. Sets forkers.
+start_forkers() {
+  local i
+  forkers=()
+  for i in 1 2; do
+    in_cgroup sh -c 'while :; do (:); done'
+    forkers+=("${pids[-1]}")
+  done
+}
+
+# Four loops for each CPU that do nothing but want it.
+start_spinners() {
+  local i
+  for ((i = 0; i < 4 * $(getconf _NPROCESSORS_ONLN); i++)); do
+    in_cgroup sh -c 'while :; do :; done'
+  done
+}
+
+# told_of STATUS ALERT: whether the receiver was told so of the cgroup, with the labels and texts that it should have
+told_of() {
+  python3 - "$scratch/posts" "$cgroup" "$exporter_address" "$1" "$2" <<-'END'
+	import glob, json, sys
+	directory, cgroup, instance, status, alert = sys.argv[1:]
+	labels = {"alertname": alert, "cgroup": cgroup, "instance": instance, "job": "perf-exporter", "severity": "warning"}
+	posts = [json.load(open(name)) for name in sorted(glob.glob(directory + "/*.json"))]
+	sys.exit(not any(
+	    told["status"] == status and told["labels"] == labels and cgroup in told["annotations"]["summary"]
+	    and told["annotations"]["runbook"] == "docs/runbooks.md#" + alert.lower()
+	    for post in posts for told in post["alerts"]))
+	END
+}
+
+start_alertmanager() {
+  cat >"$scratch/alertmanager.yaml" <<-END
+	route: {receiver: python, group_by: [alertname, cgroup], group_wait: 1s, group_interval: 1s, repeat_interval: 1h}
+	receivers:
+	  - {name: python, webhook_configs: [{url: "http://127.0.0.1:$receiver_port/", send_resolved: true}]}
+	END
+  mkdir "$scratch/posts"
+  tell receive "$receiver_port" "$scratch/posts" >"$scratch/receiver.log" 2>&1 &
+  pids+=($!)
+  "$alertmanager" --config.file="$scratch/alertmanager.yaml" --storage.path="$scratch/alertmanager.data" \
+    --web.listen-address="127.0.0.1:$alertmanager_port" --cluster.listen-address= --log.level=warn \
+    >"$scratch/alertmanager.log" 2>&1 &
+  pids+=($!)
+  within 20 curl -sSf -o "$scratch/ready" "http://127.0.0.1:$alertmanager_port/-/ready" 2>/dev/null
+}
+
+check_files() {
+  expect "promtool finds nothing wrong with the rules" promtool check rules "$rules"/*.rules.yaml
+  expect "and their tests hold" promtool test rules "$rules"/tests/*.test.yaml
+}
+
+check_alerts() {
+  if ! alertmanager=$(command -v prometheus-alertmanager || command -v alertmanager); then
+    lacks alertmanager "that alerts reach somebody" "there is none in PATH; Debian has it in prometheus-alertmanager"
+    return
+  fi
+  expect "Alertmanager is ready within 20 s" start_alertmanager
+  start_forkers
+  expect "a fork storm is told with the labels of its cgroup" within 45 told_of firing PerfForkStorm
+  stop "${forkers[0]}"
+  stop "${forkers[1]}"
+  start_spinners
+  expect "and that it is over" within 45 told_of resolved PerfForkStorm
+  expect "threads that wait too long for a CPU are told of, by native histograms" \
+    within 45 told_of firing PerfRunQueueLatencyHigh
+  expect "no classic bucket was there for them" \
+    holds "$native_port" 'absent(perf_cgroup_sched_runqueue_latency_seconds_bucket)'
+}
+
+check_data() {
+  expect "the recorded past can be imported" import_history
+  expect "Prometheus is ready within 20 s" start_prometheus prometheus "$prometheus_port"
+  expect "every rule is documented and tested" told lint lint "http://127.0.0.1:$prometheus_port" "$repository"
+  cat "$scratch/lint"
+  expect "every recording rule has data" within 40 \
+    told missing without_data "http://127.0.0.1:$prometheus_port" perf-exporter
+  cat "$scratch/missing"
+  expect "instructions per cycle are what was recorded: 1.25 of the pod, 0.5 of the service, 1 of the machine" within 20 \
+    holds "$prometheus_port" 'abs(pod:perf_instructions_per_cycle:ratio_rate5m{job="recorded",pod="cart-1"} - 1.25) < 0.01
+      and on () abs(pod:perf_instructions_per_cycle:ratio_baseline1d{job="recorded",pod="cart-1"} - 1.25) < 0.01
+      and on () abs(pod:perf_instructions_per_cycle:ratio_rate5m{job="recorded",pod=""} - 0.5) < 0.01
+      and on () abs(instance:perf_instructions_per_cycle:ratio_rate5m{job="recorded"} - 1) < 0.01'
+  expect "CPUs used and idle are no more than there are" within 20 \
+    holds "$prometheus_port" '0 < instance:perf_cpu_seconds:rate5m <= 1.1 * instance:perf_cpus:count'
+  expect "with native histograms, run queues have data too" within 20 \
+    told missing_natively without_data "http://127.0.0.1:$native_port" perf-exporter runqueue
+  cat "$scratch/missing_natively"
+}
+
+clean_up_more() {
+  if [ -n "$cgroup_dir" ]; then
+    # What the loops have started dies with them, but not at once.
+    within 5 rmdir "$cgroup_dir" 2>/dev/null || true
+  fi
+}
+
+cgroup=/perf-exporter-rules-$$ cgroup_dir=''
+needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python3
+check_files
+mount=$(cgroup_mount)
+if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
+  lacks cgroup "that rules have data and alerts fire" "none can be made in ${mount:-any hierarchy with perf_event}"
+  finish
+fi
+cgroup_dir=$mount$cgroup
+read -r prometheus_port native_port alertmanager_port recorded_port receiver_port < <(free_ports)
+start_load
+start_exporter "$exporter" <<END
+counters:
+  os: {events: [task-clock, context-switches, cpu-migrations, page-faults, major-faults], per: [cpu, cgroup, process]}
+scheduler: {per: [host, cgroup]}
+syscalls: {per: [host, cgroup], include: ["*stat*", "*nanosleep", fsync], stuck: 1s}
+profiles: {}
+cgroups: {include: ["$cgroup"]}
+limits: {cpu: off}
+END
+if ! within 10 fetch /metrics -o "$scratch/metrics.txt" 2>/dev/null; then
+  fail "the exporter answers within 10 s"
+  finish exporter
+fi
+sleep 1
+fetch /metrics -o "$scratch/metrics.txt"
+if ! grep -q '^perf_cgroup_forks_total{' "$scratch/metrics.txt"; then
+  lacks tracepoint "that rules have data and alerts fire" "the exporter sees no forks"
+  finish
+fi
+tell serve "$recorded_port" >"$scratch/recorded.log" 2>&1 &
+pids+=($!)
+copy_rules prometheus
+copy_rules native
+shorten_rules native
+start_prometheus native "$native_port" --enable-feature=native-histograms
+check_data
+check_alerts
+finish exporter prometheus native
