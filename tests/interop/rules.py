@@ -33,7 +33,7 @@ COUNTERS = {
     "branch_misses": (8e6, 2e6, 4e6),
     "stalled_cycles_backend": (600e6, 200e6, 1e9),
 }
-# Machines that are no virtual ones have these; beside them the calls, for their history.
+# System calls need no hardware, but their rules compare with the past too.
 SYSCALLS = (900, 100, 500)
 ERRORS = (90, 10, 0)
 HISTORY = 3 * 3600
@@ -194,6 +194,14 @@ def queries(path):
     return [line for block in blocks for line in block.splitlines() if line]
 
 
+def is_metric(repository):
+    """Whether the program has a metric of the name: docs/otlp.md has them all, and a test of its own."""
+    with open(os.path.join(repository, "docs/otlp.md"), encoding="utf-8") as file:
+        names = re.findall(r"^\| `(perf_[^`]+)` \|", file.read(), re.MULTILINE)
+    patterns = "|".join(re.sub(r"<\w+>", r"\\w+", name) for name in names)
+    return re.compile(rf"(?:{patterns})(?:_bucket|_sum|_count)?").fullmatch
+
+
 def lint(prometheus, repository):
     problems = []
     directory = os.path.join(repository, "deploy/prometheus")
@@ -204,6 +212,7 @@ def lint(prometheus, repository):
     fires = cases(tests)
     everything = rules(prometheus)
     alerts = [rule for rule in everything if rule["type"] == "alerting"]
+    known = is_metric(repository)
     runbooks = anchors(os.path.join(repository, "docs/runbooks.md"))
     for alert in alerts:
         name = alert["name"]
@@ -234,7 +243,12 @@ def lint(prometheus, repository):
             if name not in recorded:
                 problems.append(f"{rule['name']} asks for {name}, which nothing records")
     # What somebody is to type at three in the morning has to be right.
-    for query in queries(os.path.join(repository, "docs/runbooks.md")):
+    typed = queries(os.path.join(repository, "docs/runbooks.md"))
+    for query in [rule["query"] for rule in everything] + typed:
+        for name in re.findall(r"(?<![:\w])perf_\w+", query):
+            if not known(name):
+                problems.append(f"{query}: there is no metric {name}")
+    for query in typed:
         try:
             ask(prometheus, "query", query=query)
         except urllib.error.HTTPError as error:
