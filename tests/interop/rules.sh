@@ -154,7 +154,7 @@ start_alertmanager() {
 	  - {name: python, webhook_configs: [{url: "http://127.0.0.1:$receiver_port/", send_resolved: true}]}
 	END
   mkdir "$scratch/posts"
-  tell receive "$receiver_port" "$scratch/posts" >"$scratch/receiver.log" 2>&1 &
+  python3 -B "$here/rules.py" receive "$receiver_port" "$scratch/posts" >"$scratch/receiver.log" 2>&1 &
   pids+=($!)
   "$alertmanager" --config.file="$scratch/alertmanager.yaml" --storage.path="$scratch/alertmanager.data" \
     --web.listen-address="127.0.0.1:$alertmanager_port" --cluster.listen-address= --log.level=warn \
@@ -253,7 +253,7 @@ if ! grep -q '^perf_cgroup_forks_total{' "$scratch/metrics.txt"; then
   check_tests
   finish
 fi
-tell serve "$recorded_port" >"$scratch/recorded.log" 2>&1 &
+python3 -B "$here/rules.py" serve "$recorded_port" >"$scratch/recorded.log" 2>&1 &
 pids+=($!)
 copy_rules prometheus
 copy_rules native
