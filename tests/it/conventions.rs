@@ -94,7 +94,7 @@ fn served(text: &str) -> Vec<Arc<Metadata>> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.split_once(' '));
         lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     };
-    let units = described("# UNIT ");
+    let (units, helps) = (described("# UNIT "), described("# HELP "));
     let family = |(name, kind): (String, String)| {
         let kind = match &*kind {
             "counter" => Kind::Counter,
@@ -103,7 +103,7 @@ fn served(text: &str) -> Vec<Arc<Metadata>> {
             "histogram" => Kind::Histogram,
             other => panic!("{other}"),
         };
-        Metadata::new(&name, "h", units.get(&name).map_or("", String::as_str), kind).unwrap()
+        Metadata::new(&name, &helps[&name], units.get(&name).map_or("", String::as_str), kind).unwrap()
     };
     described("# TYPE ").into_iter().map(family).collect()
 }

@@ -10,6 +10,10 @@ mod support;
 #[path = "../support/receiver.rs"]
 mod receiver;
 
+#[allow(dead_code, reason = "the page itself is made elsewhere")]
+#[path = "../support/reference.rs"]
+mod references;
+
 #[path = "../support/rings.rs"]
 mod rings;
 
@@ -35,6 +39,7 @@ mod profiles_agreement;
 mod profiles_probes;
 mod pushing;
 mod recording;
+mod reference;
 mod sched_commands;
 mod sched_replay;
 mod scheduler;

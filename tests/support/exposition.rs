@@ -72,6 +72,12 @@ impl Exposition {
         self.with(name, labels).map(|(_, value)| value).sum()
     }
 
+    /// The name and the labels of each series.
+    #[allow(dead_code, reason = "not every target looks at all series")]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
+        self.samples.keys().map(|(name, labels)| (name.as_str(), labels))
+    }
+
     /// The labels of each series of that name.
     #[allow(dead_code, reason = "not every target looks at all labels")]
     pub(crate) fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a BTreeMap<String, String>> {
