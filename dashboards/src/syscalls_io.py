@@ -1,0 +1,97 @@
+"""Which system calls fail or are slow, and is it the disk, the network or memory?"""
+
+from .node_overview import BY_NODE, MAJOR
+from .panels import RED, YELLOW, bars, column, dashboard as made, heat, lines, number, row, steps, table
+from .queries import WHO_LEGEND, WHOLE, by_who, observations, quantile, rate, ratio, sums, top, total, who
+from .variables import asked
+
+DURATION = "perf_syscall_duration_seconds"
+CALLS = '@node,syscall=~"$syscall"'
+OF_PODS = '@cgroups,syscall=~"$syscall"'
+STUCK_CALLS = f"perf_cgroup_syscalls_stuck{{{OF_PODS}}}"
+SLOW = steps((0.01, YELLOW), (0.1, RED))
+BLOCK = "perf_tracepoint_block_latency_seconds"
+SIZE = "perf_tracepoint_block_size_bytes"
+DEVICES = '@node,device=~"$device"'
+STUCK = steps((1, YELLOW), (10, RED))
+NEEDS = "Needs the section `syscalls`, which is off by default."
+
+
+def largest(expression):
+    return f"topk($top, {expression})"
+
+
+def calls(over):
+    return total("perf_syscalls_total", "syscall", CALLS, over)
+
+
+def dashboard():
+    syscall = asked("syscall", "System call", 'label_values(perf_syscalls_total{cluster=~"$cluster",instance=~"$instance"}, syscall)', "Those that `include` of the section `syscalls` takes.")
+    device = asked(
+        "device", "Disk", 'label_values({__name__=~"perf_tracepoint_block_latency_seconds(_count)?",cluster=~"$cluster",instance=~"$instance"}, device)', "MAJOR,MINOR as lsblk has it."
+    )
+    return made(
+        "perf-syscalls-io",
+        "perf: system calls and I/O",
+        "Which system calls fail or are slow, and is it the disk, the network or memory? Needs the section `syscalls` and the presets "
+        "block-io, irq, softirq, page-faults and kworkers; what is not switched on has no data here.",
+        [
+            row(
+                "At a glance",
+                number("System calls", "That ended, per second. " + NEEDS, total("perf_syscalls_total", matchers=CALLS), "ops"),
+                number("With an error", "Part of the calls that gave an error. Some are ordinary: EAGAIN of sockets, ENOENT of search paths.", ratio(total("perf_syscall_errors_total", matchers=CALLS), total("perf_syscalls_total", matchers=CALLS)), "percentunit", steps((0.1, YELLOW), (0.3, RED)), decimals=1),
+                number("Stuck now", "Calls that have been under way for longer than `stuck`. Servers that wait for work are among them unless `include` leaves their calls out.", f"sum(perf_syscalls_stuck{{{CALLS}}}) or vector(0)", "short", STUCK),
+                number("Disk requests", "Done, per second, of all selected disks. Needs the preset block-io.", observations(BLOCK, matchers=DEVICES), "iops"),
+                number("Disk, p99", "One request in a hundred takes longer than this. Needs the preset block-io.", quantile(0.99, BLOCK, matchers=DEVICES), "s", SLOW),
+                number("Disk requests that failed", "Per second: a disk or a path to it that is broken.", f"{total('perf_tracepoint_block_errors_total', matchers=DEVICES)} or vector(0)", "ops", steps((0.001, RED))),
+            ),
+            row(
+                "System calls of the nodes",
+                lines("Calls per second", "By system call: those that are called most over the time shown.", top(calls), "{{syscall}}", "ops", stacked=True),
+                lines("Errors per second", "By system call and error.", top(lambda over: f"sum by (syscall,$errno_label) ({rate('perf_syscall_errors_total', CALLS, over)})"), "{{syscall}} {{$errno_label}}", "ops", limits=steps((100, YELLOW), (1000, RED))),
+                lines("Part that gives an error", "By system call, of those that are called most. A surge of one call is a file, a peer or a permission that is gone.",
+                      f"{ratio(total('perf_syscall_errors_total', 'syscall', CALLS), calls('$__rate_interval'))}\n  and topk($top, {calls(WHOLE)})", "{{syscall}}", "percentunit", limits=steps((0.1, YELLOW), (0.5, RED)), most=1),
+                lines("Duration, p50 and p99", "By system call. Calls that wait for work (epoll_wait, futex, poll) are long by design.", largest(quantile(0.99, DURATION, "syscall", CALLS)), "p99 {{syscall}}", "s", log=True, more=[(largest(quantile(0.5, DURATION, "syscall", CALLS)), "p50 {{syscall}}")], limits=SLOW),
+                lines("Time spent in calls", "Threads that are in this system call, on average.", largest(sums(DURATION, "syscall", CALLS)), "{{syscall}}", "short"),
+                table("Stuck calls", "System calls that have been under way for longer than `stuck`, now. The page /status of the exporter names the threads.",
+                      [column("Calls", f"sum by (syscall,instance) (perf_syscalls_stuck{{{CALLS}}}) > 0", "short", STUCK), column("Longest", f"max by (syscall,instance) (perf_syscalls_stuck_longest_seconds{{{CALLS}}}) > 0", "s", steps((30, YELLOW), (300, RED)))],
+                      {"syscall": "System call", "instance": "Node"}, "Longest", width=8, height=8),
+                heat("Duration of the selected system calls", "Choose one or two calls at the top: all together say little. By native histograms where Prometheus stores those.", DURATION, matchers=CALLS),
+            ),
+            row(
+                "System calls of pods and cgroups",
+                lines("Calls per second", "By pod or cgroup. Needs `syscalls: {per: [host, cgroup]}`.", top(lambda over: who("perf_cgroup_syscalls_total", OF_PODS, over)), WHO_LEGEND, "ops"),
+                lines("Errors per second", "By pod or cgroup and error.", top(lambda over: who("perf_cgroup_syscall_errors_total", OF_PODS, over, "$errno_label")), "{{$errno_label}} " + WHO_LEGEND, "ops", limits=steps((100, YELLOW), (1000, RED))),
+                lines("Stuck now", "By pod or cgroup.", f"topk($top, {by_who(STUCK_CALLS, 'syscall')} > 0)", "{{syscall}} " + WHO_LEGEND, "short", limits=STUCK),
+            ),
+            row(
+                "Disks",
+                heat("Duration of disk requests", "From being given to the device until it is done. Two bands are a cache and the disk behind it. By native histograms where Prometheus stores those.", BLOCK, matchers=DEVICES, width=12, height=8),
+                lines("Requests per second", "By disk and kind: R reads, W writes, D discards, F flushes, S synchronous, M metadata.", observations(BLOCK, "device,op,instance", DEVICES), "{{op}} {{device}} {{instance}}", "iops", width=6),
+                lines("Bytes per second", "By disk and kind.", sums(SIZE, "device,op,instance", DEVICES), "{{op}} {{device}} {{instance}}", "Bps", width=6),
+                lines("Duration, p99", "By disk and kind of request.", quantile(0.99, BLOCK, "device,op,instance", DEVICES), "{{op}} {{device}} {{instance}}", "s", width=6, log=True, limits=SLOW),
+                lines("Size, median", "By disk and kind of request. Many small ones cost more than few large ones.", quantile(0.5, SIZE, "device,op,instance", DEVICES), "{{op}} {{device}} {{instance}}", "bytes", width=6),
+                lines("Under way", "Requests that the device has and is not done with.", 'sum by (instance) (perf_pending_events{@node,entry="block_latency"})', BY_NODE, "short", width=6, limits=steps((64, YELLOW), (512, RED))),
+                lines("Failed", "Requests that ended with an error, per second, by disk and kind. Look at the kernel's log of that node.", total("perf_tracepoint_block_errors_total", "device,op,instance", DEVICES), "{{op}} {{device}} {{instance}}", "ops", width=6, limits=steps((0.001, RED))),
+            ),
+            row(
+                "Interrupts and softirqs",
+                lines("Softirqs per second", "By kind. Needs the preset softirq.", observations("perf_tracepoint_softirq_run_seconds", "softirq"), "{{softirq}}", "ops", stacked=True, width=6),
+                lines("CPUs busy with softirqs", "By kind: 1 is one CPU all the time. NET_RX near 1 means that one CPU takes all packets.", sums("perf_tracepoint_softirq_run_seconds", "softirq"), "{{softirq}}", "short", stacked=True, width=6, limits=steps((0.5, YELLOW), (0.9, RED))),
+                lines("Wait for a softirq, p99", "By kind: how long packets and timers wait until somebody looks after them.", quantile(0.99, "perf_tracepoint_softirq_latency_seconds", "softirq"), "{{softirq}}", "s", width=6, log=True, limits=steps((0.001, YELLOW), (0.01, RED))),
+                lines("CPUs busy with interrupts", "By handler, of devices. Needs the preset irq.", largest(sums("perf_tracepoint_irq_run_seconds", "handler,instance")), "{{handler}} {{instance}}", "short", width=6, limits=steps((0.2, YELLOW), (0.5, RED))),
+            ),
+            row(
+                "Memory and the kernel's workers",
+                lines("Page faults of programs", "By pod or cgroup, per second. Needs the preset page-faults (x86-64).", top(lambda over: who("perf_cgroup_page_faults_user_total", over=over)), WHO_LEGEND, "ops", width=6),
+                lines("Page faults of the kernel on their behalf", "By pod or cgroup, per second. Needs the preset page-faults (x86-64).", top(lambda over: who("perf_cgroup_page_faults_kernel_total", over=over)), WHO_LEGEND, "ops", width=6),
+                lines("Major faults", "By pod or cgroup, per second: they waited for a disk.", top(lambda over: who("perf_cgroup_major_faults_total", over=over)), WHO_LEGEND, "ops", width=6, limits=MAJOR),
+                lines("Page faults of the nodes", "By whom, per second. Needs the preset page-faults (x86-64).", total("perf_tracepoint_page_faults_user_total", "instance"), "programs " + BY_NODE, "ops", width=6, more=[(total("perf_tracepoint_page_faults_kernel_total", "instance"), "kernel " + BY_NODE)]),
+                bars("What the kernel's workers do", "CPUs that the workers are busy with now, by function. Needs the preset kworkers.", largest(sums("perf_tracepoint_kworker_run_seconds", "$function_label")), "{{$function_label}}", "short", width=12),
+                lines("Work that waits for a worker, p99", "By function, of those that wait longest. Needs the preset kworkers.", largest(quantile(0.99, "perf_tracepoint_kworker_delay_seconds", "$function_label")), "{{$function_label}}", "s", width=12, log=True, limits=SLOW),
+            ),
+        ],
+        with_cgroups=True,
+        more_variables=(syscall, device),
+    )
+

@@ -1,0 +1,251 @@
+"""What dashboards.sh asks of the dashboards, in Python.
+
+dashboards.py static NAMES: panels have what a panel needs, and queries name only variables and metrics that there are. NAMES is a
+    file with words, among them every metric that the exporter may have
+dashboards.py queries PROMETHEUS: every query of every dashboard and every variable has data, under the names of labels of both ways
+dashboards.py native PROMETHEUS: every query of a histogram has data where histograms are native
+dashboards.py typescript FILE: the dashboards as a program for tsc, on the types of @grafana/schema in the directory of the file
+"""
+
+import json
+import pathlib
+import re
+import sys
+import time
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+DIRECTORY = HERE.parents[1] / "dashboards"
+sys.path[:0] = [str(DIRECTORY), str(HERE)]
+
+import hardware  # noqa: E402
+from src import grafana, variables  # noqa: E402
+
+# What a virtual machine has no counters for.
+HARDWARE = re.compile(
+    r"perf_(cpu|cgroup)_(cycles|instructions|cache_references|cache_misses|branches|branch_misses)_total|perf_pmu_\w+|perf_event_running_ratio"
+)
+# What there is nothing of where all is well.
+HEALTHY = {
+    "perf_dropped_hits_total",
+    "perf_exporter_http_connections_aborted_total",
+    "perf_exporter_push_bytes_total",
+    "perf_exporter_push_duration_seconds",
+    "perf_frames_without_line_total",
+    "perf_series_folded_total",
+    "perf_tracepoint_block_errors_total",
+    # A selector in these queries keeps only what is wrong.
+    'by="throttled"',
+    "perf_exporter_config_last_reload_successful",
+    "perf_exporter_detail_reduced",
+    'state=~"never_ran|stalled|implausible|full"',
+}
+METRIC = re.compile(r"\bperf_[a-z0-9_]+|\bprocess_[a-z_]+")
+# Ends of the names of a histogram's series.
+SERIES = re.compile(r"_(bucket|sum|count)$")
+# Variables that Grafana itself has; those in links to other dashboards and pages stand in no query.
+BUILT_IN = {"__rate_interval", "__interval", "__range"}
+# Seconds that rates are taken over, and that Grafana would show.
+RATE, SHOWN = 20, 40
+
+
+def dashboards():
+    for file in sorted(DIRECTORY.glob("*.json")):
+        yield file.name, json.loads(file.read_text(encoding="utf-8"))
+
+
+def queries_of(dashboard):
+    """(where it stands, the query, whether it is asked for one moment)"""
+    for panel in grafana.panels(dashboard):
+        for target in panel.get("targets", []):
+            if grafana.is_prometheus(target):
+                yield f"{panel['title']}, {target['refId']}", target["expr"], target["instant"]
+    for annotation in dashboard["annotations"]["list"]:
+        yield f"annotation {annotation['name']}", annotation["expr"], False
+
+
+def metrics_of(query):
+    """Metrics that a query names; label values and names of labels are no metrics."""
+    labels = set(variables.OTLP_LABELS.values())
+    bare = re.sub(r'=~?"[^"]*"', "", query)
+    return {name for name in METRIC.findall(bare) if name not in labels}
+
+
+def overlaps(panels):
+    taken = {}
+    for panel in panels:
+        at = panel["gridPos"]
+        if at["x"] + at["w"] > 24:
+            yield f"{panel['title']} is wider than the dashboard"
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                if (x, y) in taken:
+                    yield f"{panel['title']} covers {taken[x, y]}"
+                    return
+                taken[x, y] = panel["title"]
+
+
+def wrong_in(dashboard, known):
+    every = list(grafana.panels(dashboard))
+    ids = [panel["id"] for panel in every]
+    if len(set(ids)) != len(ids):
+        yield "two panels have the same id"
+    yield from overlaps(dashboard["panels"])
+    for panel in every:
+        title = panel.get("title")
+        if not title:
+            yield f"panel {panel['id']} has no title"
+        yield from overlaps(panel.get("panels", []))
+        if panel["type"] == "row":
+            continue
+        if len(panel.get("description", "")) < 10:
+            yield f"{title} has no description"
+        defaults = panel["fieldConfig"]["defaults"]
+        if not defaults.get("unit"):
+            yield f"{title} has no unit"
+        if not defaults.get("thresholds", {}).get("steps"):
+            yield f"{title} has no thresholds"
+        limits = [step["value"] for step in defaults["thresholds"]["steps"][1:]]
+        if limits != sorted(limits):
+            yield f"{title} has thresholds out of order"
+        if len({target["refId"] for target in panel["targets"]}) != len(panel["targets"]):
+            yield f"{title} has two queries of the same name"
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
+    if len(set(names)) != len(names):
+        yield "two variables have the same name"
+    # `auto` only shows when a variable came after one that uses it.
+    for at, variable in enumerate(dashboard["templating"]["list"]):
+        if not variable.get("description"):
+            yield f"variable {variable['name']} has no description"
+        if variable["type"] == "query":
+            for first, second in grafana.VARIABLE.findall(variable["query"]["query"]):
+                if (first or second) not in names[:at] and not (first or second).isdigit():
+                    yield f"variable {variable['name']} uses {first or second}, which is not before it"
+    used = json.dumps(dashboard)
+    for name in names:
+        # Links hand the first two on to the other dashboards.
+        if name not in ("datasource", "names") and not re.search(rf"\$\{{?{name}\b", used):
+            yield f"nothing uses the variable {name}"
+    for where, query, _ in queries_of(dashboard):
+        for first, second in grafana.VARIABLE.findall(query):
+            name = first or second
+            if name not in names and name not in BUILT_IN and not name.isdigit():
+                yield f"{where}: no variable is called {name}"
+        if "@node" in query or "@cgroups" in query:
+            yield f"{where}: a short form stands there still"
+        for metric in metrics_of(query):
+            if metric not in known and SERIES.sub("", metric) not in known:
+                yield f"{where}: the exporter has no metric {metric}"
+
+
+def static(names):
+    known = set(METRIC.findall(pathlib.Path(names).read_text(encoding="utf-8", errors="replace")))
+    wrong = [f"{file}: {what}" for file, dashboard in dashboards() for what in wrong_in(dashboard, known)]
+    uids = [dashboard["uid"] for _, dashboard in dashboards()]
+    if len(set(uids)) != len(uids):
+        wrong.append("two dashboards have the same uid")
+    # Links between the dashboards lead to dashboards that there are.
+    for file, dashboard in dashboards():
+        wrong += [f"{file}: there is no dashboard {uid}" for uid in re.findall(r"/d/([\w-]+)", json.dumps(dashboard)) if uid not in uids]
+    renamed = hardware.otlp_labels()
+    wrong += [
+        f"docs/otlp.md calls the label {label} {renamed.get(label)}, the dashboards {name}"
+        for label, name in variables.OTLP_LABELS.items()
+        if renamed.get(label) != name
+    ]
+    return wrong
+
+
+def has_data(prometheus, query, instant, values, now):
+    # `or vector(0)` always has data: what counts is what stands before it.
+    query = grafana.replaced(query.replace(" or vector(0)", ""), values)
+    series = prometheus.now(query, now) if instant else prometheus.over(query, now - SHOWN, now, 5)
+    return any(grafana.is_number(value) for _, points in series for _, value in points)
+
+
+def may_be_absent(query):
+    named = {SERIES.sub("", metric) for metric in metrics_of(query)}
+    return any(HARDWARE.fullmatch(metric) or metric in HEALTHY for metric in named) or any(
+        selector in query for selector in HEALTHY if "=" in selector
+    )
+
+
+def is_native(query):
+    """Whether it is the second query of a heat map, which has data where histograms are native and nowhere else."""
+    return query.startswith("sum(increase(")
+
+
+def asked(prometheus, wanted, chosen, now, told):
+    """Asks the queries of a dashboard for which `wanted` says yes; yields those without data, or that are refused."""
+    for file, dashboard in dashboards():
+        empty = []
+        values = grafana.values_of(dashboard, chosen, prometheus, now, SHOWN, RATE, empty)
+        yield from ((file, f"variable {name}", "", None) for name in empty if wanted(None))
+        for where, query, instant in queries_of(dashboard):
+            if not wanted(query):
+                continue
+            told.append(query)
+            try:
+                if not has_data(prometheus, query, instant, values, now):
+                    yield file, where, query, "no data"
+            except ValueError as error:
+                yield file, where, query, str(error)
+
+
+def queries(url):
+    """On the real exporter all that a machine without a PMU can have; all else on the recorded series."""
+    prometheus, now, wrong = grafana.Prometheus(url), time.time(), []
+    for names, real, recorded in [("prometheus", "node-1", "recorded-.*"), ("otlp", "otlp-1", "otlp-recorded-.*")]:
+        told, absent = [], []
+        for file, where, query, reason in asked(prometheus, lambda query: not query or not is_native(query), {"names": names, "instance": real, "group": "cgroup"}, now, told):
+            if reason in (None, "no data") and query and may_be_absent(query):
+                absent.append(query)
+            # Hosts without Kubernetes have no namespaces and pods, and targets no cluster unless somebody labels them.
+            elif query or where not in ("variable cluster", "variable namespace", "variable pod"):
+                wrong.append(f"{names}: {file}: {where}: {reason or 'no value'}: {' '.join(query.split())}")
+        for group in variables.GROUPS:
+            chosen = {"names": names, "instance": recorded, "group": group}
+            for file, where, query, reason in asked(prometheus, lambda query: query in absent, chosen, now, []):
+                wrong.append(f"{names}, by {group}: {file}: {where}: {reason}: {' '.join(query.split())}")
+        print(f"{names}: {len(told)} queries, {len(told) - len(absent)} with data of this machine, {len(absent)} with recorded series")
+        if len(absent) > len(told) / 3:
+            wrong.append(f"{names}: {len(absent)} of {len(told)} queries have no data of this machine")
+    return wrong
+
+
+def native(url):
+    prometheus, now, told = grafana.Prometheus(url), time.time(), []
+
+    def wanted(query):
+        if not query or "push_duration" in query or "http_request" in query:
+            return False  # histograms that the exporter has no native buckets of
+        if "label_replace" in query and not keeps:
+            left_out.append(query)
+            return False
+        # The first query of a heat map is for classic buckets.
+        return is_native(query) or ("_bucket" in query and not query.startswith("sum by (le) (increase("))
+
+    # Prometheus 2.42 makes a zero of it.
+    kept = prometheus.now('histogram_count(label_replace(perf_exporter_collect_duration_seconds, "x", "y", "", ""))', now)
+    keeps, left_out = bool(kept), []
+    chosen = {"instance": "node-1", "group": "cgroup"}
+    wrong = [f"{file}: {where}: {reason}: {' '.join(query.split())}" for file, where, query, reason in asked(prometheus, wanted, chosen, now, told)]
+    print(f"native histograms: {len(told)} queries")
+    if left_out:
+        print("  not asked are those by pod: label_replace of this version of Prometheus loses native histograms")
+    if sum(map(is_native, told)) < 4:
+        wrong.append("there are fewer heat maps than there were")
+    return wrong
+
+
+def main(arguments):
+    commands = {"static": static, "queries": queries, "native": native}
+    if len(arguments) != 2 or arguments[0] not in commands:
+        sys.exit(__doc__.strip())
+    wrong = commands[arguments[0]](arguments[1])
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""hardware.py PORT [EXPORTER_ADDRESS]
+
+Serves recorded-looking series with the real names of metrics that a machine without a PMU, or a healthy one, cannot have:
+counters of hardware on four nodes' worth of pods, events that were refused, records that were lost, calls that are stuck.
+`/metrics?node=1` is one node, `node=2` the next. Two minutes after the start (`noise=SECONDS` says otherwise) a batch job comes to
+node 1, and the caches of those beside it suffer: that is what dashboards and alerts are to show.
+
+`/otlp?node=1` is the same with the labels that it would have by OTLP, after the table of attributes in docs/otlp.md, and
+`/otlp` alone what the exporter at the address serves.
+"""
+
+import http.server
+import pathlib
+import re
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+CPUS = 4
+CLOCK = 3.0e9
+LATENCY_BOUNDS = [2.0**-20, 2.0**-17, 2.0**-14, 2.0**-11, 2.0**-8, 2.0**-5, 1.0]
+
+# Per pod: node, namespace, CPUs that it uses, instructions per cycle, cache misses per 1000 instructions, part of branches
+# that are missed.
+PODS = {
+    "cart-7f5d9": (1, "shop", 0.9, 1.6, 2.0, 0.010),
+    "checkout-5c8bb": (1, "shop", 0.5, 1.2, 4.0, 0.015),
+    "reindex-28112": (1, "batch", 0.05, 0.7, 25.0, 0.020),
+    "search-9d7c4": (2, "shop", 1.4, 0.9, 9.0, 0.045),
+    "coredns-66bff": (2, "kube-system", 0.1, 1.9, 0.8, 0.004),
+}
+
+
+class Node:
+    """Counters that grow with time, as they are asked for."""
+
+    def __init__(self, number, noise):
+        self.number = number
+        self.noise = noise
+        self.start = self.last = time.monotonic()
+        self.totals = {}
+        self.kinds = {}
+        self.gauges = {}
+        self.lock = threading.Lock()
+
+    def add(self, metric, labels, amount):
+        key = (metric, tuple(sorted(labels.items())))
+        self.totals[key] = self.totals.get(key, 0) + amount
+
+    def observe(self, metric, labels, amount, median):
+        """So many observations about the median: half of them below, the rest in the next three ranges."""
+        for at, bound in enumerate(LATENCY_BOUNDS):
+            part = 0.0 if bound < median / 8 else 0.5 if bound <= median else 0.9 if bound <= median * 8 else 0.99 if bound <= median * 64 else 1.0
+            self.add(metric + "_bucket", {**labels, "le": repr(bound)}, amount * part)
+        self.add(metric + "_bucket", {**labels, "le": "+Inf"}, amount)
+        self.add(metric + "_sum", labels, amount * median * 2)
+        self.add(metric + "_count", labels, amount)
+
+    def hardware(self, scope, labels, cpus, ipc, mpki, branch, seconds):
+        cycles = cpus * CLOCK * seconds
+        instructions = cycles * ipc
+        misses = instructions * mpki / 1000
+        for event, amount in {
+            "cycles": cycles,
+            "instructions": instructions,
+            "cache_references": misses * (3 if mpki > 10 else 12),
+            "cache_misses": misses,
+            "branches": instructions / 5,
+            "branch_misses": instructions / 5 * branch,
+            "task_clock_seconds": cpus * seconds if scope == "cgroup" else seconds,
+            "context_switches": 900 * cpus * seconds,
+            "cpu_migrations": 20 * cpus * seconds,
+            "page_faults": 400 * cpus * seconds,
+            "major_faults": 0.5 * cpus * seconds,
+        }.items():
+            self.add(f"perf_{scope}_{event}_total", labels, amount)
+
+    def advance(self):
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        noisy = now - self.start > self.noise
+        used = cycles = 0
+        for pod, (node, namespace, cpus, ipc, mpki, branch) in PODS.items():
+            if node != self.number:
+                continue
+            if noisy and node == 1:
+                cpus, ipc, mpki = (2.4, 0.5, 32.0) if namespace == "batch" else (cpus, ipc * 0.45, mpki * 5)
+            # Nobody's load is even.
+            cpus *= 1 + 0.1 * ((int(now / 7) + len(pod)) % 3 - 1)
+            used += cpus
+            labels = {
+                "namespace": namespace,
+                "pod": pod,
+                "container": pod.split("-")[0],
+                "service": pod.split("-")[0],
+                "cgroup": f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{len(namespace)}d6.slice/cri-containerd-{pod}.scope",
+            }
+            self.hardware("cgroup", labels, cpus, ipc, mpki, branch, seconds)
+            self.add("perf_cgroup_sched_run_seconds_total", labels, cpus * seconds)
+            self.add("perf_cgroup_sched_preemptions_total", {**labels, "by": "throttled"}, (40 if namespace == "batch" else 1) * cpus * seconds)
+            self.add("perf_cgroup_forks_total", labels, 2 * seconds)
+            self.add("perf_cgroup_execs_total", labels, 1 * seconds)
+        self.add("perf_sched_run_seconds_total", {}, used * seconds)
+        self.add("perf_sched_preemptions_total", {"by": "throttled"}, 4 * seconds)
+        for cpu in range(CPUS):
+            heavy = noisy and self.number == 1
+            self.hardware("cpu", {"cpu": str(cpu)}, used / CPUS, 0.55 if heavy else 1.3, 20 if heavy else 4, 0.02, seconds)
+        for cpu in ("0",):
+            memory = {"pmu": "uncore_imc_0", "cpu": cpu}
+            self.add("perf_pmu_uncore_imc_cas_count_read_bytes_total", memory, (9e9 if noisy else 2e9) * seconds)
+            self.add("perf_pmu_uncore_imc_cas_count_write_bytes_total", memory, (4e9 if noisy else 8e8) * seconds)
+            self.add("perf_pmu_power_energy_pkg_joules_total", {"pmu": "power", "cpu": cpu}, (30 + 12 * used) * seconds)
+        self.trouble(seconds)
+
+    def trouble(self, seconds):
+        """What a healthy node has nothing of."""
+        self.add("perf_lost_records_total", {"ring": "switches", "reason": "ring_full"}, 3 * seconds)
+        self.add("perf_lost_records_total", {"ring": "samples", "reason": "ring_full"}, 0.5 * seconds)
+        self.add("perf_series_folded_total", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 0.1 * seconds)
+        self.add("perf_dropped_hits_total", {"entry": "tcp_send", "reason": "negative"}, 0.2 * seconds)
+        self.add("perf_tracepoint_block_errors_total", {"device": "259,0", "op": "W"}, 0.05 * seconds)
+        self.add("perf_frames_without_line_total", {"reason": "no_debug_info"}, 0.5 * seconds)
+        self.add("perf_throttled_total", {}, 0.01 * seconds)
+        self.add("perf_exporter_http_connections_aborted_total", {"reason": "timeout"}, 0.02 * seconds)
+        for outcome, amount in {"taken": 900, "dropped": 1, "rejected": 1}.items():
+            self.add("perf_exporter_push_items_total", {"signal": "metrics", "outcome": outcome}, amount * seconds)
+        self.add("perf_exporter_push_requests_total", {"signal": "metrics", "outcome": "taken"}, seconds / 15)
+        self.add("perf_exporter_push_bytes_total", {"signal": "metrics"}, 40000 * seconds)
+        self.observe("perf_exporter_push_duration_seconds", {"signal": "metrics"}, seconds / 15, 0.01)
+        self.add("perf_exporter_cpu_seconds_total", {}, 0.03 * seconds)
+        for gauge, labels, value in [
+            ("perf_exporter_build_info", {"version": "0.1.0", "arch": "x86_64"}, 1),
+            ("perf_exporter_config_last_reload_successful", {}, int(self.number != 2)),
+            ("perf_exporter_config_last_reload_success_timestamp_seconds", {}, time.time() - (now_since := time.monotonic() - self.start)),
+            ("perf_exporter_detail_reduced", {}, int(self.number == 2)),
+            ("perf_exporter_resident_memory_bytes", {}, 41e6),
+            ("perf_exporter_open_descriptors", {}, 96),
+            ("perf_exporter_push_failing", {"signal": "metrics"}, 0),
+            ("perf_exporter_push_queue_bytes", {"signal": "metrics"}, 2e5),
+            ("perf_series_hidden", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 12 * (self.number == 2)),
+            ("perf_event_state", {"event": "stalled-cycles-backend", "scope": "cpu", "state": "absent"}, CPUS),
+            ("perf_event_state", {"event": "LLC-loads", "scope": "cpu", "state": "never_ran"}, 1),
+            ("perf_event_state", {"event": "cycles", "scope": "cpu", "state": "counting"}, CPUS),
+            ("perf_event_running_ratio", {"counters": "core", "leader": "cycles", "scope": "cpu", "cpu": "0"}, 1),
+            ("perf_event_running_ratio", {"counters": "cache", "leader": "cache-references", "scope": "cpu", "cpu": "0"}, 0.62 if now_since % 60 < 30 else 0.7),
+            ("perf_syscalls_stuck", {"syscall": "fsync"}, 2),
+            ("perf_syscalls_stuck_longest_seconds", {"syscall": "fsync"}, now_since),
+        ]:
+            self.gauges[(gauge, tuple(sorted(labels.items())))] = value
+
+    def text(self):
+        with self.lock:
+            self.advance()
+            families = {}
+            for (metric, labels), value in {**self.totals, **self.gauges}.items():
+                family = re.sub(r"_(bucket|sum|count)$", "", metric) if "push_duration" in metric else metric
+                inside = ",".join(f'{name}="{of}"' for name, of in labels)
+                families.setdefault(family, []).append(f"{metric}{{{inside}}} {value!r}")
+            lines = []
+            for family, series in sorted(families.items()):
+                kind = "counter" if family.endswith("_total") else "histogram" if family.endswith("duration_seconds") else "gauge"
+                lines += [f"# TYPE {family} {kind}", *series]
+            return "\n".join(lines) + "\n"
+
+
+def otlp_labels():
+    """Labels that docs/otlp.md has under another name, as Prometheus writes it."""
+    manual = pathlib.Path(__file__).resolve().parents[2] / "docs" / "otlp.md"
+    rows = manual.read_text(encoding="utf-8").split("## Attributes", 1)[1].split("\n\n", 2)[1]
+    found = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)`", rows, re.M))
+    return {label: attribute.replace(".", "_") for label, attribute in found.items()}
+
+
+def by_otlp(text):
+    """The text with the names that labels have by OTLP."""
+    renamed = otlp_labels()
+    # A quote inside of a value has a backslash before it, so no value looks like a label.
+    return re.sub(r'(?<=[{,])(\w+)(?==")', lambda found: renamed.get(found[1], found[1]), text)
+
+
+def serve(port, exporter):
+    nodes = {}
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            url = urllib.parse.urlsplit(self.path)
+            asked = dict(urllib.parse.parse_qsl(url.query))
+            try:
+                if "node" in asked:
+                    key = (url.path, asked["node"])
+                    if key not in nodes:
+                        nodes[key] = Node(int(asked["node"]), float(asked.get("noise", 120)))
+                    text = nodes[key].text()
+                else:
+                    with urllib.request.urlopen(f"http://{exporter}/metrics", timeout=10) as metrics:
+                        text = metrics.read().decode()
+            except OSError as error:
+                self.send_error(502, str(error))
+                return
+            body = (by_otlp(text) if url.path == "/otlp" else text).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    http.server.ThreadingHTTPServer(("127.0.0.1", port), Answer).serve_forever()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__.strip())
+    serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else None)
