@@ -243,7 +243,8 @@ def main(arguments):
     if len(arguments) != 2 or arguments[0] not in commands:
         sys.exit(__doc__.strip())
     wrong = commands[arguments[0]](arguments[1])
-    print(*wrong, sep="\n")
+    for one in wrong:
+        print(one)
     return 1 if wrong else 0
 
 

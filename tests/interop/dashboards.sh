@@ -54,6 +54,17 @@ start_prometheus() {
   pids+=($!)
 }
 
+targets() {
+  target node-1 "$exporter_address" /metrics ''
+  target recorded-1 "$recorded" /metrics 'node: ["1"]'
+  target recorded-2 "$recorded" /metrics 'node: ["2"]'
+  if [ -z "$pictures" ]; then
+    target otlp-1 "$recorded" /otlp ''
+    target otlp-recorded-1 "$recorded" /otlp 'node: ["1"]'
+    target otlp-recorded-2 "$recorded" /otlp 'node: ["2"]'
+  fi
+}
+
 # start_in CGROUP COMMAND...: a load in the cgroup
 start_in() {
   mkdir -p "$mount$1"
@@ -68,7 +79,7 @@ start_in() {
 start_load() {
   start_in "$cgroup/web.service" python3 "$here/load.py" service "$scratch/service"
   start_in "$cgroup/worker.service" python3 "$here/load.py" worker
-  start_in "$cgroup/stuck.service" sleep 4000
+  start_in "$cgroup/stuck.service" sh -c 'while :; do sleep 5; done'
 }
 
 start_batch() {
@@ -173,16 +184,7 @@ fi
 python3 "$here/hardware.py" "$recorded_port" "$exporter_address" >"$scratch/recorded.log" 2>&1 &
 pids+=($!)
 recorded=127.0.0.1:$recorded_port
-{
-  target node-1 "$exporter_address" /metrics ''
-  target recorded-1 "$recorded" /metrics 'node: ["1"]'
-  target recorded-2 "$recorded" /metrics 'node: ["2"]'
-  if [ -z "$pictures" ]; then
-    target otlp-1 "$recorded" /otlp ''
-    target otlp-recorded-1 "$recorded" /otlp 'node: ["1"]'
-    target otlp-recorded-2 "$recorded" /otlp 'node: ["2"]'
-  fi
-} | start_prometheus prometheus "$prometheus_port"
+start_prometheus prometheus "$prometheus_port" < <(targets)
 if [ -n "$pictures" ]; then
   sleep 120
   start_batch
@@ -190,7 +192,7 @@ if [ -n "$pictures" ]; then
   draw "$cgroup"
   exit
 fi
-target node-1 "$exporter_address" /metrics '' | start_prometheus native "$native_port" --enable-feature=native-histograms
+start_prometheus native "$native_port" --enable-feature=native-histograms < <(target node-1 "$exporter_address" /metrics '')
 check_static
 check_queries
 finish exporter prometheus native
