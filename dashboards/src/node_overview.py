@@ -1,7 +1,7 @@
 """Which node is in trouble, and is it the CPU, the memory, or the kernel?"""
 
 from .panels import GREEN, ORANGE, RED, YELLOW, bars, column, dashboard as made, lines, link, number, row, steps, table
-from .queries import quantile, rate, ratio, sums, top, total
+from .queries import RATE, quantile, rate, ratio, sums, top, total
 
 BUSY = steps((0.7, YELLOW), (0.9, RED))
 IPC = steps((0.5, ORANGE), (1, GREEN), base=RED)
@@ -14,6 +14,7 @@ ANY = steps((1, YELLOW))
 
 LATENCY = "perf_sched_runqueue_latency_seconds"
 BY_NODE = "{{instance}}"
+WHOM = "{{$namespace_label}} {{who}} {{instance}}"
 
 
 def busy(by="instance"):
@@ -34,6 +35,12 @@ def mpki(by="instance"):
 
 def branch_ratio(by="instance"):
     return ratio(total("perf_cpu_branch_misses_total", by), total("perf_cpu_branches_total", by))
+
+
+def of_whom(metric, over=RATE):
+    """By pod, and by cgroup what is in none: this dashboard has no "Group by"."""
+    pod = f'label_replace(label_replace({rate(metric, over=over)}, "who", "$1", "$cgroup_label", "(.+)"), "who", "$1", "$pod_label", "(.+)")'
+    return f"sum by (instance,$namespace_label,who) ({pod})"
 
 
 def dashboard():
@@ -96,9 +103,9 @@ def dashboard():
                 lines("CPUs busy", "Part of the time of a node's CPUs in which threads ran.", busy(), BY_NODE, "percentunit", limits=BUSY, most=1),
                 lines(
                     "Who uses the CPUs",
-                    "CPUs that each cgroup uses: 1 is one CPU all the time. Those that use the most over the time shown.",
-                    top(lambda over: f"sum by ($cgroup_label,instance) ({rate('perf_cgroup_task_clock_seconds_total', over=over)})"),
-                    "{{$cgroup_label}} {{instance}}", "short", stacked=True,
+                    "CPUs that each pod uses, or each cgroup that is in none: 1 is one CPU all the time.",
+                    top(lambda over: of_whom("perf_cgroup_task_clock_seconds_total", over)),
+                    WHOM, "short", stacked=True,
                 ),
                 lines(
                     "Threads that wait for a CPU",
@@ -156,9 +163,9 @@ def dashboard():
                 ),
                 bars(
                     "Who switches most",
-                    "Context switches of each cgroup now, per second.",
-                    f"topk($top, sum by ($cgroup_label,instance) ({rate('perf_cgroup_context_switches_total')}))",
-                    "{{$cgroup_label}} {{instance}}", "ops",
+                    "Context switches now, per second, by pod, or by cgroup where there is none.",
+                    f"topk($top, {of_whom('perf_cgroup_context_switches_total')})",
+                    WHOM, "ops",
                 ),
             ),
         ],

@@ -283,7 +283,7 @@ def table(title, description, columns, labels, sort, width=24, height=10, links=
             "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False},
         },
         overrides=overrides,
-        options={"cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""}, "showHeader": True,
+        options={"cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "countRows": False}, "showHeader": True,
                  "sortBy": [{"displayName": sort, "desc": True}]},
         transformations=transformations,
     )

@@ -28,12 +28,12 @@ def per_who(title, description, metric, unit="ops", **more):
 
 
 def dashboard():
-    elsewhere = "?${__url_time_range}&${datasource:queryparam}&${names:queryparam}&${cluster:queryparam}&${instance:queryparam}&${namespace:queryparam}"
+    # A name is a pod, or the cgroup of what has none; which of the two, only who looks at it knows.
+    kept = "?${__url_time_range}&${datasource:queryparam}&${names:queryparam}&${cluster:queryparam}&${instance:queryparam}&${group:queryparam}"
     to_it = [
-        link("Only this one", "/d/perf-pods" + elsewhere + "&${group:queryparam}&var-${group}=${__value.raw}"),
-        link("Scheduler", "/d/perf-scheduler" + elsewhere + "&${group:queryparam}&var-${group}=${__value.raw}"),
-        link("System calls", "/d/perf-syscalls-io" + elsewhere + "&${group:queryparam}&var-${group}=${__value.raw}"),
-        link("Profiles", "/d/perf-profiles" + elsewhere + "&${group:queryparam}&var-${group}=${__value.raw}"),
+        link(f"{kind.capitalize()}: {title}", f"/d/perf-{uid}{kept}&var-{kind}=${{__value.raw:percentencode}}")
+        for kind in ("pod", "cgroup")
+        for title, uid in [("only this one", "pods"), ("scheduler", "scheduler"), ("system calls", "syscalls-io"), ("profiles", "profiles")]
     ]
     return made(
         "perf-pods",

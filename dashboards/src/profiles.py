@@ -43,7 +43,7 @@ def flame_graph():
 def dashboard():
     profile = asked("profile", "Profile", 'label_values(perf_samples_total{cluster=~"$cluster",instance=~"$instance"}, profile)', "The entries of the section `profiles`: cpu is built in.", several=False)
     pyroscope = {
-        "name": "pyroscope", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "description": "Only for the last row.", "current": {},
+        "name": "pyroscope", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "description": "Only for the last row.",
         "hide": 0, "includeAll": False, "multi": False, "options": [], "refresh": 1, "regex": "", "skipUrlSync": False,
     }
     prefix = text("exporters", "Exporters at", "http://", "What stands before a node's address in links to the pages of its exporter: http://, or the address of a proxy.")

@@ -71,19 +71,24 @@ def quantile_who(q, metric, matchers="@cgroups", more=""):
     return quantile(q, metric, "$by,who" + (f",{more}" if more else ""), matchers, named)
 
 
-def observations(metric, by="", matchers="@node", naming=lambda expression: expression):
+def observations(metric, by="", matchers="@node", over=RATE):
     """How often a histogram was added to, per second."""
     by = f" by ({by}) " if by else ""
     return (
-        f"sum{by}({naming(rate(metric + '_count', matchers))})\n"
-        f"  or sum{by}({naming('histogram_count(' + rate(metric, matchers) + ')')})"
+        f"sum{by}({rate(metric + '_count', matchers, over)})\n"
+        f"  or sum{by}(histogram_count({rate(metric, matchers, over)}))"
     )
 
 
-def sums(metric, by="", matchers="@node", naming=lambda expression: expression):
+def sums(metric, by="", matchers="@node", naming=lambda expression: expression, over=RATE):
     """What was added to a histogram, per second."""
     by = f" by ({by}) " if by else ""
     return (
-        f"sum{by}({naming(rate(metric + '_sum', matchers))})\n"
-        f"  or sum{by}({naming('histogram_sum(' + rate(metric, matchers) + ')')})"
+        f"sum{by}({naming(rate(metric + '_sum', matchers, over))})\n"
+        f"  or sum{by}({naming('histogram_sum(' + rate(metric, matchers, over) + ')')})"
     )
+
+
+def most(expression, rank):
+    """Of these, the ones whose `rank`, a function of the time that rates are taken over, is largest over the whole time."""
+    return f"({expression})\n  and topk($top, {rank(WHOLE)})"

@@ -2,10 +2,11 @@
 
 from .node_overview import BY_NODE, DELAY
 from .panels import GREEN, ORANGE, PURPLE, RED, YELLOW, column, dashboard as made, heat, lines, number, row, steps, table
-from .queries import WHO_LEGEND, WHOLE, named, quantile, quantile_who, rate, sums, top, total, who
+from .queries import WHO_LEGEND, most, named, quantile, quantile_who, rate, sums, top, total, who
 
 HOST = "perf_sched_runqueue_latency_seconds"
 LATENCY = "perf_cgroup_sched_runqueue_latency_seconds"
+LONGEST = "perf_cgroup_sched_runqueue_latency_max_seconds{@cgroups}"
 RUN = "perf_cgroup_sched_run_seconds_total"
 BY_OTHERS = "perf_cgroup_sched_preempted_by_cgroup_total"
 STORM = steps((1000, YELLOW), (10000, RED))
@@ -13,7 +14,11 @@ STORM = steps((1000, YELLOW), (10000, RED))
 
 def busiest(expression):
     """Of these, the ones that ran most over the whole time."""
-    return f"({expression})\n  and topk($top, {who(RUN, over=WHOLE)})"
+    return most(expression, lambda over: who(RUN, over=over))
+
+
+def ran(over):
+    return total("perf_process_sched_run_seconds_total", "$comm_label,instance", over=over)
 
 
 def dashboard():
@@ -39,7 +44,7 @@ def dashboard():
                 lines("By node: p50, p90, p99", "Until a thread that is ready runs. The distance between the curves says whether few or all wait.", quantile(0.5, HOST, "instance"), "p50 " + BY_NODE, "s", log=True,
                       more=[(quantile(0.9, HOST, "instance"), "p90 " + BY_NODE), (quantile(0.99, HOST, "instance"), "p99 " + BY_NODE)], limits=DELAY),
                 lines("By pod or cgroup: p99", "Of those that ran most over the time shown.", busiest(quantile_who(0.99, LATENCY)), WHO_LEGEND, "s", log=True, limits=DELAY),
-                lines("Longest wait of the last minute", "By pod or cgroup. It is remembered for a minute, so a peak is a plateau here.", f"topk($top, max by ($by,who) ({named('perf_cgroup_sched_runqueue_latency_max_seconds{@cgroups}')}))", WHO_LEGEND, "s", limits=steps((0.02, YELLOW), (0.1, RED))),
+                lines("Longest wait of the last minute", "By pod or cgroup. It is remembered for a minute, so a peak is a plateau here.", busiest(f"max by ($by,who) ({named(LONGEST)})"), WHO_LEGEND, "s", limits=steps((0.02, YELLOW), (0.1, RED))),
             ),
             row(
                 "Who is in the way",
@@ -70,8 +75,8 @@ def dashboard():
             ),
             row(
                 "Processes",
-                lines("Wait for a CPU by program, p99", "Needs `scheduler: {per: [host, cgroup, process]}`.", f"topk($top, {quantile(0.99, 'perf_process_sched_runqueue_latency_seconds', '$comm_label,instance')})", "{{$comm_label}} {{instance}}", "s", log=True, limits=DELAY),
-                lines("Time that programs ran", "CPUs used, by program. Needs `scheduler: {per: [host, cgroup, process]}`.", top(lambda over: f"sum by ($comm_label,instance) ({rate('perf_process_sched_run_seconds_total', over=over)})"), "{{$comm_label}} {{instance}}", "short", stacked=True),
+                lines("Wait for a CPU by program, p99", "Needs `scheduler: {per: [host, cgroup, process]}`.", most(quantile(0.99, "perf_process_sched_runqueue_latency_seconds", "$comm_label,instance"), ran), "{{$comm_label}} {{instance}}", "s", log=True, limits=DELAY),
+                lines("Time that programs ran", "CPUs used, by program. Needs `scheduler: {per: [host, cgroup, process]}`.", top(ran), "{{$comm_label}} {{instance}}", "short", stacked=True),
                 lines("Programs waiting for a disk", "Threads in uninterruptible sleep, on average, by program.", top(lambda over: f"""sum by ($comm_label,instance) ({rate('perf_process_sched_wait_seconds_total', '@node,state="uninterruptible"', over)})"""), "{{$comm_label}} {{instance}}", "short", limits=steps((2, YELLOW), (10, RED))),
                 collapsed=True,
             ),

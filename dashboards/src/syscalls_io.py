@@ -2,7 +2,7 @@
 
 from .node_overview import BY_NODE, MAJOR
 from .panels import RED, YELLOW, bars, column, dashboard as made, heat, lines, number, row, steps, table
-from .queries import WHO_LEGEND, WHOLE, by_who, observations, quantile, rate, ratio, sums, top, total, who
+from .queries import WHO_LEGEND, WHOLE, by_who, most, observations, quantile, rate, ratio, sums, top, total, who
 from .variables import asked
 
 DURATION = "perf_syscall_duration_seconds"
@@ -17,8 +17,9 @@ STUCK = steps((1, YELLOW), (10, RED))
 NEEDS = "Needs the section `syscalls`, which is off by default."
 
 
-def largest(expression):
-    return f"topk($top, {expression})"
+def by_calls(expression):
+    """Of these, the system calls that are made most over the whole time."""
+    return most(expression, calls)
 
 
 def calls(over):
@@ -51,8 +52,8 @@ def dashboard():
                 lines("Errors per second", "By system call and error.", top(lambda over: f"sum by (syscall,$errno_label) ({rate('perf_syscall_errors_total', CALLS, over)})"), "{{syscall}} {{$errno_label}}", "ops", limits=steps((100, YELLOW), (1000, RED))),
                 lines("Part that gives an error", "By system call, of those that are called most. A surge of one call is a file, a peer or a permission that is gone.",
                       f"{ratio(total('perf_syscall_errors_total', 'syscall', CALLS), calls('$__rate_interval'))}\n  and topk($top, {calls(WHOLE)})", "{{syscall}}", "percentunit", limits=steps((0.1, YELLOW), (0.5, RED)), most=1),
-                lines("Duration, p50 and p99", "By system call. Calls that wait for work (epoll_wait, futex, poll) are long by design.", largest(quantile(0.99, DURATION, "syscall", CALLS)), "p99 {{syscall}}", "s", log=True, more=[(largest(quantile(0.5, DURATION, "syscall", CALLS)), "p50 {{syscall}}")], limits=SLOW),
-                lines("Time spent in calls", "Threads that are in this system call, on average.", largest(sums(DURATION, "syscall", CALLS)), "{{syscall}}", "short"),
+                lines("Duration, p50 and p99", "By system call. Calls that wait for work (epoll_wait, futex, poll) are long by design.", by_calls(quantile(0.99, DURATION, "syscall", CALLS)), "p99 {{syscall}}", "s", log=True, more=[(by_calls(quantile(0.5, DURATION, "syscall", CALLS)), "p50 {{syscall}}")], limits=SLOW),
+                lines("Time spent in calls", "Threads that are in this system call, on average.", top(lambda over: "(" + sums(DURATION, "syscall", CALLS, over=over) + ")"), "{{syscall}}", "short"),
                 table("Stuck calls", "System calls that have been under way for longer than `stuck`, now. The page /status of the exporter names the threads.",
                       [column("Calls", f"sum by (syscall,instance) (perf_syscalls_stuck{{{CALLS}}}) > 0", "short", STUCK), column("Longest", f"max by (syscall,instance) (perf_syscalls_stuck_longest_seconds{{{CALLS}}}) > 0", "s", steps((30, YELLOW), (300, RED)))],
                       {"syscall": "System call", "instance": "Node"}, "Longest", width=8, height=8),
@@ -79,7 +80,7 @@ def dashboard():
                 lines("Softirqs per second", "By kind. Needs the preset softirq.", observations("perf_tracepoint_softirq_run_seconds", "softirq"), "{{softirq}}", "ops", stacked=True, width=6),
                 lines("CPUs busy with softirqs", "By kind: 1 is one CPU all the time. NET_RX near 1 means that one CPU takes all packets.", sums("perf_tracepoint_softirq_run_seconds", "softirq"), "{{softirq}}", "short", stacked=True, width=6, limits=steps((0.5, YELLOW), (0.9, RED))),
                 lines("Wait for a softirq, p99", "By kind: how long packets and timers wait until somebody looks after them.", quantile(0.99, "perf_tracepoint_softirq_latency_seconds", "softirq"), "{{softirq}}", "s", width=6, log=True, limits=steps((0.001, YELLOW), (0.01, RED))),
-                lines("CPUs busy with interrupts", "By handler, of devices. Needs the preset irq.", largest(sums("perf_tracepoint_irq_run_seconds", "handler,instance")), "{{handler}} {{instance}}", "short", width=6, limits=steps((0.2, YELLOW), (0.5, RED))),
+                lines("CPUs busy with interrupts", "By handler, of devices. Needs the preset irq.", top(lambda over: "(" + sums("perf_tracepoint_irq_run_seconds", "handler,instance", over=over) + ")"), "{{handler}} {{instance}}", "short", width=6, limits=steps((0.2, YELLOW), (0.5, RED))),
             ),
             row(
                 "Memory and the kernel's workers",
@@ -87,8 +88,8 @@ def dashboard():
                 lines("Page faults of the kernel on their behalf", "By pod or cgroup, per second. Needs the preset page-faults (x86-64).", top(lambda over: who("perf_cgroup_page_faults_kernel_total", over=over)), WHO_LEGEND, "ops", width=6),
                 lines("Major faults", "By pod or cgroup, per second: they waited for a disk.", top(lambda over: who("perf_cgroup_major_faults_total", over=over)), WHO_LEGEND, "ops", width=6, limits=MAJOR),
                 lines("Page faults of the nodes", "By whom, per second. Needs the preset page-faults (x86-64).", total("perf_tracepoint_page_faults_user_total", "instance"), "programs " + BY_NODE, "ops", width=6, more=[(total("perf_tracepoint_page_faults_kernel_total", "instance"), "kernel " + BY_NODE)]),
-                bars("What the kernel's workers do", "CPUs that the workers are busy with now, by function. Needs the preset kworkers.", largest(sums("perf_tracepoint_kworker_run_seconds", "$function_label")), "{{$function_label}}", "short", width=12),
-                lines("Work that waits for a worker, p99", "By function, of those that wait longest. Needs the preset kworkers.", largest(quantile(0.99, "perf_tracepoint_kworker_delay_seconds", "$function_label")), "{{$function_label}}", "s", width=12, log=True, limits=SLOW),
+                bars("What the kernel's workers do", "CPUs that the workers are busy with now, by function. Needs the preset kworkers.", f"topk($top, {sums('perf_tracepoint_kworker_run_seconds', '$function_label')})", "{{$function_label}}", "short", width=12),
+                lines("Work that waits for a worker, p99", "By function, of those that are queued most often. Needs the preset kworkers.", most(quantile(0.99, "perf_tracepoint_kworker_delay_seconds", "$function_label"), lambda over: observations("perf_tracepoint_kworker_delay_seconds", "$function_label", over=over)), "{{$function_label}}", "s", width=12, log=True, limits=SLOW),
             ),
         ],
         with_cgroups=True,

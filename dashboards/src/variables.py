@@ -42,7 +42,6 @@ def datasource():
         "type": "datasource",
         "query": "prometheus",
         "description": "The Prometheus (or Mimir, Thanos) that has the metrics.",
-        "current": {},
         "hide": 0,
         "includeAll": False,
         "multi": False,
@@ -78,10 +77,8 @@ def asked(name, label, query, description, regex="", hide=0, several=True, sort=
         "label": label,
         "type": "query",
         "datasource": DATASOURCE,
-        "definition": query,
         "query": {"query": query, "refId": f"variable-{name}"},
         "description": description,
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {},
         "hide": hide,
         "includeAll": several,
         "multi": several,
@@ -92,6 +89,7 @@ def asked(name, label, query, description, regex="", hide=0, several=True, sort=
         "sort": sort if several else 0,
     }
     if several:
+        variable["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
         # Of every value, also of series that lack the label: hosts without containers have no pods.
         variable["allValue"] = ".*"
     return variable

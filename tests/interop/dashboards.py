@@ -4,7 +4,7 @@ dashboards.py static NAMES: panels have what a panel needs, and queries name onl
     file with words, among them every metric that the exporter may have
 dashboards.py queries PROMETHEUS: every query of every dashboard and every variable has data, under the names of labels of both ways
 dashboards.py native PROMETHEUS: every query of a histogram has data where histograms are native
-dashboards.py typescript FILE: the dashboards as a program for tsc, on the types of @grafana/schema in the directory of the file
+dashboards.py typescript DIRECTORY: writes the dashboards as a program for tsc, on the types of @grafana/schema in that directory
 """
 
 import json
@@ -238,8 +238,67 @@ def native(url):
     return wrong
 
 
+ENUM = re.compile(r"(export )?declare (?:const )?enum (\w+) \{(.*?)\}", re.S)
+# Kinds of panels that have types of their own.
+KINDS = ("bargauge", "heatmap", "stat", "table", "timeseries")
+# What the data source of Prometheus adds to an annotation.
+OF_PROMETHEUS = {"expr", "step", "titleFormat", "textFormat", "useValueForTime"}
+
+
+def literals(declaration):
+    """A text is no member of an enum for TypeScript, but of a union of texts it is."""
+    members = re.sub(r"/\*.*?\*/", "", declaration[3], flags=re.S)
+    values = re.findall(r"= *([^,\s]+)", members)
+    return f"{declaration[1] or ''}type {declaration[2]} = {' | '.join(values)};"
+
+
+def typescript(directory):
+    """Writes check.ts into the directory, on a copy of the types in schema/."""
+    directory = pathlib.Path(directory)
+    types = directory / "schema"
+    for file in (directory / "node_modules/@grafana/schema/dist/esm").rglob("*.d.*ts"):
+        copy = types / file.relative_to(directory / "node_modules/@grafana/schema/dist/esm")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(ENUM.sub(literals, file.read_text(encoding="utf-8")), encoding="utf-8")
+    if not list(types.glob("raw/dashboard/x/dashboard_types.gen.d.ts")):
+        return ["@grafana/schema has no types of dashboards where they were"]
+    program = ['import { Dashboard } from "./schema/raw/dashboard/x/dashboard_types.gen";']
+    for kind in KINDS:
+        (file,) = types.glob(f"raw/composable/{kind}/panelcfg/x/*_types.gen.d.ts")
+        program.append(f'import * as {kind} from "./{file.relative_to(directory).as_posix().removesuffix(".d.ts")}";')
+    # A kind without settings of fields of its own has none here.
+    program.append("namespace stat_ { export type FieldConfig = {}; }\nnamespace bargauge_ { export type FieldConfig = {}; }")
+    checked = 0
+    for at, (file, dashboard) in enumerate(dashboards()):
+        for panel in grafana.panels(dashboard):
+            if panel["type"] not in KINDS:
+                continue
+            name, kind = f"_{at}_{panel['id']}", panel["type"]
+            fields = f"{kind}_" if kind in ("stat", "bargauge") else kind
+            custom = panel["fieldConfig"]["defaults"].get("custom", {})
+            program.append(f"// {file}: {panel['title']}")
+            program.append(f"export const options{name}: Partial<{kind}.Options> = {json.dumps(panel['options'])};")
+            program.append(f"export const fields{name}: Partial<{fields}.FieldConfig> = {json.dumps(custom)};")
+            checked += 1
+        for annotation in dashboard["annotations"]["list"]:
+            for key in OF_PROMETHEUS:
+                annotation.pop(key)
+        program.append(f"export const dashboard_{at}: Dashboard = {json.dumps(dashboard)};")
+    (directory / "check.ts").write_text("\n".join(program) + "\n", encoding="utf-8")
+    settings = {
+        "compilerOptions": {
+            "strict": True, "noEmit": True, "skipLibCheck": True, "types": [], "lib": ["es2022", "dom"], "module": "esnext",
+            "moduleResolution": "bundler", "paths": {"@grafana/schema": ["./schema/index.d.mts"]},
+        },
+        "files": ["check.ts"],
+    }
+    (directory / "tsconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    print(f"types of {checked} panels")
+    return []
+
+
 def main(arguments):
-    commands = {"static": static, "queries": queries, "native": native}
+    commands = {"static": static, "queries": queries, "native": native, "typescript": typescript}
     if len(arguments) != 2 or arguments[0] not in commands:
         sys.exit(__doc__.strip())
     wrong = commands[arguments[0]](arguments[1])

@@ -4,11 +4,13 @@
 # Lets a real Prometheus scrape a running exporter under load, and asks it every query of every dashboard, as Grafana would: each
 # has data, with the labels of a scrape and with those of OTLP, with classic buckets and with native histograms. What a machine
 # without hardware counters, or one in good health, has nothing of comes from recorded series with the same names
-# (hardware.py). Before that: the files are what their sources make, and panels and variables are complete.
-# With PICTURES, a directory, it goes on for some minutes and draws a picture of each dashboard there (dashboards/render.py).
-# Needs prometheus, curl and python3. Without a cgroup file system that may be written to, the queries are skipped with a reason, or
-# fail if PERF_EXPORTER_REQUIRE names `cgroup`; without a tracefs that may be read, the same and `tracepoint`. Pictures need
-# matplotlib of PyPI.
+# (hardware.py). Before that: the files are what their sources make, panels and variables are complete, and all has the types that
+# Grafana's schema gives it.
+# With PICTURES, a directory, it goes on for some minutes and draws a picture of each dashboard there (dashboards/render.py, with
+# matplotlib of PyPI) instead.
+# Needs prometheus, curl and python3. The types and a compiler for them come from npm: where they cannot be had, that check is
+# skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. The queries need a cgroup file system that may be written to
+# and a tracefs that may be read: `cgroup`, `tracepoint`.
 # Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
 set -euo pipefail
 
@@ -122,6 +124,29 @@ check_static() {
   expect "panels and variables are complete, and every metric is one of the exporter's" tell static "$scratch/known"
 }
 
+install_types() {
+  mkdir -p "$cache/types"
+  timeout 60 npm install --prefix "$cache/types" --no-audit --no-fund --silent --fetch-retries=1 --fetch-timeout=15000 \
+    @grafana/schema@11.6.0 typescript@5.7.3
+}
+
+compiles() {
+  tell typescript "$cache/types" && "$cache/types/node_modules/.bin/tsc" -p "$cache/types"
+}
+
+check_types() {
+  if ! command -v npm >/dev/null; then
+    lacks npm "the check against the types of Grafana" "there is no npm"
+    return
+  fi
+  if [ ! -x "$cache/types/node_modules/.bin/tsc" ] && ! install_types >"$scratch/npm.log" 2>&1; then
+    rm -rf "$cache/types"
+    lacks npm "the check against the types of Grafana" "npm cannot install them: $(tail -n 1 "$scratch/npm.log")"
+    return
+  fi
+  expect "the dashboards have the types of Grafana's schema" compiles
+}
+
 check_queries() {
   local name
   for name in node-1 recorded-1 recorded-2 otlp-1 otlp-recorded-1 otlp-recorded-2; do
@@ -143,11 +168,12 @@ draw() {
     python3 -m venv "$cache/pictures"
     "$cache/pictures/bin/pip" install -q --timeout 15 --retries 1 'matplotlib>=3.8'
   fi
-  "$cache/pictures/bin/python" "$top/dashboards/render.py" "http://127.0.0.1:$prometheus_port" "$pictures" "$1"
+  "$cache/pictures/bin/python" "$top/dashboards/render.py" "http://127.0.0.1:$prometheus_port" "$pictures"
 }
 
 needs "$exporter" "prometheus curl python3" prometheus, curl and python3
 cgroup=/demo-$$.slice mount=$(cgroup_mount)
+[ -z "$pictures" ] || cgroup=/demo.slice
 if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
   lacks cgroup "the check of the queries" "no cgroup can be made in ${mount:-any hierarchy with perf_event}"
   finish
@@ -186,13 +212,19 @@ pids+=($!)
 recorded=127.0.0.1:$recorded_port
 start_prometheus prometheus "$prometheus_port" < <(targets)
 if [ -n "$pictures" ]; then
-  sleep 120
+  # The batch job comes in the middle of what the pictures show, here and on the recorded node.
+  sleep 135
   start_batch
-  sleep 150
-  draw "$cgroup"
+  sleep 125
+  draw
+  if [ -n "${DASHBOARDS_WAIT-}" ]; then
+    echo "Prometheus: http://127.0.0.1:$prometheus_port"
+    sleep "$DASHBOARDS_WAIT"
+  fi
   exit
 fi
 start_prometheus native "$native_port" --enable-feature=native-histograms < <(target node-1 "$exporter_address" /metrics '')
 check_static
+check_types
 check_queries
 finish exporter prometheus native

@@ -1,0 +1,229 @@
+#!/bin/bash
+# dashboards.sh EXPORTER [PICTURES]
+#
+# Lets a real Prometheus scrape a running exporter under load, and asks it every query of every dashboard, as Grafana would: each
+# has data, with the labels of a scrape and with those of OTLP, with classic buckets and with native histograms. What a machine
+# without hardware counters, or one in good health, has nothing of comes from recorded series with the same names
+# (hardware.py). Before that: the files are what their sources make, and panels and variables are complete.
+# With PICTURES, a directory, it goes on for some minutes and draws a picture of each dashboard there (dashboards/render.py).
+# Needs prometheus, curl and python3. The types of Grafana (@grafana/schema) and tsc come from npm: where they cannot be had, that check
+# is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. Without a cgroup file system that may be written to, the queries are skipped with a reason, or
+# fail if PERF_EXPORTER_REQUIRE names `cgroup`; without a tracefs that may be read, the same and `tracepoint`. Pictures need
+# matplotlib of PyPI.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: dashboards.sh EXPORTER [PICTURES]}
+pictures=${2-}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+top=$here/../..
+. "$here/lib.sh"
+
+cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
+
+free_ports() {
+  python3 -c '
+import socket
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+print(*(socket.getsockname()[1] for socket in sockets))'
+}
+
+tell() {
+  python3 "$here/dashboards.py" "$@"
+}
+
+# target NAME ADDRESS PATH PARAMETERS: one that Prometheus calls so
+target() {
+  cat <<-END
+	  - job_name: $1
+	    metrics_path: $3
+	    params: {$4}
+	    honor_labels: true
+	    static_configs: [{targets: ["$2"], labels: {instance: "$1", cluster: test}}]
+	END
+}
+
+# start_prometheus NAME PORT [OPTIONS]: with the targets of standard input
+start_prometheus() {
+  {
+    echo 'global: {scrape_interval: 4s, scrape_timeout: 4s}'
+    echo 'scrape_configs:'
+    cat
+  } >"$scratch/$1.yaml"
+  prometheus --config.file="$scratch/$1.yaml" --storage.tsdb.path="$scratch/$1.data" --log.level=warn \
+    --web.listen-address="127.0.0.1:$2" "${@:3}" >"$scratch/$1.log" 2>&1 &
+  pids+=($!)
+}
+
+targets() {
+  target node-1 "$exporter_address" /metrics ''
+  target recorded-1 "$recorded" /metrics 'node: ["1"]'
+  target recorded-2 "$recorded" /metrics 'node: ["2"]'
+  if [ -z "$pictures" ]; then
+    target otlp-1 "$recorded" /otlp ''
+    target otlp-recorded-1 "$recorded" /otlp 'node: ["1"]'
+    target otlp-recorded-2 "$recorded" /otlp 'node: ["2"]'
+  fi
+}
+
+# start_in CGROUP COMMAND...: a load in the cgroup
+start_in() {
+  mkdir -p "$mount$1"
+  (
+    echo "$BASHPID" >"$mount$1/cgroup.procs"
+    exec "${@:2}"
+  ) >"$scratch/load.log" 2>&1 &
+  pids+=($!)
+}
+
+# A service that does a little of everything, and a batch job that wants its CPUs.
+start_load() {
+  start_in "$cgroup/web.service" python3 "$here/load.py" service "$scratch/service"
+  start_in "$cgroup/worker.service" python3 "$here/load.py" worker
+  start_in "$cgroup/stuck.service" sh -c 'while :; do sleep 5; done'
+}
+
+start_batch() {
+  start_in "$cgroup/batch.service" python3 "$here/load.py" batch "$(getconf _NPROCESSORS_ONLN)"
+}
+
+# Processes of the load have processes of their own.
+is_removed() {
+  [ ! -d "$1" ] || { xargs -r kill -KILL <"$1/cgroup.procs" 2>/dev/null || true; rmdir "$1" 2>/dev/null; }
+}
+
+clean_up_more() {
+  local directory
+  for directory in "$mount$cgroup"/*.service "$mount$cgroup"; do
+    within 5 is_removed "$directory" || true
+  done
+}
+
+scrapes() {
+  fetch /metrics -o "$scratch/metrics.txt" --max-time 20 2>/dev/null
+}
+
+sees_calls_of_the_service() {
+  scrapes && grep -q "$scratch/metrics.txt" -e "perf_cgroup_syscalls_total{.*$cgroup/web.service"
+}
+
+# Every metric that the exporter may have: those of the real one, those that are written down in its sources, and events
+# that this machine lacks.
+known_metrics() {
+  cat "$scratch/metrics.txt" "$top/docs/otlp.md" "$top/tests/it/snapshots/check-uncore.snap"
+  grep -rhoE '"perf_[a-z_]+"' "$top/src" --include='*.rs'
+  sed -nE 's/.*events: \[(.*)\], per.*/\1/p' "$scratch/exporter.yaml" | tr -s ', -' '\n\n_' |
+    sed -E 's/.*/perf_cpu_&_total perf_cgroup_&_total/'
+  sed -nE 's/^  ([a-z_]+):.*/perf_tracepoint_\1_total perf_unattributed_\1_total/p' "$top"/config/presets/*.yaml
+}
+
+check_static() {
+  expect "the files are what their sources make" python3 "$top/dashboards/build.py" --check
+  known_metrics >"$scratch/known"
+  expect "panels and variables are complete, and every metric is one of the exporter's" tell static "$scratch/known"
+}
+
+install_types() {
+  mkdir -p "$cache/types"
+  timeout 60 npm install --prefix "$cache/types" --no-audit --no-fund --silent --fetch-retries=1 --fetch-timeout=15000 \
+    @grafana/schema@11.6.0 typescript@5.7.3
+}
+
+compiles() {
+  tell typescript "$cache/types" && "$cache/types/node_modules/.bin/tsc" -p "$cache/types"
+}
+
+check_types() {
+  if ! command -v npm >/dev/null; then
+    lacks npm "the check against the types of Grafana" "there is no npm"
+    return
+  fi
+  if [ ! -x "$cache/types/node_modules/.bin/tsc" ] && ! install_types >"$scratch/npm.log" 2>&1; then
+    rm -rf "$cache/types"
+    lacks npm "the check against the types of Grafana" "npm cannot install them: $(tail -n 1 "$scratch/npm.log")"
+    return
+  fi
+  expect "the dashboards have the types of Grafana's schema" compiles
+}
+
+check_queries() {
+  local name
+  for name in node-1 recorded-1 recorded-2 otlp-1 otlp-recorded-1 otlp-recorded-2; do
+    expect "Prometheus scrapes $name" within 30 holds "up{instance=\"$name\"} == 1"
+  done
+  # Rates need more than one scrape of what the load did.
+  sleep 40
+  expect "every query has data" tell queries "http://127.0.0.1:$prometheus_port"
+  expect "every query of a histogram has data where they are native" tell native "http://127.0.0.1:$native_port"
+}
+
+holds() {
+  curl -sSf --max-time 5 --get --data-urlencode "query=$1" "http://127.0.0.1:$prometheus_port/api/v1/query" 2>/dev/null |
+    grep -q '"metric"'
+}
+
+draw() {
+  if [ ! -x "$cache/pictures/bin/python" ]; then
+    python3 -m venv "$cache/pictures"
+    "$cache/pictures/bin/pip" install -q --timeout 15 --retries 1 'matplotlib>=3.8'
+  fi
+  "$cache/pictures/bin/python" "$top/dashboards/render.py" "http://127.0.0.1:$prometheus_port" "$pictures"
+}
+
+needs "$exporter" "prometheus curl python3" prometheus, curl and python3
+cgroup=/demo-$$.slice mount=$(cgroup_mount)
+[ -z "$pictures" ] || cgroup=/demo.slice
+if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
+  lacks cgroup "the check of the queries" "no cgroup can be made in ${mount:-any hierarchy with perf_event}"
+  finish
+fi
+start_exporter "$exporter" <<END
+counters:
+  core: {events: [cycles, instructions], per: [cpu, cgroup]}
+  cache: {events: [cache-references, cache-misses], per: [cpu, cgroup]}
+  branch: {events: [branches, branch-misses], per: [cpu, cgroup]}
+  os: {events: [task-clock, context-switches, cpu-migrations, page-faults, major-faults], per: [cpu, cgroup, process]}
+presets: [block-io, irq, softirq, page-faults, forks, kworkers]
+collection: {freshness: 3s}
+processes: {include: [{cgroup: "$cgroup/**"}]}
+scheduler: {per: [host, cgroup, process]}
+syscalls:
+  per: [host, cgroup]
+  include: [openat, fsync, sendto, recvfrom, clock_nanosleep, wait4, execve]
+  stuck: 1s
+profiles:
+  cpu: {event: cpu-clock, frequency: 49, unwind: fp}
+  off_cpu: {threshold: 5ms, limit: 100, unwind: fp}
+export:
+  otlp: {endpoint: "http://127.0.0.1:9", metrics: {interval: 10s}, signals: [metrics]}
+limits: {cpu: off}
+END
+read -r prometheus_port native_port recorded_port < <(free_ports)
+within 20 fetch /-/ready -o "$scratch/ready" 2>/dev/null || true
+start_load
+if ! within 30 sees_calls_of_the_service; then
+  lacks tracepoint "the check of the queries" "the exporter sees no system calls"
+  finish exporter
+fi
+[ -n "$pictures" ] || start_batch
+python3 "$here/hardware.py" "$recorded_port" "$exporter_address" >"$scratch/recorded.log" 2>&1 &
+pids+=($!)
+recorded=127.0.0.1:$recorded_port
+start_prometheus prometheus "$prometheus_port" < <(targets)
+if [ -n "$pictures" ]; then
+  # The batch job comes in the middle of what the pictures show, here and on the recorded node.
+  sleep 135
+  start_batch
+  sleep 125
+  draw
+  if [ -n "${DASHBOARDS_WAIT-}" ]; then
+    echo "Prometheus: http://127.0.0.1:$prometheus_port"
+    sleep "$DASHBOARDS_WAIT"
+  fi
+  exit
+fi
+start_prometheus native "$native_port" --enable-feature=native-histograms < <(target node-1 "$exporter_address" /metrics '')
+check_static
+check_types
+check_queries
+finish exporter prometheus native
