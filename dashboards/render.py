@@ -28,6 +28,8 @@ from PIL import Image  # noqa: E402
 from src import grafana  # noqa: E402
 
 SHOWN, STEP, RATE = 240, 4, 20
+# Bytes of a picture.
+LARGEST = 140_000
 # Pixels of a column and of a line of the grid.
 WIDE, HIGH, HEAD, DPI = 66, 28, 64, 100
 PAGE, PANEL, INK, FAINT, GRID = "#111217", "#181b1f", "#d0d3da", "#8e929c", "#2c3036"
@@ -35,7 +37,7 @@ COLORS = {
     "green": "#73bf69", "yellow": "#fade2a", "orange": "#ff9830", "red": "#f2495c", "blue": "#5794f2", "purple": "#b877d9", "text": "#8e929c",
 }
 PALETTE = ["#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#1f78c1", "#ba43a9", "#705da0", "#508642", "#cca300", "#447ebc", "#c15c17"]
-SUFFIX = {"ops": "/s", "iops": " io/s", "reqps": " req/s", "Bps": "B/s", "rothz": "Hz", "watt": " W", "bytes": "B"}
+SUFFIX = {"ops": "/s", "iops": " io/s", "reqps": " req/s", "Bps": "B/s", "hertz": "Hz", "watt": " W", "bytes": "B"}
 
 
 def thousand(value, names=("", " k", " M", " G", " T"), base=1000.0):
@@ -318,7 +320,11 @@ class Picture:
         self.figure.savefig(file, dpi=DPI, facecolor=PAGE)
         pyplot.close(self.figure)
         # A palette makes it a third of the size, and nobody sees it.
-        Image.open(file).convert("RGB").quantize(112, dither=Image.Dither.NONE).save(file, optimize=True)
+        drawn = Image.open(file).convert("RGB")
+        for colors in (112, 80, 56, 40, 28):
+            drawn.quantize(colors, dither=Image.Dither.NONE).save(file, optimize=True)
+            if file.stat().st_size < LARGEST:
+                break
         print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
 
 

@@ -128,7 +128,7 @@ def dashboard():
                 lines(
                     "Clock while busy",
                     "Cycles per second of running: the clock that the CPUs really have. A drop under load is heat or a power limit.",
-                    ratio(total("perf_cpu_cycles_total", "instance"), total("perf_sched_run_seconds_total", "instance")), BY_NODE, "rothz",
+                    ratio(total("perf_cpu_cycles_total", "instance"), total("perf_sched_run_seconds_total", "instance")), BY_NODE, "hertz",
                 ),
                 lines(
                     "Part of the time that counters ran",

@@ -174,7 +174,6 @@ def bars(title, description, expr, legend="", unit="short", limits=None, width=8
             "sizing": "auto",
             "valueMode": "color",
         },
-        transformations=[{"id": "sortBy", "options": {"sort": [{"field": "Value", "desc": True}]}}],
     )
 
 

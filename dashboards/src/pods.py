@@ -91,7 +91,7 @@ def dashboard():
                 lines("Cache miss ratio", "Misses among references of the last-level cache.", share("perf_cgroup_cache_misses_total", "perf_cgroup_cache_references_total"), WHO_LEGEND, "percentunit", limits=MISSES),
                 lines("Cache misses per 1000 instructions", "MPKI: how often the work itself waits for memory.", share("perf_cgroup_cache_misses_total", "perf_cgroup_instructions_total", "1000 * "), WHO_LEGEND, "none", limits=MPKI),
                 lines("Branch miss ratio", "Branches that the CPU guessed wrong. Needs branches and branch-misses in `counters`, `per: [cgroup]`.", share("perf_cgroup_branch_misses_total", "perf_cgroup_branches_total"), WHO_LEGEND, "percentunit", limits=BRANCHES),
-                per_who("Cycles", "Per second: what it costs at the clock that the CPUs have.", "perf_cgroup_cycles_total", "rothz", stacked=True),
+                per_who("Cycles", "Per second: what it costs at the clock that the CPUs have.", "perf_cgroup_cycles_total", "hertz", stacked=True),
                 per_who("Cache misses", "Per second: who fetches most from memory, and so slows the others down.", "perf_cgroup_cache_misses_total", "ops", stacked=True),
             ),
             row(

@@ -4,6 +4,7 @@ dashboards.py static NAMES: panels have what a panel needs, and queries name onl
     file with words, among them every metric that the exporter may have
 dashboards.py queries PROMETHEUS: every query of every dashboard and every variable has data, under the names of labels of both ways
 dashboards.py native PROMETHEUS: every query of a histogram has data where histograms are native
+dashboards.py pages ADDRESS: the exporter there has the pages that links of the dashboards lead to
 dashboards.py typescript DIRECTORY: writes the dashboards as a program for tsc, on the types of @grafana/schema in that directory
 """
 
@@ -12,6 +13,7 @@ import pathlib
 import re
 import sys
 import time
+import urllib.request
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -45,6 +47,8 @@ METRIC = re.compile(r"\bperf_[a-z0-9_]+|\bprocess_[a-z_]+")
 SERIES = re.compile(r"_(bucket|sum|count)$")
 # Variables that Grafana itself has; those in links to other dashboards and pages stand in no query.
 BUILT_IN = {"__rate_interval", "__interval", "__range"}
+# What there is to say whether or not all is well.
+said = []
 # Seconds that rates are taken over, and that Grafana would show.
 RATE, SHOWN = 20, 40
 
@@ -207,7 +211,7 @@ def queries(url):
             chosen = {"names": names, "instance": recorded, "group": group}
             for file, where, query, reason in asked(prometheus, lambda query: query in absent, chosen, now, []):
                 wrong.append(f"{names}, by {group}: {file}: {where}: {reason}: {' '.join(query.split())}")
-        print(f"{names}: {len(told)} queries, {len(told) - len(absent)} with data of this machine, {len(absent)} with recorded series")
+        said.append(f"{names}: {len(told)} queries, {len(told) - len(absent)} with data of this machine, {len(absent)} with recorded series")
         if len(absent) > len(told) / 3:
             wrong.append(f"{names}: {len(absent)} of {len(told)} queries have no data of this machine")
     return wrong
@@ -230,11 +234,27 @@ def native(url):
     keeps, left_out = bool(kept), []
     chosen = {"instance": "node-1", "group": "cgroup"}
     wrong = [f"{file}: {where}: {reason}: {' '.join(query.split())}" for file, where, query, reason in asked(prometheus, wanted, chosen, now, told)]
-    print(f"native histograms: {len(told)} queries")
+    said.append(f"native histograms: {len(told)} queries")
     if left_out:
-        print("  not asked are those by pod: label_replace of this version of Prometheus loses native histograms")
+        said.append("  not asked are those by pod: label_replace of this version of Prometheus loses native histograms")
     if sum(map(is_native, told)) < 4:
         wrong.append("there are fewer heat maps than there were")
+    return wrong
+
+
+def pages(address):
+    """The pages of the exporter that the dashboards lead to."""
+    every = {url for _, dashboard in dashboards() for url in re.findall(r'"\$\{exporters\}\$\{__data.fields.Address\}([^"]+)"', json.dumps(dashboard))}
+    values = {"profile": "cpu", "__value": "%2F"}
+    wrong = [] if len(every) >= 8 else ["there are fewer links to the exporter than there were"]
+    for url in sorted(every):
+        path = re.sub(r"\$\{(\w+)[^}]*\}", lambda found: values[found[1]], url).replace("seconds=10", "seconds=1")
+        try:
+            with urllib.request.urlopen(f"http://{address}{path}", timeout=30):
+                pass
+        except OSError as error:
+            wrong.append(f"{path}: {error}")
+    said.append(f"{len(every)} links to pages of the exporter")
     return wrong
 
 
@@ -293,15 +313,23 @@ def typescript(directory):
         "files": ["check.ts"],
     }
     (directory / "tsconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    print(f"types of {checked} panels")
+    said.append(f"types of {checked} panels")
     return []
 
 
 def main(arguments):
-    commands = {"static": static, "queries": queries, "native": native, "typescript": typescript}
+    commands = {"static": static, "queries": queries, "native": native, "typescript": typescript, "pages": pages}
     if len(arguments) != 2 or arguments[0] not in commands:
         sys.exit(__doc__.strip())
-    wrong = commands[arguments[0]](arguments[1])
+    # A machine that others use as well may miss scrapes; what the exporter does not have is not there later either.
+    for pause in [10, 15, None] if arguments[0] in ("queries", "native") else [None]:
+        said.clear()
+        wrong = commands[arguments[0]](arguments[1])
+        if not wrong or not pause:
+            break
+        time.sleep(pause)
+    for one in said:
+        print(one)
     for one in wrong:
         print(one)
     return 1 if wrong else 0

@@ -7,7 +7,7 @@
 # (hardware.py). Before that: the files are what their sources make, panels and variables are complete, and all has the types that
 # Grafana's schema gives it.
 # With PICTURES, a directory, it goes on for some minutes and draws a picture of each dashboard there (dashboards/render.py, with
-# matplotlib of PyPI) instead.
+# matplotlib of PyPI) instead; DASHBOARDS_WAIT=SECONDS keeps Prometheus for those who want to look around.
 # Needs prometheus, curl and python3. The types and a compiler for them come from npm: where they cannot be had, that check is
 # skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. The queries need a cgroup file system that may be written to
 # and a tracefs that may be read: `cgroup`, `tracepoint`.
@@ -19,6 +19,9 @@ pictures=${2-}
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 top=$here/../..
 . "$here/lib.sh"
+
+# Set as soon as it is ours.
+cgroup_dir=''
 
 cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
 
@@ -95,7 +98,8 @@ is_removed() {
 
 clean_up_more() {
   local directory
-  for directory in "$mount$cgroup"/*.service "$mount$cgroup"; do
+  [ -n "$cgroup_dir" ] || return 0
+  for directory in "$cgroup_dir"/*.service "$cgroup_dir"; do
     within 5 is_removed "$directory" || true
   done
 }
@@ -119,7 +123,6 @@ known_metrics() {
 }
 
 check_static() {
-  expect "the files are what their sources make" python3 "$top/dashboards/build.py" --check
   known_metrics >"$scratch/known"
   expect "panels and variables are complete, and every metric is one of the exporter's" tell static "$scratch/known"
 }
@@ -154,6 +157,7 @@ check_queries() {
   done
   # Rates need more than one scrape of what the load did.
   sleep 40
+  expect "links lead to pages that the exporter has" tell pages "$exporter_address"
   expect "every query has data" tell queries "http://127.0.0.1:$prometheus_port"
   expect "every query of a histogram has data where they are native" tell native "http://127.0.0.1:$native_port"
 }
@@ -172,12 +176,17 @@ draw() {
 }
 
 needs "$exporter" "prometheus curl python3" prometheus, curl and python3
+if [ -z "$pictures" ]; then
+  expect "the files are what their sources make" python3 "$top/dashboards/build.py" --check
+  check_types
+fi
 cgroup=/demo-$$.slice mount=$(cgroup_mount)
 [ -z "$pictures" ] || cgroup=/demo.slice
 if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
   lacks cgroup "the check of the queries" "no cgroup can be made in ${mount:-any hierarchy with perf_event}"
   finish
 fi
+cgroup_dir=$mount$cgroup
 start_exporter "$exporter" <<END
 counters:
   core: {events: [cycles, instructions], per: [cpu, cgroup]}
@@ -186,6 +195,7 @@ counters:
   os: {events: [task-clock, context-switches, cpu-migrations, page-faults, major-faults], per: [cpu, cgroup, process]}
 presets: [block-io, irq, softirq, page-faults, forks, kworkers]
 collection: {freshness: 3s}
+cgroups: {include: ["$cgroup/*"]}
 processes: {include: [{cgroup: "$cgroup/**"}]}
 scheduler: {per: [host, cgroup, process]}
 syscalls:
@@ -225,6 +235,5 @@ if [ -n "$pictures" ]; then
 fi
 start_prometheus native "$native_port" --enable-feature=native-histograms < <(target node-1 "$exporter_address" /metrics '')
 check_static
-check_types
 check_queries
 finish exporter prometheus native

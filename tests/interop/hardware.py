@@ -53,10 +53,10 @@ class Node:
         self.totals[key] = self.totals.get(key, 0) + amount
 
     def observe(self, metric, labels, amount, median):
-        """So many observations about the median: each power of two beyond it has half as many."""
+        """So many observations about the median: each power of two beyond it has a quarter as many."""
         for bound in LATENCY_BOUNDS:
             away = math.log2(bound / median)
-            part = 1 - 0.5 ** (away + 1) if away >= 0 else 0.5 * 0.25**-away
+            part = 1 - 0.5 * 0.25**away if away >= 0 else 0.5 * 0.25**-away
             self.add(metric + "_bucket", {**labels, "le": repr(bound)}, amount * part)
         self.add(metric + "_bucket", {**labels, "le": "+Inf"}, amount)
         self.add(metric + "_sum", labels, amount * median * 2)
