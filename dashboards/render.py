@@ -29,14 +29,33 @@ from src import grafana  # noqa: E402
 
 SHOWN, STEP, RATE = 240, 4, 20
 # Bytes of a picture.
-LARGEST = 140_000
+LARGEST = 149_000
 # Pixels of a column and of a line of the grid.
 WIDE, HIGH, HEAD, DPI = 66, 28, 64, 100
 PAGE, PANEL, INK, FAINT, GRID = "#111217", "#181b1f", "#d0d3da", "#8e929c", "#2c3036"
 COLORS = {
-    "green": "#73bf69", "yellow": "#fade2a", "orange": "#ff9830", "red": "#f2495c", "blue": "#5794f2", "purple": "#b877d9", "text": "#8e929c",
+    "green": "#73bf69",
+    "yellow": "#fade2a",
+    "orange": "#ff9830",
+    "red": "#f2495c",
+    "blue": "#5794f2",
+    "purple": "#b877d9",
+    "text": "#8e929c",
 }
-PALETTE = ["#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#1f78c1", "#ba43a9", "#705da0", "#508642", "#cca300", "#447ebc", "#c15c17"]
+PALETTE = [
+    "#7eb26d",
+    "#eab839",
+    "#6ed0e0",
+    "#ef843c",
+    "#e24d42",
+    "#1f78c1",
+    "#ba43a9",
+    "#705da0",
+    "#508642",
+    "#cca300",
+    "#447ebc",
+    "#c15c17",
+]
 SUFFIX = {"ops": "/s", "iops": " io/s", "reqps": " req/s", "Bps": "B/s", "hertz": "Hz", "watt": " W", "bytes": "B"}
 
 
@@ -59,7 +78,14 @@ def shown(value, unit, decimals=None):
         return f"{value * 100:.{1 if decimals is None else decimals}f} %"
     if unit in ("s", "ns"):
         value = value if unit == "s" else value / 1e9
-        for limit, factor, name in [(1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"), (7200, 1 / 60, "min"), (math.inf, 1 / 3600, "h")]:
+        for limit, factor, name in [
+            (1e-6, 1e9, "ns"),
+            (1e-3, 1e6, "µs"),
+            (1, 1e3, "ms"),
+            (120, 1, "s"),
+            (7200, 1 / 60, "min"),
+            (math.inf, 1 / 3600, "h"),
+        ]:
             if abs(value) < limit:
                 return "0 s" if value == 0 else f"{value * factor:.3g} {name}"
     if unit == "dateTimeFromNow":
@@ -70,7 +96,13 @@ def shown(value, unit, decimals=None):
         return f"{value:.{decimals}f}"
     text = thousand(value)
     suffix = SUFFIX.get(unit, "")
-    return text + suffix if suffix.startswith((" ", "/")) else text.replace(" ", " ") + (suffix if " " in text else " " + suffix) if suffix else text
+    return (
+        text + suffix
+        if suffix.startswith((" ", "/"))
+        else text.replace(" ", " ") + (suffix if " " in text else " " + suffix)
+        if suffix
+        else text
+    )
 
 
 def color_at(value, thresholds):
@@ -134,7 +166,9 @@ class Picture:
                 self.write(left + 6, top + 7, ("▸ " if panel["collapsed"] else "▾ ") + panel["title"], 10, weight="bold")
                 continue
             self.figure.add_artist(
-                Rectangle((0, 0), 1, 1, transform=self.figure.transFigure, facecolor=PANEL, edgecolor=GRID, linewidth=0.8, zorder=-1)
+                Rectangle(
+                    (0, 0), 1, 1, transform=self.figure.transFigure, facecolor=PANEL, edgecolor=GRID, linewidth=0.8, zorder=-1
+                )
             ).set_bounds(*self.box(left + 3, top + 3, width - 6, height - 6))
             room = int((width - 16) / 6.6)
             self.write(left + 11, top + 9, textwrap.shorten(panel["title"], room, placeholder=" …"), 8.5)
@@ -153,7 +187,15 @@ class Picture:
             self.write(left + width / 2, top + height / 2 - 8, text, 13, FAINT, ha="center")
             return
         color = color_at(numbers[-1], defaults["thresholds"])
-        self.write(left + width / 2, top + 34, shown(numbers[-1], defaults["unit"], defaults.get("decimals")), 18, color, ha="center", weight="bold")
+        self.write(
+            left + width / 2,
+            top + 34,
+            shown(numbers[-1], defaults["unit"], defaults.get("decimals")),
+            18,
+            color,
+            ha="center",
+            weight="bold",
+        )
         if panel["options"]["graphMode"] == "area" and len(numbers) > 2:
             axes = self.axes(left + 5, top + height - 40, width - 10, 34)
             axes.axis("off")
@@ -164,7 +206,9 @@ class Picture:
     def draw_timeseries(self, panel, left, top, width, height):
         defaults = panel["fieldConfig"]["defaults"]
         custom, unit = defaults["custom"], defaults["unit"]
-        fixed = {one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in panel["fieldConfig"]["overrides"]}
+        fixed = {
+            one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in panel["fieldConfig"]["overrides"]
+        }
         series = []
         for target in panel["targets"]:
             for labels, points in self.query(target):
@@ -200,7 +244,9 @@ class Picture:
                 axes.axhline(step["value"], color=COLORS[step["color"]], linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
         axes.set_xlim(-SHOWN, 0)
         axes.set_xticks([-SHOWN, -SHOWN / 2, 0], [f"-{SHOWN // 60} min", f"-{SHOWN // 120} min", "now"])
-        axes.yaxis.set_major_formatter(lambda value, _: shown(value, unit, 0 if unit == "percentunit" and axes.get_ylim()[1] > 0.05 else None))
+        axes.yaxis.set_major_formatter(
+            lambda value, _: shown(value, unit, 0 if unit == "percentunit" and axes.get_ylim()[1] > 0.05 else None)
+        )
         for at in range(entries):
             name, known = series[at]
             if at == entries - 1 and len(series) > entries:
@@ -269,9 +315,9 @@ class Picture:
             self.write(left + 14, line + 2, name if len(name) <= room else "…" + name[-room:], 7.5)
             full = width - names - 100
             for part, color in [(1, GRID), (value / max(found[0][0], 1e-12), "#5794f2")]:
-                self.figure.add_artist(Rectangle((0, 0), 1, 1, transform=self.figure.transFigure, facecolor=color, linewidth=0)).set_bounds(
-                    *self.box(left + names + 14, line + 1, full * part, 12)
-                )
+                self.figure.add_artist(
+                    Rectangle((0, 0), 1, 1, transform=self.figure.transFigure, facecolor=color, linewidth=0)
+                ).set_bounds(*self.box(left + names + 14, line + 1, full * part, 12))
             self.write(left + width - 14, line + 1, shown(value, defaults["unit"]), 7.5, INK, ha="right")
         return None
 
@@ -312,7 +358,9 @@ class Picture:
                 if head in row and not math.isnan(row[head]):
                     limits = columns[head].get("thresholds")
                     color = color_at(row[head], limits) if limits else INK
-                    self.write(starts[head], line, shown(row[head], columns[head]["unit"], columns[head].get("decimals")), 7.5, color)
+                    self.write(
+                        starts[head], line, shown(row[head], columns[head]["unit"], columns[head].get("decimals")), 7.5, color
+                    )
         return None
 
     def save(self, directory):
@@ -321,8 +369,8 @@ class Picture:
         pyplot.close(self.figure)
         # A palette makes it a third of the size, and nobody sees it.
         drawn = Image.open(file).convert("RGB")
-        for colors in (112, 80, 56, 40, 28):
-            drawn.quantize(colors, dither=Image.Dither.NONE).save(file, optimize=True)
+        for colors in (128, 96, 80, 64, 48):
+            drawn.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
             if file.stat().st_size < LARGEST:
                 break
         print(f"{file}: {file.stat().st_size / 1000:.0f} kB")

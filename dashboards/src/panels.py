@@ -17,7 +17,10 @@ TAG = "perf-exporter"
 
 def steps(*limits, base=GREEN):
     """Thresholds: a colour to begin with, and (value, colour) from where on it is another one."""
-    return {"mode": "absolute", "steps": [{"color": base, "value": None}, *({"color": color, "value": at} for at, color in limits)]}
+    return {
+        "mode": "absolute",
+        "steps": [{"color": base, "value": None}, *({"color": color, "value": at} for at, color in limits)],
+    }
 
 
 NEUTRAL = steps(base=BLUE)
@@ -62,8 +65,22 @@ def panel(kind, title, description, targets, unit, thresholds, width, height, **
 
 
 def lines(
-    title, description, expr, legend="", unit="short", width=8, height=8, limits=None, stacked=False, least=None, most=None, log=False,
-    more=(), colors=None, points=False, links=None,
+    title,
+    description,
+    expr,
+    legend="",
+    unit="short",
+    width=8,
+    height=8,
+    limits=None,
+    stacked=False,
+    least=None,
+    most=None,
+    log=False,
+    more=(),
+    colors=None,
+    points=False,
+    links=None,
 ):
     """Curves over time. `expr` is a query, or `more` has further pairs of query and legend. Limits are drawn where given."""
     refs = letters()
@@ -119,7 +136,20 @@ def color_of(name, color):
     }
 
 
-def number(title, description, expr, unit="short", limits=None, width=4, height=4, decimals=None, graph=True, legend="", zero=None, kept="lastNotNull"):
+def number(
+    title,
+    description,
+    expr,
+    unit="short",
+    limits=None,
+    width=4,
+    height=4,
+    decimals=None,
+    graph=True,
+    legend="",
+    zero=None,
+    kept="lastNotNull",
+):
     """One number, coloured by its limits, with its course behind it."""
     defaults = {"color": {"mode": "thresholds"}}
     if decimals is not None:
@@ -206,7 +236,15 @@ def heat(title, description, metric, unit="s", matchers="@node", width=24, heigh
             "cellGap": 0,
             "cellValues": {"unit": "short"},
             # A colour for each power, so that the rare slow ones are seen beside the many fast ones.
-            "color": {"mode": "scheme", "scheme": "Spectral", "reverse": True, "exponent": 0.5, "fill": "dark-orange", "scale": "exponential", "steps": 64},
+            "color": {
+                "mode": "scheme",
+                "scheme": "Spectral",
+                "reverse": True,
+                "exponent": 0.5,
+                "fill": "dark-orange",
+                "scale": "exponential",
+                "steps": 64,
+            },
             "exemplars": {"color": "rgba(255,0,255,0.7)"},
             "filterValues": {"le": 1e-9},
             "legend": {"show": True},
@@ -282,8 +320,12 @@ def table(title, description, columns, labels, sort, width=24, height=10, links=
             "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False},
         },
         overrides=overrides,
-        options={"cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "countRows": False}, "showHeader": True,
-                 "sortBy": [{"displayName": sort, "desc": True}]},
+        options={
+            "cellHeight": "sm",
+            "footer": {"show": False, "reducer": ["sum"], "countRows": False},
+            "showHeader": True,
+            "sortBy": [{"displayName": sort, "desc": True}],
+        },
         transformations=transformations,
     )
 

@@ -74,10 +74,7 @@ def quantile_who(q, metric, matchers="@cgroups", more=""):
 def observations(metric, by="", matchers="@node", over=RATE):
     """How often a histogram was added to, per second."""
     by = f" by ({by}) " if by else ""
-    return (
-        f"sum{by}({rate(metric + '_count', matchers, over)})\n"
-        f"  or sum{by}(histogram_count({rate(metric, matchers, over)}))"
-    )
+    return f"sum{by}({rate(metric + '_count', matchers, over)})\n  or sum{by}(histogram_count({rate(metric, matchers, over)}))"
 
 
 def sums(metric, by="", matchers="@node", naming=lambda expression: expression, over=RATE):

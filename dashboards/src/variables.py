@@ -205,7 +205,9 @@ def common(used, with_cgroups, *more):
         variables += [
             of_cgroups("namespace", "Namespace", "Of Kubernetes; absent for what runs outside of pods."),
             of_cgroups("pod", "Pod", "Of Kubernetes; absent for what runs outside of pods.", "namespace"),
-            of_cgroups("cgroup", "Cgroup", "The path of the cgroup: of a container, or of a service of systemd.", "namespace", "pod"),
+            of_cgroups(
+                "cgroup", "Cgroup", "The path of the cgroup: of a container, or of a service of systemd.", "namespace", "pod"
+            ),
         ]
     if "$by" in used:
         variables += [group(), group_label(), by()]

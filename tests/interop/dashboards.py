@@ -150,7 +150,11 @@ def static(names):
         wrong.append("two dashboards have the same uid")
     # Links between the dashboards lead to dashboards that there are.
     for file, dashboard in dashboards():
-        wrong += [f"{file}: there is no dashboard {uid}" for uid in re.findall(r"/d/([\w-]+)", json.dumps(dashboard)) if uid not in uids]
+        wrong += [
+            f"{file}: there is no dashboard {uid}"
+            for uid in re.findall(r"/d/([\w-]+)", json.dumps(dashboard))
+            if uid not in uids
+        ]
     renamed = hardware.otlp_labels()
     wrong += [
         f"docs/otlp.md calls the label {label} {renamed.get(label)}, the dashboards {name}"
@@ -201,7 +205,13 @@ def queries(url):
     prometheus, now, wrong = grafana.Prometheus(url), time.time(), []
     for names, real, recorded in [("prometheus", "node-1", "recorded-.*"), ("otlp", "otlp-1", "otlp-recorded-.*")]:
         told, absent = [], []
-        for file, where, query, reason in asked(prometheus, lambda query: not query or not is_native(query), {"names": names, "instance": real, "group": "cgroup"}, now, told):
+        for file, where, query, reason in asked(
+            prometheus,
+            lambda query: not query or not is_native(query),
+            {"names": names, "instance": real, "group": "cgroup"},
+            now,
+            told,
+        ):
             if reason in (None, "no data") and query and may_be_absent(query):
                 absent.append(query)
             # Hosts without Kubernetes have no namespaces and pods, and targets no cluster unless somebody labels them.
@@ -211,7 +221,9 @@ def queries(url):
             chosen = {"names": names, "instance": recorded, "group": group}
             for file, where, query, reason in asked(prometheus, lambda query: query in absent, chosen, now, []):
                 wrong.append(f"{names}, by {group}: {file}: {where}: {reason}: {' '.join(query.split())}")
-        said.append(f"{names}: {len(told)} queries, {len(told) - len(absent)} with data of this machine, {len(absent)} with recorded series")
+        said.append(
+            f"{names}: {len(told)} queries, {len(told) - len(absent)} with data of this machine, {len(absent)} with recorded series"
+        )
         if len(absent) > len(told) / 3:
             wrong.append(f"{names}: {len(absent)} of {len(told)} queries have no data of this machine")
     return wrong
@@ -233,7 +245,10 @@ def native(url):
     kept = prometheus.now('histogram_count(label_replace(perf_exporter_collect_duration_seconds, "x", "y", "", ""))', now)
     keeps, left_out = bool(kept), []
     chosen = {"instance": "node-1", "group": "cgroup"}
-    wrong = [f"{file}: {where}: {reason}: {' '.join(query.split())}" for file, where, query, reason in asked(prometheus, wanted, chosen, now, told)]
+    wrong = [
+        f"{file}: {where}: {reason}: {' '.join(query.split())}"
+        for file, where, query, reason in asked(prometheus, wanted, chosen, now, told)
+    ]
     said.append(f"native histograms: {len(told)} queries")
     if left_out:
         said.append("  not asked are those by pod: label_replace of this version of Prometheus loses native histograms")
@@ -244,7 +259,11 @@ def native(url):
 
 def pages(address):
     """The pages of the exporter that the dashboards lead to."""
-    every = {url for _, dashboard in dashboards() for url in re.findall(r'"\$\{exporters\}\$\{__data.fields.Address\}([^"]+)"', json.dumps(dashboard))}
+    every = {
+        url
+        for _, dashboard in dashboards()
+        for url in re.findall(r'"\$\{exporters\}\$\{__data.fields.Address\}([^"]+)"', json.dumps(dashboard))
+    }
     values = {"profile": "cpu", "__value": "%2F"}
     wrong = [] if len(every) >= 8 else ["there are fewer links to the exporter than there were"]
     for url in sorted(every):
@@ -307,8 +326,14 @@ def typescript(directory):
     (directory / "check.ts").write_text("\n".join(program) + "\n", encoding="utf-8")
     settings = {
         "compilerOptions": {
-            "strict": True, "noEmit": True, "skipLibCheck": True, "types": [], "lib": ["es2022", "dom"], "module": "esnext",
-            "moduleResolution": "bundler", "paths": {"@grafana/schema": ["./schema/index.d.mts"]},
+            "strict": True,
+            "noEmit": True,
+            "skipLibCheck": True,
+            "types": [],
+            "lib": ["es2022", "dom"],
+            "module": "esnext",
+            "moduleResolution": "bundler",
+            "paths": {"@grafana/schema": ["./schema/index.d.mts"]},
         },
         "files": ["check.ts"],
     }

@@ -203,8 +203,8 @@ syscalls:
   include: [openat, fsync, sendto, recvfrom, clock_nanosleep, wait4, execve]
   stuck: 1s
 profiles:
-  cpu: {event: cpu-clock, frequency: 49, unwind: fp}
-  off_cpu: {threshold: 5ms, limit: 100, unwind: fp}
+  cpu: {event: cpu-clock, frequency: 49, unwind: fp, cgroups: {include: ["$cgroup/*"]}}
+  off_cpu: {threshold: 5ms, limit: 100, unwind: fp, cgroups: {include: ["$cgroup/*"]}}
 export:
   otlp: {endpoint: "http://127.0.0.1:9", metrics: {interval: 10s}, signals: [metrics]}
 limits: {cpu: off}

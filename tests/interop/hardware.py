@@ -85,7 +85,7 @@ class Node:
         now = time.monotonic()
         seconds, self.last = now - self.last, now
         noisy = now - self.start > self.noise
-        used = cycles = 0
+        used = 0
         for pod, (node, namespace, cpus, ipc, mpki, branch) in PODS.items():
             if node != self.number:
                 continue
@@ -106,7 +106,11 @@ class Node:
             wait = 2.0**-9 if noisy and node == 1 else 2.0**-15
             self.observe("perf_cgroup_sched_runqueue_latency_seconds", labels, 400 * cpus * seconds, wait)
             self.observe("perf_sched_runqueue_latency_seconds", {}, 400 * cpus * seconds, wait)
-            self.add("perf_cgroup_sched_preemptions_total", {**labels, "by": "throttled"}, (40 if namespace == "batch" else 1) * cpus * seconds)
+            self.add(
+                "perf_cgroup_sched_preemptions_total",
+                {**labels, "by": "throttled"},
+                (40 if namespace == "batch" else 1) * cpus * seconds,
+            )
             self.add("perf_cgroup_forks_total", labels, 2 * seconds)
             self.add("perf_cgroup_execs_total", labels, 1 * seconds)
         self.add("perf_sched_run_seconds_total", {}, used * seconds)
@@ -140,7 +144,11 @@ class Node:
         for gauge, labels, value in [
             ("perf_exporter_build_info", {"version": "0.1.0", "arch": "x86_64"}, 1),
             ("perf_exporter_config_last_reload_successful", {}, int(self.number != 2)),
-            ("perf_exporter_config_last_reload_success_timestamp_seconds", {}, time.time() - (now_since := time.monotonic() - self.start)),
+            (
+                "perf_exporter_config_last_reload_success_timestamp_seconds",
+                {},
+                time.time() - (now_since := time.monotonic() - self.start),
+            ),
             ("perf_exporter_detail_reduced", {}, int(self.number == 2)),
             ("perf_exporter_resident_memory_bytes", {}, 41e6),
             ("perf_exporter_open_descriptors", {}, 96),
@@ -151,7 +159,11 @@ class Node:
             ("perf_event_state", {"event": "LLC-loads", "scope": "cpu", "state": "never_ran"}, 1),
             ("perf_event_state", {"event": "cycles", "scope": "cpu", "state": "counting"}, CPUS),
             ("perf_event_running_ratio", {"counters": "core", "leader": "cycles", "scope": "cpu", "cpu": "0"}, 1),
-            ("perf_event_running_ratio", {"counters": "cache", "leader": "cache-references", "scope": "cpu", "cpu": "0"}, 0.62 if now_since % 60 < 30 else 0.7),
+            (
+                "perf_event_running_ratio",
+                {"counters": "cache", "leader": "cache-references", "scope": "cpu", "cpu": "0"},
+                0.62 if now_since % 60 < 30 else 0.7,
+            ),
             ("perf_syscalls_stuck", {"syscall": "fsync"}, 2),
             ("perf_syscalls_stuck_longest_seconds", {"syscall": "fsync"}, now_since),
         ]:
@@ -167,7 +179,13 @@ class Node:
                 families.setdefault(family, []).append(f"{metric}{{{inside}}} {value!r}")
             lines = []
             for family, series in sorted(families.items()):
-                kind = "counter" if family.endswith("_total") else "histogram" if family.endswith(("duration_seconds", "latency_seconds")) else "gauge"
+                kind = (
+                    "counter"
+                    if family.endswith("_total")
+                    else "histogram"
+                    if family.endswith(("duration_seconds", "latency_seconds"))
+                    else "gauge"
+                )
                 lines += [f"# TYPE {family} {kind}", *series]
             return "\n".join(lines) + "\n"
 
