@@ -1,0 +1,98 @@
+{{- define "perf-exporter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "perf-exporter.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "perf-exporter.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "perf-exporter.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "perf-exporter.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "perf-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "perf-exporter.labels" -}}
+{{ include "perf-exporter.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "perf-exporter.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "perf-exporter.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "perf-exporter.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* Where names come from: cri, api-server or off. */}}
+{{- define "perf-exporter.names" -}}
+{{- .Values.names | default (ternary "api-server" "cri" (eq .Values.mode "restricted")) }}
+{{- end }}
+
+{{/* What perf-exporter is given to read. As long as nothing is changed it is the file of the mode, comments and all. */}}
+{{- define "perf-exporter.config" -}}
+{{- $file := .Files.Get (printf "files/config/%s.yaml" .Values.mode) }}
+{{- $names := include "perf-exporter.names" . }}
+{{- $changes := deepCopy .Values.config }}
+{{- if and (eq $names "api-server") (ne .Values.mode "restricted") }}
+{{- $changes = mergeOverwrite (dict "kubernetes" (dict "cri" "off" "api_server" "auto")) $changes }}
+{{- else if and (eq $names "cri") (eq .Values.mode "restricted") }}
+{{- fail "names: cri needs root's uid, which the mode restricted does not have; choose api-server or off, or another mode" }}
+{{- else if eq $names "off" }}
+{{- $changes = mergeOverwrite (dict "kubernetes" (dict "cri" "off" "api_server" "off")) $changes }}
+{{- end }}
+{{- if $changes }}
+{{- mergeOverwrite (fromYaml $file) $changes | toYaml }}
+{{- else }}
+{{- $file }}
+{{- end }}
+{{- end }}
+
+{{/* Capabilities of the mode, as JSON. deploy/kubernetes says at each one what it is for. */}}
+{{- define "perf-exporter.capabilities" -}}
+{{- $added := list "PERFMON" }}
+{{- if has .Values.mode (list "profiles" "full") }}
+{{- $added = concat $added (list "SYS_PTRACE" "SYSLOG" "DAC_READ_SEARCH" "CHECKPOINT_RESTORE" "IPC_LOCK") }}
+{{- end }}
+{{- concat $added .Values.extraCapabilities | uniq | toJson }}
+{{- end }}
+
+{{- define "perf-exporter.resources" -}}
+{{- if .Values.resources }}
+{{- toYaml .Values.resources }}
+{{- else if has .Values.mode (list "profiles" "full") -}}
+requests: {cpu: 100m, memory: 128Mi}
+limits: {memory: 512Mi}
+{{- else -}}
+requests: {cpu: 50m, memory: 64Mi}
+limits: {memory: 256Mi}
+{{- end }}
+{{- end }}
+
+{{/* Relabelling of both kinds of monitors. */}}
+{{- define "perf-exporter.relabelings" -}}
+# The exporter's own would stand on every series that has none, such as those of CPUs.
+- {action: labeldrop, regex: namespace|pod|container|endpoint|service}
+- {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
+# An instance is a node, and stays one when the pod is replaced.
+- {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
+{{- with .Values.monitor.relabelings }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
