@@ -31,6 +31,7 @@ mod pairs;
 mod perf;
 mod perf_data;
 mod presets;
+mod privileges;
 mod probes;
 mod probing;
 mod processes;

@@ -1,0 +1,306 @@
+"""What manifests.sh asks of rendered manifests. Each command prints what is wrong, a line each, and fails if something is.
+
+manifests.py schemas VERSION FILE...      the objects are as this version of Kubernetes wants them; unknown fields are wrong
+manifests.py custom CRDS FILE...          those of the Prometheus Operator, by its CustomResourceDefinitions
+manifests.py least MODE NAMES TABLE FILE  a DaemonSet has what the mode takes, and nothing else; TABLE is docs/privileges.md
+manifests.py whole FILE...                what objects name is there, labels match, dashboards can be applied
+manifests.py same FILE FILE               two renderings give pods the same rights, mounts, probes and configuration
+manifests.py delivers FILE RULES...       every rule of these files is in the rendering
+manifests.py configs DIR FILE...          writes each perf-exporter.yaml of a ConfigMap to a file
+manifests.py bundle FILE IMAGE SECCOMP ADDRESS DIR
+                                          makes DIR/config.json, by which runc runs the DaemonSet's container as containerd would:
+                                          the image's files, its user, capabilities, mounts and configuration. It has the network
+                                          of this machine, and listens at ADDRESS
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+CUSTOM = "monitoring.coreos.com/"
+# What kubectl keeps of an object in an annotation, and annotations may have.
+APPLIED = 256 * 1024
+# For each mode, the features of the table that it has.
+FEATURES = {
+    "restricted": {"counters-cpu", "counters-cgroup", "counters-process"},
+    "metrics": {"tracepoints", "scheduler", "syscalls"},
+    "profiles": {"profiles", "user-names", "unreadable-files", "deleted-files", "kernel-names", "processes-by-exe", "rings"},
+    "full": {"probe-arguments", "container-probes"},
+}
+INHERITS = {"restricted": [], "metrics": ["restricted"], "profiles": ["restricted", "metrics"],
+            "full": ["restricted", "metrics", "profiles"]}
+problems = []
+
+
+def wrong(text):
+    problems.append(text)
+    print(text)
+
+
+def objects(path):
+    with open(path) as file:
+        return [entry for entry in yaml.safe_load_all(file) if entry]
+
+
+def name_of(entry):
+    return f"{entry['kind']} {entry['metadata']['name']}"
+
+
+def the(entries, kind):
+    found = [entry for entry in entries if entry["kind"] == kind]
+    return found[0] if len(found) == 1 else None
+
+
+def schemas(version, *paths):
+    import kubernetes_validate
+
+    for path in paths:
+        for entry in objects(path):
+            if entry["apiVersion"].startswith(CUSTOM):
+                continue
+            try:
+                kubernetes_validate.validate(entry, version, strict=True)
+            except Exception as error:  # noqa: BLE001: several kinds, which all say what is wrong
+                wrong(f"{path}: {name_of(entry)}: Kubernetes {version}: {str(error).splitlines()[0]}")
+
+
+def closed(schema):
+    """The same schema, in which fields that it does not name are wrong."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: closed(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema["properties"], dict):
+        schema.setdefault("additionalProperties", False)
+    if schema.pop("x-kubernetes-int-or-string", False):
+        schema.pop("anyOf", None)
+        schema["type"] = ["integer", "string"]
+    return schema
+
+
+def custom(crds, *paths):
+    import jsonschema
+
+    known = {}
+    for path in Path(crds).glob("*.yaml"):
+        definition = yaml.safe_load(path.read_text())["spec"]
+        known[definition["names"]["kind"]] = definition["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for path in paths:
+        for entry in objects(path):
+            if entry["apiVersion"].startswith(CUSTOM):
+                for error in jsonschema.Draft7Validator(closed(known[entry["kind"]])).iter_errors(entry["spec"]):
+                    where = ".".join(map(str, error.absolute_path))
+                    wrong(f"{path}: {name_of(entry)}: {where}: {error.message[:200]}")
+
+
+def table(path):
+    """The capabilities that each feature takes for user 0 and for others, by its key."""
+    rows = {}
+    for line in Path(path).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) >= 4 and re.fullmatch(r"`[a-z-]+`", cells[0]):
+            rows[cells[0].strip("`")] = [set(re.findall(r"`([A-Z_]+)`", cell)) for cell in cells[2:4]]
+    return rows
+
+
+def least(mode, names, table_path, path):
+    entries = objects(path)
+    pod = the(entries, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    rights, shared = container["securityContext"], pod["securityContext"]
+    features = set().union(FEATURES[mode], *(FEATURES[other] for other in INHERITS[mode]))
+    rows = table(table_path)
+    needed = set().union(*(rows[feature][1 if mode == "restricted" else 0] for feature in features))
+    given = set(rights["capabilities"]["add"])
+    for what, holds in {
+        f"has {sorted(given)}, and {mode} takes {sorted(needed)}": given == needed,
+        "keeps capabilities that the runtime gives": rights["capabilities"]["drop"] == ["ALL"],
+        "is privileged": rights["privileged"] is False,
+        "may gain privileges": rights["allowPrivilegeEscalation"] is False,
+        "can write its root": rights["readOnlyRootFilesystem"] is True,
+        "has no seccomp profile": shared["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"),
+        "AppArmor": ("appArmorProfile" in shared) == (mode in ("profiles", "full")),
+        "the user": shared["runAsUser"] == (65532 if mode == "restricted" else 0),
+        "shares the network or IPC of the node": not pod.get("hostNetwork") and not pod.get("hostIPC"),
+        "does not see the pids of the node": pod["hostPID"] is True,
+        "has no bounds of memory": "memory" in container["resources"]["limits"],
+        "is throttled": "cpu" not in container["resources"]["limits"],
+        "has no probes": {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys(),
+        "is not on every node": {"operator": "Exists"} in pod["tolerations"],
+        "the token": pod["automountServiceAccountToken"] is (names == "api-server"),
+        "RBAC": any(entry["kind"].startswith("ClusterRole") for entry in entries) is (names == "api-server"),
+    }.items():
+        if not holds:
+            wrong(f"{path}: {what}")
+    volumes = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    mounts = {volumes[mount["name"]]: mount for mount in container["volumeMounts"]}
+    wanted = {None, "/sys/fs/cgroup"}
+    wanted |= set() if mode == "restricted" else {"/sys/kernel/tracing"}
+    wanted |= {"/run/containerd", "/run/crio", "/run/k3s/containerd"} if names == "cri" else set()
+    if set(mounts) != wanted or set(volumes.values()) != wanted:
+        wrong(f"{path}: mounts {sorted(map(str, mounts))}, and not {sorted(map(str, wanted))}")
+    for host, mount in mounts.items():
+        if mount.get("readOnly", False) is (mode == "full" and host == "/sys/kernel/tracing"):
+            wrong(f"{path}: {host} is readOnly: {mount.get('readOnly', False)}")
+
+
+def whole(*paths):
+    for path in paths:
+        entries = objects(path)
+        keys = [(name_of(entry), entry["metadata"].get("namespace")) for entry in entries]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            wrong(f"{path}: {key[0]} is there twice")
+        there = {name for name, _ in keys}
+        daemons = the(entries, "DaemonSet")
+        template = daemons["spec"]["template"]
+        labels, pod = template["metadata"]["labels"], template["spec"]
+        names = [f"ConfigMap {volume['configMap']['name']}" for volume in pod["volumes"] if "configMap" in volume]
+        names.append(f"ServiceAccount {pod['serviceAccountName']}")
+        for name in names:
+            if name not in there:
+                wrong(f"{path}: the DaemonSet names {name}, which is not there")
+        selectors = {name_of(daemons): daemons["spec"]["selector"]["matchLabels"]}
+        for entry in entries:
+            spec = entry.get("spec", {})
+            if entry["kind"] == "Service":
+                selectors[name_of(entry)] = spec["selector"]
+            elif entry["kind"] == "NetworkPolicy":
+                selectors[name_of(entry)] = spec["podSelector"]["matchLabels"]
+            elif entry["kind"] == "PodMonitor":
+                selectors[name_of(entry)] = spec["selector"]["matchLabels"]
+            elif entry["kind"] == "ConfigMap" and "dashboard" in entry["metadata"]["name"]:
+                if len(json.dumps(entry)) > APPLIED:
+                    wrong(f"{path}: {name_of(entry)} is too large for kubectl apply")
+                for text in entry["data"].values():
+                    if not json.loads(text)["title"]:
+                        wrong(f"{path}: {name_of(entry)} has no title")
+        for name, selector in selectors.items():
+            if not selector or not selector.items() <= labels.items():
+                wrong(f"{path}: {name} selects {selector}, and pods have {labels}")
+
+
+def comparable(path):
+    entries = objects(path)
+    spec = the(entries, "DaemonSet")["spec"]
+    pod = spec["template"]["spec"]
+    config = next(volume["configMap"].pop("name") for volume in pod["volumes"] if "configMap" in volume)
+    pod.pop("serviceAccountName")
+    for container in pod["containers"]:
+        container["image"] = container["image"].rsplit(":", 1)[0]
+    (config,) = [entry["data"] for entry in entries if entry["kind"] == "ConfigMap" and entry["metadata"]["name"] == config]
+    roles = [entry["rules"] for entry in entries if entry["kind"] == "ClusterRole"]
+    policies = [{**entry["spec"], "podSelector": None} for entry in entries if entry["kind"] == "NetworkPolicy"]
+    monitors = [entry["spec"]["podMetricsEndpoints"] for entry in entries if entry["kind"] == "PodMonitor"]
+    rules = {entry["metadata"]["name"]: entry["spec"] for entry in entries if entry["kind"] == "PrometheusRule"}
+    dashboards = {name: text for entry in entries if "dashboard" in entry["metadata"]["name"] for name, text in entry["data"].items()}
+    return {"pod": pod, "update": spec["updateStrategy"], "roles": roles, "policies": policies, "monitors": monitors,
+            "rules": rules, "dashboards": dashboards, "config": {name: yaml.safe_load(text) for name, text in config.items()}}
+
+
+def ordered(value):
+    """The same with lists in an order of their own: kustomize and helm write volumes in different ones."""
+    if isinstance(value, dict):
+        return {key: ordered(part) for key, part in sorted(value.items())}
+    if isinstance(value, list):
+        return sorted((ordered(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
+    return value
+
+
+def differences(one, other, where):
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            differences(one.get(key), other.get(key), f"{where}.{key}")
+    elif one != other:
+        wrong(f"{where}: {json.dumps(one)[:300]} and {json.dumps(other)[:300]}")
+
+
+def same(one, other):
+    differences(ordered(comparable(one)), ordered(comparable(other)), f"{one} and {other}")
+
+
+def delivers(path, *sources):
+    groups = {}
+    for entry in objects(path):
+        if entry["kind"] == "PrometheusRule":
+            groups.update({group["name"]: group for group in entry["spec"]["groups"]})
+    for source in sources:
+        for group in yaml.safe_load(Path(source).read_text())["groups"]:
+            if groups.get(group["name"]) != group:
+                wrong(f"{path}: group {group['name']} of {source} is not there as it is in the file")
+
+
+def configs(folder, *paths):
+    for path in paths:
+        for entry in objects(path):
+            for name, text in entry.get("data", {}).items() if entry["kind"] == "ConfigMap" else []:
+                if name == "perf-exporter.yaml":
+                    Path(folder, Path(path).name).write_text(text)
+
+
+def bundle(path, image, seccomp, address, folder):
+    entries = objects(path)
+    pod = the(entries, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    rights, shared = container["securityContext"], pod["securityContext"]
+    capabilities = [f"CAP_{name}" for name in rights["capabilities"]["add"]]
+    environment = [f"{entry['name']}={entry['value']}" for entry in container["env"] if "value" in entry]
+    mounts = [
+        {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "strictatime", "mode=755"]},
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+        {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["nosuid", "noexec", "nodev", "ro"]},
+    ]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in container["volumeMounts"]:
+        volume = volumes[mount["name"]]
+        if "configMap" in volume:
+            source = Path(folder, "config").absolute()
+            source.mkdir()
+            name = volume["configMap"]["name"]
+            for entry in entries:
+                if entry["kind"] == "ConfigMap" and entry["metadata"]["name"] == name:
+                    for file, text in entry["data"].items():
+                        (source / file).write_text(text)
+        else:
+            source = Path(volume["hostPath"]["path"])
+            if volume["hostPath"].get("type") == "DirectoryOrCreate" and not source.exists():
+                source = Path(folder, mount["name"]).absolute()
+                source.mkdir()
+        mounts.append({"destination": mount["mountPath"], "type": "bind", "source": str(source), "options": [
+            "rbind", "ro" if mount.get("readOnly") else "rw", "rslave" if mount.get("mountPropagation") else "rprivate"]})
+    spaces = ["mount", "uts", "cgroup"] + ([] if pod.get("hostIPC") else ["ipc"]) + ([] if pod.get("hostPID") else ["pid"])
+    Path(folder, "config.json").write_text(json.dumps({
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": {"uid": shared["runAsUser"], "gid": shared["runAsGroup"]},
+            "args": ["/usr/bin/perf-exporter", *container["args"]],
+            "env": ["PATH=/usr/bin", *environment, f"PERF_EXPORTER_LISTEN={address}"],
+            "cwd": "/",
+            # As containerd gives them: nothing is inherited, nothing ambient.
+            "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},
+            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 65536}],
+            "noNewPrivileges": not rights["allowPrivilegeEscalation"],
+        },
+        "root": {"path": str(Path(image).absolute()), "readonly": rights["readOnlyRootFilesystem"]},
+        "hostname": "perf-exporter",
+        "mounts": mounts,
+        "linux": {
+            "namespaces": [{"type": space} for space in spaces],
+            "cgroupsPath": f"/{Path(folder).name}",
+            "seccomp": json.loads(Path(seccomp).read_text()),
+            "maskedPaths": ["/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
+                            "/proc/sched_debug", "/proc/scsi", "/sys/firmware"],
+            "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
+        },
+    }, indent=1))
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:]
+    {"schemas": schemas, "custom": custom, "least": least, "whole": whole, "same": same, "delivers": delivers,
+     "configs": configs, "bundle": bundle}[command](*arguments)
+    sys.exit(bool(problems))

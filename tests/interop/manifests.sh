@@ -1,0 +1,403 @@
+#!/bin/bash
+# manifests.sh EXPORTER
+#
+# Renders deploy/kubernetes with kustomize and deploy/helm/perf-exporter with helm, each in all the ways that they are meant
+# for, and holds what comes out against the schemas of Kubernetes and of the Prometheus Operator, against docs/privileges.md,
+# and against each other. Every configuration in it passes `perf-exporter check`. Then runc runs each kind of pod on this machine,
+# which measures what it is meant to.
+# Needs python3; for the pods root, runc, curl, setcap (libcap2-bin) and readelf (binutils), else they are skipped, or fail if
+# PERF_EXPORTER_REQUIRE names `container`. kustomize and helm are built from Go modules unless they are installed, schemas come
+# from PyPI and a Go module: where they cannot be had that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
+# `manifests`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: manifests.sh EXPORTER}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/lib.sh"
+
+# What is kept from one run to the next: packages and programs.
+cache=${MANIFESTS_CACHE:-$(dirname "$exporter")/../interop}
+go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
+HELM=helm.sh/helm/v3/cmd/helm@v3.19.5
+KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
+# appArmorProfile came with 1.30; helm leaves it out before.
+versions=(1.30 1.33 1.36)
+older=1.27
+
+judge() {
+  "$cache/manifests/bin/python" "$here/manifests.py" "$@"
+}
+
+install_schemas() {
+  if [ -x "$cache/manifests/bin/python" ] && "$cache/manifests/bin/python" -c 'import kubernetes_validate, yaml, jsonschema' 2>/dev/null; then
+    return
+  fi
+  if ! { python3 -m venv "$cache/manifests" &&
+    timeout 180 "$cache/manifests/bin/pip" install -q --timeout 15 --retries 1 'kubernetes-validate>=1.36' pyyaml; } >"$scratch/pip.log" 2>&1; then
+    rm -rf "$cache/manifests"
+    lacks manifests "the manifests" "pip cannot install kubernetes-validate: $(tail -n 1 "$scratch/pip.log")"
+    return 1
+  fi
+}
+
+# tool NAME MODULE: sets the variable of that name to the program, which is built if it is not installed
+tool() {
+  local path
+  if path=$(command -v "$1") || { path=$cache/bin/$1 && [ -x "$path" ]; }; then
+    printf -v "$1" %s "$path"
+    return
+  fi
+  if [ -z "$go" ]; then
+    lacks manifests "the manifests by $1" "it is not installed, and there is no Go"
+    return 1
+  fi
+  if ! GOBIN=$cache/bin timeout 900 "$go" install "$2" >"$scratch/go.log" 2>&1; then
+    lacks manifests "the manifests by $1" "it cannot be built: $(tail -n 1 "$scratch/go.log")"
+    return 1
+  fi
+  printf -v "$1" %s "$cache/bin/$1"
+}
+
+# Dashboards and rules are checked as they are; where there are none, made-up ones show that they would be delivered.
+copy_sources() {
+  local name
+  mkdir -p "$sources"
+  for name in deploy dashboards config docs; do
+    cp -r "$here/../../$name" "$sources/$name"
+  done
+  if [ -z "$(compgen -G "$sources/dashboards/*.json")" ]; then
+    echo '{"title": "Made up", "panels": [], "templating": {"list": [{"query": "label_values({{x}}, pod)"}]}}' \
+      >"$sources/dashboards/made-up.json"
+  fi
+  if [ -z "$(compgen -G "$sources/deploy/prometheus/*.rules.yaml")" ]; then
+    cat >"$sources/deploy/prometheus/made-up.rules.yaml" <<'END'
+# Braces are Prometheus' and not helm's.
+groups:
+  - name: made-up
+    rules:
+      - alert: MadeUp
+        expr: up == 0
+        annotations:
+          summary: "{{ $labels.instance }} is at {{ $value | humanize }}"
+          description: |
+            Two lines:
+
+            and an empty one between.
+END
+  fi
+  "$sources/deploy/sync.sh" >"$scratch/synced"
+}
+
+# kustomized NAME FOLDER
+kustomized() {
+  expect "kustomize builds $2" rendered "$1" "$kustomize" build "$sources/deploy/kubernetes/$2"
+}
+
+# helmed NAME ARGUMENTS...
+helmed() {
+  expect "helm renders it with: ${*:2}" rendered "$1" "$helm" template perf-exporter "$chart" --namespace perf-exporter "${@:2}"
+}
+
+rendered() {
+  "${@:2}" >"$scratch/out/$1.yaml" 2>"$scratch/rendering.log" || {
+    cat "$scratch/rendering.log"
+    return 1
+  }
+}
+
+# refused WORDS ARGUMENTS...: helm does not take these, and says why in such words
+refused() {
+  ! "$helm" template perf-exporter "$chart" "${@:2}" >/dev/null 2>"$scratch/rendering.log" && grep -q -- "$1" "$scratch/rendering.log"
+}
+
+# A kustomization of the base with other components, as users write them.
+with_components() {
+  local component
+  mkdir -p "$sources/deploy/kubernetes/overlays/$1"
+  {
+    printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\ncomponents:\n' "$2"
+    for component in "${@:3}"; do
+      echo "  - ../../components/$component"
+    done
+  } >"$sources/deploy/kubernetes/overlays/$1/kustomization.yaml"
+  kustomized "kustomize-$1" "overlays/$1"
+}
+
+check_kustomize() {
+  local overlay
+  expect "what sync.sh writes is current" "$here/../../deploy/sync.sh" --check
+  kustomized kustomize-top .
+  for overlay in default profiles full restricted prometheus-operator; do
+    kustomized "kustomize-$overlay" "overlays/$overlay"
+  done
+  with_components api ../../base api-server
+  with_components all ../full selinux seccomp node-critical network-policy prometheus-operator dashboards
+  expect "kubectl apply -k deploy/kubernetes is the overlay default" judge same "$scratch/out/kustomize-top.yaml" "$scratch/out/kustomize-default.yaml"
+  expect "the rules for a Prometheus without the Operator are one ConfigMap" "$kustomize" build "$sources/deploy/prometheus" -o "$scratch/rules.yaml"
+  least kustomize-default metrics cri
+  least kustomize-profiles profiles cri
+  least kustomize-full full cri
+  least kustomize-restricted restricted api-server
+  least kustomize-api metrics api-server
+}
+
+# least FILE MODE NAMES
+least() {
+  expect "$1 has the rights of $2 and names from $3, no more" judge least "$2" "$3" "$sources/docs/privileges.md" "$scratch/out/$1.yaml"
+}
+
+check_helm() {
+  local operated=(--set 'monitor.enabled=true,rules.enabled=true,dashboards.enabled=true,networkPolicy.enabled=true')
+  expect "helm lint finds nothing" "$helm" lint --strict --quiet "$chart"
+  helmed helm-metrics
+  helmed helm-profiles --set mode=profiles --kube-version 1.33
+  helmed helm-full --set mode=full --kube-version 1.33
+  helmed helm-restricted --set mode=restricted
+  helmed helm-api --set names=api-server
+  helmed helm-off --set names=off,serviceAccount.create=false,service.enabled=false
+  helmed helm-older --set mode=full "${operated[@]}" --kube-version "$older"
+  helmed helm-operated "${operated[@]}"
+  helmed helm-service "${operated[@]}" --set monitor.kind=ServiceMonitor --set-string monitor.labels.release=x
+  helmed helm-changed --set mode=profiles,config.limits.series=100,extraCapabilities={SYS_NICE},priorityClassName=system-node-critical \
+    --set seLinuxOptions.type=spc_t,image.repository=registry.example/pe --set-string podLabels.team=a,podAnnotations.b=c --kube-version 1.33
+  least helm-metrics metrics cri
+  least helm-profiles profiles cri
+  least helm-full full cri
+  least helm-restricted restricted api-server
+  least helm-api metrics api-server
+  least helm-off metrics off
+  expect "a mode that is none is refused" refused mode --set mode=metric
+  expect "and a value that nobody reads" refused reosurces --set reosurces.x=1
+  expect "and CAP_ before a capability" refused extraCapabilities --set extraCapabilities={CAP_SYS_NICE}
+  expect "and the runtime's socket for who is not root" refused "names: cri" --set mode=restricted,names=cri
+  expect "what is changed in the configuration is changed, and the rest stays" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
+}
+
+# Both at once: each pair is the same thing.
+check_both() {
+  local pair
+  for pair in default:metrics profiles:profiles full:full restricted:restricted api:api prometheus-operator:operated; do
+    expect "the overlay ${pair%:*} and the chart's ${pair#*:} are the same" \
+      judge same "$scratch/out/kustomize-${pair%:*}.yaml" "$scratch/out/helm-${pair#*:}.yaml"
+  done
+}
+
+check_schemas() {
+  local version files=("$scratch"/out/*.yaml) newer=()
+  mapfile -t newer < <(printf '%s\n' "${files[@]}" | grep -v 'helm-older')
+  for version in "${versions[@]}"; do
+    expect "Kubernetes $version knows all of it" judge schemas "$version" "${newer[@]}"
+  done
+  if [ -f "$scratch/out/helm-older.yaml" ]; then
+    expect "and Kubernetes $older what helm makes for it" judge schemas "$older" "$scratch/out/helm-older.yaml"
+  fi
+  expect "what objects name is there" judge whole "${files[@]}"
+  local delivered
+  delivered=$(compgen -G "$scratch/out/*-operator.yaml" || compgen -G "$scratch/out/helm-operated.yaml")
+  expect "all rules are delivered" judge delivers "$delivered" "$sources"/deploy/prometheus/*.rules.yaml
+  check_operator
+}
+
+check_operator() {
+  local crds=$cache/operator-crds
+  if [ ! -d "$crds" ]; then
+    local dir=''
+    if [ -n "$go" ]; then
+      dir=$(cd "$scratch" && timeout 300 "$go" mod download -json "$OPERATOR" 2>"$scratch/go.log" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    fi
+    if [ -z "$dir" ]; then
+      lacks manifests "the objects of the Prometheus Operator" "its Go module cannot be had"
+      return
+    fi
+    mkdir "$crds"
+    cp "$dir"/example/prometheus-operator-crd/*_{podmonitors,servicemonitors,prometheusrules}.yaml "$crds/"
+    chmod u+w "$crds"/*
+  fi
+  expect "and the Prometheus Operator its objects" judge custom "$crds" "$scratch"/out/*.yaml
+}
+
+check_configs() {
+  local file
+  mkdir "$scratch/configs"
+  judge configs "$scratch/configs" "$scratch"/out/*.yaml
+  for file in "$scratch"/configs/*.yaml; do
+    if $knows_names || ! grep -q '^kubernetes:' "$file"; then
+      expect "perf-exporter takes the configuration of $(basename "$file" .yaml)" checked "$file"
+    else
+      lacks kubernetes "the configuration of $(basename "$file" .yaml)" "this perf-exporter has no setting kubernetes"
+    fi
+  done
+}
+
+checked() {
+  "$exporter" check --no-open --config "$1" >"$scratch/checked" 2>&1 && grep -q 'no errors, no warnings' "$scratch/checked" || {
+    cat "$scratch/checked"
+    return 1
+  }
+}
+
+# The pods themselves, without a cluster: runc runs their container as containerd would have it do, with the files of the image,
+# and the seccomp profile that is shipped.
+check_containers() {
+  local tool overlay
+  for tool in runc setcap readelf curl; do
+    if ! command -v "$tool" >/dev/null; then
+      lacks container "running the pods by runc" "$tool is not installed"
+      return
+    fi
+  done
+  if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
+    lacks container "running the pods by runc" "that takes root, and a tracefs that is mounted"
+    return
+  fi
+  expect "the files of the image can be put together" "$here/../../deploy/docker/image.sh" "$exporter" "$scratch/image"
+  expect "it has no shell, and no file that nobody needs" image_is_small
+  start_busy_cgroup
+  for overlay in default profiles full restricted; do
+    if ! $knows_names; then
+      sed -i '/^ *kubernetes: {.*}$/d' "$scratch/out/kustomize-$overlay.yaml"
+    fi
+    run_container "$overlay"
+  done
+}
+
+image_is_small() {
+  local files
+  files=$(cd "$scratch/image" && find . -type f | sed 's|.*/||' | sort | tr '\n' ' ')
+  echo "the image has: $files"
+  [ "$files" = "$(printf '%s ' ca-certificates.crt group "$(basename "$scratch"/image/lib*/ld-linux-*)" libc.so.6 libgcc_s.so.1 libm.so.6 \
+    nsswitch.conf passwd perf-exporter)" ]
+}
+
+# run_container OVERLAY
+run_container() {
+  local port bundle=$scratch/perf-exporter-$1-$$
+  port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+  mkdir "$bundle"
+  # The directory of configurations has to be found by who is not root.
+  chmod 755 "$scratch"
+  judge bundle "$scratch/out/kustomize-$1.yaml" "$scratch/image" "$sources/deploy/kubernetes/components/seccomp/perf-exporter.json" \
+    "127.0.0.1:$port" "$bundle"
+  : >"$scratch/$1.log"
+  runc --root "$scratch/runc" run --bundle "$bundle" "$(basename "$bundle")" >"$scratch/$1.log" 2>&1 </dev/null &
+  pids+=($!)
+  exporter_address=127.0.0.1:$port
+  expect "$1: the container runs, and is ready" within 30 is_ready
+  expect "$1: nothing is forbidden" within 20 none_is forbidden
+  expect "$1: CPUs are counted" within 20 has_metric '^perf_cpu_task_clock_seconds_total.* [1-9]'
+  if [ -n "$cgroup_dir" ]; then
+    expect "$1: so are cgroups of the host, by their paths there" within 20 has_metric "^perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\""
+  fi
+  expect "$1: so are processes of the host" within 20 has_metric '^perf_process_task_clock_seconds_total{comm="sh"'
+  if [ "$1" != restricted ]; then
+    expect "$1: threads are followed through the scheduler" within 20 has_metric '^perf_cgroup_sched_run_seconds_total'
+  fi
+  if [ "$1" = profiles ] || [ "$1" = full ]; then
+    expect "$1: functions of programs outside of the container have names" within 30 has_function ' \[\.\] [a-z_]*$'
+    expect "$1: so do those of the kernel" within 30 has_function ' \[k\] [a-z_]*$'
+  fi
+  if [ "$1" = full ]; then
+    expect "full: a probe with an argument can be put into a program of the host" probes_host
+  fi
+  expect "$1: it ends when it is told to" ends "$(basename "$bundle")"
+}
+
+is_ready() {
+  fetch /-/ready -o "$scratch/ready" 2>/dev/null
+}
+
+none_is() {
+  fetch /metrics >"$scratch/metrics" && ! grep "^perf_event_state.*state=\"$1\".* [1-9]" "$scratch/metrics"
+}
+
+has_metric() {
+  fetch /metrics >"$scratch/metrics" && grep -q -- "$1" "$scratch/metrics"
+}
+
+has_function() {
+  fetch '/top?format=text' >"$scratch/top" && grep -q -- "$1" "$scratch/top"
+}
+
+# The shell in the cgroup runs on the host, where its C library is. The configuration is in a directory that is mounted, and read
+# again when that is asked for.
+probes_host() {
+  local library
+  library=$(sed -n 's/.* \(\/.*libc\.so\.6\)$/\1/p' "/proc/$$/maps" | head -n 1)
+  sed -i '/^probes:/d' "$bundle/config/perf-exporter.yaml"
+  echo "probes: {reads: {uprobe: \"$library:read\", arguments: [\"size=\$arg3:u64\"], in: {pid: 1}}}" >>"$bundle/config/perf-exporter.yaml"
+  fetch /-/reload -X POST >"$scratch/reload" && within 20 reads_are_counted
+}
+
+reads_are_counted() {
+  cat /proc/version >/dev/null
+  has_metric '^perf_probe_reads_total [1-9]'
+}
+
+ends() {
+  runc --root "$scratch/runc" kill "$1" TERM && within 20 is_gone "$1"
+}
+
+is_gone() {
+  ! runc --root "$scratch/runc" state "$1" >/dev/null 2>&1
+}
+
+clean_up_more() {
+  local name
+  for name in default profiles full restricted; do
+    runc --root "$scratch/runc" delete --force "perf-exporter-$name-$$" 2>/dev/null || true
+  done
+  if [ -n "$cgroup_dir" ]; then
+    rmdir "$cgroup_dir"
+  fi
+}
+
+# The scrape configuration, where promtool is there. Debian's knows no pods, so they are replaced.
+check_scraping() {
+  if ! command -v promtool >/dev/null; then
+    lacks promtool "the scrape configuration" "promtool is not installed"
+    return
+  fi
+  sed -e 's/^    kubernetes_sd_configs:/    static_configs:/' -e 's/^      - role: pod/      - targets: ["a:1"]/' \
+    "$sources/deploy/kubernetes/prometheus.yaml" >"$scratch/prometheus.yaml"
+  expect "promtool takes the scrape configuration" promtool check config --syntax-only "$scratch/prometheus.yaml"
+}
+
+needs "$exporter" python3 python3
+exporter=$(readlink -f "$exporter")
+cgroup=/perf-exporter-manifests-$$ cgroup_dir=''
+mkdir -p "$cache" "$scratch/out"
+cache=$(cd "$cache" && pwd)
+sources=$scratch/sources chart=$scratch/sources/deploy/helm/perf-exporter
+knows_names=true kustomize_is_there=false
+echo 'kubernetes: {}' >"$scratch/names.yaml"
+if "$exporter" check --no-open --config "$scratch/names.yaml" 2>&1 | grep -q 'no setting `kubernetes`'; then
+  knows_names=false
+fi
+if install_schemas; then
+  copy_sources
+  built=0
+  if tool kustomize "$KUSTOMIZE"; then
+    kustomize_is_there=true
+    check_kustomize
+    built=$((built + 1))
+  fi
+  if tool helm "$HELM"; then
+    check_helm
+    built=$((built + 1))
+  fi
+  if [ $built -eq 2 ]; then
+    check_both
+  fi
+  if [ $built -gt 0 ]; then
+    check_schemas
+    check_configs
+  fi
+  check_scraping
+  if $kustomize_is_there; then
+    check_containers
+  fi
+fi
+touch "$scratch"/{default,profiles,full,restricted}.log
+finish default profiles full restricted

@@ -1,0 +1,381 @@
+//! The table of `docs/privileges.md`, row by row: the service runs with exactly these capabilities, as root's uid and as
+//! somebody else. What they are enough for works, and everything else is refused and told as the table says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use perf_exporter::host::{Facts, KernelVersion, Roots, read_text};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::support::cgroup::TestCgroup;
+use crate::support::exposition::Exposition;
+use crate::support::folded::Folded;
+use crate::support::lines::Lines;
+use crate::support::program::Program;
+use crate::support::service::{Service, get_path};
+use crate::support::{Feature, eventually, lacks};
+
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/privileges.md");
+
+/// Who has nothing to do with anybody: neither the exporter's files nor those of whom it looks at are theirs.
+const NOBODY: u32 = 65534;
+
+type Capabilities = BTreeSet<String>;
+
+/// A row of the table.
+#[derive(Debug)]
+struct Row {
+    feature: String,
+    /// For root's uid, and for other users.
+    needs: [Capabilities; 2],
+    /// Metrics with their labels, one of which is above 0 where the feature is refused.
+    told: Vec<String>,
+}
+
+/// What stands between backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+fn table() -> Vec<Row> {
+    let page = read_text(Path::new(TABLE)).unwrap();
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.strip_suffix(" |")?.split(" | ").collect();
+        let [feature, _, root, others, told] = cells[..] else { return None };
+        let needs = [root, others].map(|cell| quoted(cell).map(str::to_owned).collect());
+        let told = quoted(told).filter(|text| text.starts_with("perf_")).map(str::to_owned).collect();
+        Some(Row { feature: feature.trim_end_matches('`').to_owned(), needs, told })
+    });
+    rows.collect()
+}
+
+/// With those that are implied by others.
+fn implied(given: &Capabilities) -> Capabilities {
+    let mut all = given.clone();
+    for (strong, weak) in
+        [("SYS_ADMIN", "PERFMON"), ("SYS_ADMIN", "CHECKPOINT_RESTORE"), ("DAC_OVERRIDE", "DAC_READ_SEARCH")]
+    {
+        if given.contains(strong) {
+            all.insert(weak.to_owned());
+        }
+    }
+    all
+}
+
+/// What to run with: nothing, what each row says, and that without one of it.
+fn sets(rows: &[Row], user: usize) -> BTreeSet<Capabilities> {
+    let mut sets = BTreeSet::from([Capabilities::new()]);
+    for row in rows {
+        let needs = &row.needs[user];
+        sets.insert(needs.clone());
+        sets.extend(needs.iter().map(|left| needs.iter().filter(|name| *name != left).cloned().collect()));
+    }
+    // Without it nothing that the service has to show is there.
+    sets.retain(|set| set.is_empty() || implied(set).contains("PERFMON"));
+    sets
+}
+
+/// A command that becomes `program` as this user and with these capabilities, in all sets of the process.
+fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let list = given.iter().fold("-all".to_owned(), |list, name| format!("{list},+{}", name.to_lowercase()));
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups");
+    for kind in ["bounding-set", "inh-caps", "ambient-caps"] {
+        command.arg(format!("--{kind}={list}"));
+    }
+    command.arg(program);
+    command
+}
+
+/// Programs that burn CPU time as the user 65533: one on this machine, and three in a mount namespace of their own, as in a
+/// container, of which one may be read by everybody, one by its owner alone, and one is deleted.
+struct Neighbours {
+    dir: tempfile::TempDir,
+    shell: Child,
+    /// By name.
+    pids: BTreeMap<String, u32>,
+    cgroup: Option<TestCgroup>,
+}
+
+const STARTS: &str = r#"
+cp "$1" "$0/pe_host" && chmod 755 "$0/pe_host" || exit
+mount -t tmpfs -o mode=755 none "$0/inside" || exit
+for name in open closed gone; do cp "$1" "$0/inside/pe_$name"; chmod 755 "$0/inside/pe_$name"; done
+chown 65533:65533 "$0/inside/pe_closed" && chmod 700 "$0/inside/pe_closed" || exit
+for name in open closed gone; do
+  echo 'spins 3600000' | nice -n 19 chroot --userspec=65533:65533 "$0/inside" "/pe_$name" >/dev/null &
+  last=$!
+  echo "pe_$name $last"
+done
+echo 'spins 3600000' | nice -n 19 setpriv --reuid=65533 --regid=65533 --clear-groups "$0/pe_host" >/dev/null &
+echo "pe_host $!"
+until [ "$(cat /proc/$last/comm)" = pe_gone ]; do sleep 0.1; done
+rm "$0/inside/pe_gone"
+echo done
+wait
+"#;
+
+impl Neighbours {
+    fn start(name: &str) -> Self {
+        let program = Program::compile_hot("pe_hot", &["-static"]);
+        let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+        fs::create_dir(dir.path().join("inside")).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", STARTS]);
+        command.arg(dir.path()).arg(program.path()).process_group(0);
+        let mut shell = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = Lines::of(shell.stdout.take().unwrap());
+        let mut pids = BTreeMap::new();
+        loop {
+            let line = lines.next().expect("the programs start");
+            let Some((name, pid)) = line.split_once(' ') else { break };
+            pids.insert(name.to_owned(), pid.parse().unwrap());
+        }
+        let cgroup = TestCgroup::new(name);
+        for &pid in pids.values() {
+            cgroup.take(pid);
+        }
+        let neighbours = Self { dir, shell, pids, cgroup: Some(cgroup) };
+        for (name, pid) in &neighbours.pids {
+            let comm = || read_text(Path::new(&format!("/proc/{pid}/comm"))).is_ok_and(|comm| comm == *name);
+            eventually("it is what it is called", || comm().then_some(()));
+        }
+        neighbours
+    }
+
+    fn configuration(&self) -> String {
+        let cgroup = self.cgroup.as_ref().unwrap().path();
+        let file = self.dir.path().join("pe_host");
+        let file = file.display();
+        format!(
+            "collection: {{interval: 1m, freshness: 0s}}\n\
+             counters:\n  os: {{events: [task-clock], per: [cpu, cgroup, process]}}\n  \
+             own: {{events: [page-faults], per: [cgroup], cgroups: {{include: [\"{cgroup}\"], attribution: dedicated}}}}\n\
+             cgroups: {{include: [\"{cgroup}\"], attribution: stream}}\n\
+             processes: {{include: [{{comm: \"pe_*\"}}], by: [comm, exe]}}\n\
+             tracepoints: {{forked: {{event: \"sched:sched_process_fork\"}}}}\n\
+             scheduler: {{per: [host]}}\nsyscalls: {{per: [host], include: [wait4, execve]}}\n\
+             profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\
+             probes:\n  counts: {{uprobe: \"{file}:three_quarters\"}}\n  \
+             arguments: {{uprobe: \"{file}:three_quarters\", arguments: [\"first=$arg1:u64\"]}}\n  \
+             inside: {{uprobe: \"/pe_open:three_quarters\", arguments: [\"first=$arg1:u64\"], in: {{pid: {}}}}}\n",
+            self.pids["pe_open"],
+        )
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        kill_process_group(Pid::from_child(&self.shell), Signal::KILL).unwrap();
+        self.shell.wait().unwrap();
+        self.cgroup = None;
+    }
+}
+
+/// One exporter, with some capabilities.
+struct Attempt<'n> {
+    neighbours: &'n Neighbours,
+    service: Service,
+    user: u32,
+    given: Capabilities,
+    program: PathBuf,
+}
+
+impl Attempt<'_> {
+    /// Whether something works.
+    fn works(&self, feature: &str, metrics: &Exposition) -> bool {
+        let counts = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) > 0.0;
+        let cgroup = self.neighbours.cgroup.as_ref().unwrap().path();
+        match feature {
+            "counters-cpu" => counts("perf_cpu_task_clock_seconds_total", &[("cpu", "0")]),
+            "counters-cgroup" => {
+                let series = ["perf_cgroup_task_clock_seconds_total", "perf_cgroup_page_faults_total"];
+                series.iter().all(|name| metrics.value(name, &[("cgroup", cgroup)]).is_some())
+                    && counts(series[0], &[("cgroup", cgroup)])
+            }
+            "counters-process" => counts("perf_process_task_clock_seconds_total", &[("comm", "pe_open")]),
+            "processes-by-exe" => {
+                let exes = metrics.by("perf_process_task_clock_seconds_total", "exe");
+                exes.into_iter().any(|(exe, value)| exe.ends_with("/pe_open") && value > 0.0)
+            }
+            "tracepoints" => counts("perf_tracepoint_forked_total", &[]),
+            "scheduler" => counts("perf_sched_run_seconds_total", &[]),
+            "syscalls" => counts("perf_syscalls_total", &[("syscall", "wait4")]),
+            "profiles" => counts("perf_samples_total", &[("comm", "pe_host")]),
+            "user-names" => self.names("pe_open"),
+            "unreadable-files" => self.names("pe_closed"),
+            "deleted-files" => self.names("pe_gone"),
+            "kernel-names" => {
+                let (_, folded) = get_path(&self.service.address, "/folded?mode=kernel");
+                !folded.is_empty() && !folded.contains("[kernel] 0x")
+            }
+            "rings" => self.rings_are_free(),
+            "probe-counts" => counts("perf_probe_counts_total", &[]),
+            "probe-arguments" => counts("perf_probe_arguments_total", &[]),
+            "container-probes" => counts("perf_probe_inside_total", &[]),
+            "process-context" => self.may(": </proc/$0/mem", &self.neighbours.pids["pe_open"].to_string()),
+            "runtime-socket" => {
+                self.may("test -w \"$0\"", &self.neighbours.dir.path().join("cri.sock").display().to_string())
+            }
+            other => panic!("{TABLE} has {other:?}, and nobody knows how to see whether that works"),
+        }
+    }
+
+    /// Whether functions of a program have names.
+    fn names(&self, comm: &str) -> bool {
+        let folded = Folded::of(&self.service, &format!("comm={comm}"));
+        folded.anywhere().keys().any(|name| *name == "burns")
+    }
+
+    /// Whether no limit of the kernel holds for memory of rings.
+    fn rings_are_free(&self) -> bool {
+        let mut check = with(self.user, &self.given, &self.program);
+        let checked = check.args(["check", "--config"]).arg(&self.service.configuration).output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stdout);
+        said.contains("of locked memory") && !said.contains("which CAP_IPC_LOCK lifts")
+    }
+
+    /// Whether a shell with the same rights can do it.
+    fn may(&self, what: &str, argument: &str) -> bool {
+        let mut shell = with(self.user, &self.given, "sh");
+        let tried = shell.args(["-c", what, argument]).stderr(Stdio::null()).status().unwrap();
+        tried.success()
+    }
+
+    /// Whether one of the metrics of the last column is above 0.
+    fn tells(&self, row: &Row, metrics: &Exposition) -> bool {
+        row.told.is_empty()
+            || row.told.iter().any(|selector| {
+                let (name, labels) = selector.trim_end_matches('}').split_once('{').unwrap();
+                let labels = labels.split(',').map(|label| label.split_once('=').unwrap());
+                let labels: Vec<_> = labels.map(|(name, value)| (name, value.trim_matches('"'))).collect();
+                metrics.sum(name, &labels) > 0.0
+            })
+    }
+}
+
+fn lacks_anything() -> bool {
+    [
+        Feature::Software,
+        Feature::Tracepoint,
+        Feature::Tracefs,
+        Feature::Cgroup,
+        Feature::Stream,
+        Feature::Uprobe,
+        Feature::Compiler,
+        Feature::Mounts,
+        Feature::Paranoid,
+    ]
+    .into_iter()
+    .any(lacks)
+}
+
+/// Where everybody may execute it, whoever may see the place that it was built in.
+fn program_for_everybody(dir: &Path) -> PathBuf {
+    let program = dir.join("perf-exporter");
+    fs::copy(env!("CARGO_BIN_EXE_perf-exporter"), &program).unwrap();
+    program
+}
+
+/// Holds every row for one kind of user.
+fn holds_for(user: u32, name: &str) {
+    let column = usize::from(user != 0);
+    let neighbours = Neighbours::start(name);
+    let program = program_for_everybody(neighbours.dir.path());
+    let socket = neighbours.dir.path().join("cri.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, Permissions::from_mode(0o660)).unwrap();
+    let mut rows = table();
+    assert!(rows.len() > 15, "{TABLE} has {} rows that can be read", rows.len());
+    // It changes the machine, and has a test of its own.
+    rows.retain(|row| row.feature != "mount-tracefs");
+    // Older kernels may have either rule, for it was brought to them later.
+    if Facts::read(&Roots::default()).kernel < KernelVersion(6, 16) {
+        rows.retain(|row| row.feature != "probe-counts");
+    }
+    let mut failures = Vec::new();
+    for given in sets(&rows, column) {
+        let attempt = Attempt {
+            service: Service::start_by(with(user, &given, &program), &neighbours.configuration()),
+            neighbours: &neighbours,
+            user,
+            program: program.clone(),
+            given: given.clone(),
+        };
+        let all = implied(&given);
+        let (should, should_not): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().partition(|row| row.needs[column].is_subset(&all));
+        let mut missing: Vec<&Row> = should;
+        let mut untold: Vec<&Row> = should_not.clone();
+        for _ in 0..40 {
+            assert!(Command::new("true").status().unwrap().success());
+            let metrics = attempt.service.metrics();
+            missing.retain(|row| !attempt.works(&row.feature, &metrics));
+            // What is refused for want of PERFMON hides what else would be.
+            untold.retain(|row| {
+                let first = given.is_empty() && row.needs[column].len() > 1;
+                !first && !attempt.tells(row, &metrics)
+            });
+            if missing.is_empty() && untold.is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(250));
+        }
+        let metrics = attempt.service.metrics();
+        let unexpected = should_not.iter().filter(|row| attempt.works(&row.feature, &metrics));
+        for (what, rows) in [
+            ("does not work", missing),
+            ("is refused, and not told so", untold),
+            ("works with less than the table says", unexpected.copied().collect()),
+        ] {
+            for row in rows {
+                failures.push(format!("user {user} with {given:?}: {} {what}", row.feature));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_table_holds_for_the_uid_of_root_without_its_capabilities() {
+    if !lacks_anything() {
+        holds_for(0, "privileges-root");
+    }
+}
+
+#[test]
+fn the_table_holds_for_an_ordinary_user() {
+    if !lacks_anything() {
+        holds_for(NOBODY, "privileges-user");
+    }
+}
+
+#[test]
+fn tracefs_is_mounted_by_whom_the_table_says() {
+    if lacks(Feature::Tracefs) || lacks(Feature::Mounts) {
+        return;
+    }
+    let row = table().into_iter().find(|row| row.feature == "mount-tracefs").unwrap();
+    let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let program = program_for_everybody(dir.path());
+    for (user, needs) in [0, NOBODY].into_iter().zip(&row.needs) {
+        for (given, works) in [(needs.clone(), true), (Capabilities::from(["PERFMON".to_owned()]), false)] {
+            // A mount namespace of its own, in which tracefs is not mounted.
+            let inner = with(user, &given, &program);
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+            command.arg("umount -a -t tracefs; exec \"$@\"").arg("sh").arg(inner.get_program()).args(inner.get_args());
+            let mut service = Service::start_by(
+                command,
+                "tracefs: {mount: true}\ncounters: {os: {events: [task-clock]}}\n",
+            );
+            let expected = if works { "tracefs was mounted" } else { "tracefs cannot be mounted" };
+            service.has_logged(&[expected]);
+        }
+    }
+}
