@@ -1,0 +1,182 @@
+#!/bin/bash
+# packaging.sh EXPORTER
+#
+# The systemd unit with its drop-ins, the Debian package and the Dockerfile: units are valid, closed and have the capabilities
+# of docs/privileges.md, the exporter counts with these, calls nothing that the unit forbids, and tells systemd how it is; what
+# packages are to have is there.
+# Needs python3 and curl; systemd-analyze (systemd), strace, setpriv (util-linux) and cargo-deb for some of it: what cannot be
+# checked is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `systemd`, `strace`, `notify` or `cargo-deb`.
+# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+set -euo pipefail
+
+exporter=${1:?usage: packaging.sh EXPORTER}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/lib.sh"
+root=$(cd "$here/../.." && pwd)
+unit=$root/deploy/systemd/perf-exporter.service
+
+judge() {
+  python3 "$here/packaging.py" "$@"
+}
+
+# has_units NAME DROPINS...: a directory of units, with the exporter where it is here
+has_units() {
+  local dir=$scratch/$1 name
+  mkdir -p "$dir/perf-exporter.service.d"
+  sed "s|/usr/bin/perf-exporter|$exporter|" "$unit" >"$dir/perf-exporter.service"
+  for name in "${@:2}"; do
+    cp "$root/deploy/systemd/$name.conf" "$dir/perf-exporter.service.d/"
+  done
+}
+
+verified() {
+  SYSTEMD_UNIT_PATH="$scratch/$1:" systemd-analyze verify --man=no "$scratch/$1/perf-exporter.service" >"$scratch/verified" 2>&1 &&
+    ! grep -v '^$' "$scratch/verified"
+}
+
+# closed NAME EXPOSURE: systemd's figure for what a service could do, 0.0 to 10.0, is at most that, in tenths
+closed() {
+  SYSTEMD_UNIT_PATH="$scratch/$1:" systemd-analyze security --offline=true --no-pager --threshold="$2" "$scratch/$1/perf-exporter.service" \
+    >"$scratch/security" 2>&1
+  local code=$?
+  grep 'Overall exposure' "$scratch/security" || cat "$scratch/security"
+  return $code
+}
+
+check_units() {
+  if ! command -v systemd-analyze >/dev/null; then
+    lacks systemd "the unit" "systemd-analyze is not installed"
+    return
+  fi
+  has_units alone
+  has_units sampling profiles
+  has_units probing probes
+  has_units both profiles probes
+  local name
+  for name in alone sampling probing both; do
+    expect "systemd takes the unit ($name)" verified "$name"
+  done
+  expect "the service is closed" closed alone 25
+  expect "and with profiles still" closed sampling 40
+  if ! command -v strace >/dev/null; then
+    lacks strace "the calls of the exporter" "strace is not installed"
+    return
+  fi
+  check_calls
+}
+
+check_calls() {
+  start_traced <<-END
+	counters: {os: {events: [task-clock], per: [cpu, cgroup, process]}}
+	profiles: {cpu: {event: cpu-clock, frequency: 99}}
+	export: {otlp: {endpoint: "http://127.0.0.1:1", signals: [metrics, profiles, logs]}}
+	END
+  within 60 fetch /top -o "$scratch/top" 2>/dev/null || true
+  fetch /metrics -o "$scratch/metrics" || true
+  # strace hands its own signals to nobody.
+  pkill -TERM -P "$traced" || true
+  within 60 test -s "$scratch/calls" || true
+  expect "the unit allows what the exporter calls" judge calls "$unit" "$scratch/calls"
+}
+
+# The same as start_exporter, within strace.
+start_traced() {
+  cat >"$scratch/exporter.yaml"
+  : >"$scratch/exporter.log"
+  strace -f -c -S name -o "$scratch/calls" "$exporter" run --config "$scratch/exporter.yaml" --listen 127.0.0.1:0 >"$scratch/exporter.log" 2>&1 &
+  traced=$!
+  pids+=($!)
+  within 60 serves_somewhere || true
+}
+
+# As the unit has it: a user without anything, and capabilities that are handed on.
+check_rights() {
+  local list program=$scratch/program
+  if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
+    lacks tracefs "counting with the unit's capabilities" "that takes root, and a tracefs that is mounted"
+    return
+  fi
+  list=-all$(sed -n 's/^AmbientCapabilities=//p' "$unit" | tr ' ' '\n' | sed 's/CAP_\(.*\)/,+\L\1/' | tr -d '\n')
+  chmod 755 "$scratch"
+  install -m 755 "$exporter" "$program"
+  cp "$root/deploy/systemd/perf-exporter.yaml" "$scratch/service.yaml"
+  : >"$scratch/exporter.log"
+  setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set="$list" --inh-caps="$list" --ambient-caps="$list" \
+    "$program" run --config "$scratch/service.yaml" --listen 127.0.0.1:0 >"$scratch/exporter.log" 2>&1 &
+  pids+=($!)
+  within 20 serves_somewhere || true
+  expect "with the unit's capabilities all of its configuration is counted" within 20 nothing_is_forbidden
+  stop "${pids[-1]}"
+}
+
+checked() {
+  "$exporter" check --no-open --config "$root/deploy/systemd/perf-exporter.yaml" >"$scratch/checked" 2>&1 &&
+    grep -q 'no errors, no warnings' "$scratch/checked"
+}
+
+nothing_is_forbidden() {
+  fetch /metrics >"$scratch/metrics" && grep -q '^perf_sched_run_seconds_total [0-9]*[1-9]' "$scratch/metrics" &&
+    ! grep '^perf_event_state.*state="forbidden".* [1-9]' "$scratch/metrics"
+}
+
+check_notify() {
+  if ! grep -aq NOTIFY_SOCKET "$exporter"; then
+    lacks notify "what the service tells systemd" "this perf-exporter does not know NOTIFY_SOCKET"
+    return
+  fi
+  judge notified "$scratch/notify" 30 >"$scratch/notified" 2>&1 &
+  local listener=$!
+  within 10 test -S "$scratch/notify" || true
+  NOTIFY_SOCKET=$scratch/notify WATCHDOG_USEC=2000000 start_exporter "$exporter" <<<'profiles: {}'
+  expect "the service tells systemd that it is ready, and that it is well" wait "$listener"
+  cat "$scratch/notified"
+}
+
+check_deb() {
+  expect "the Debian package is described, and its files are there" judge assets "$root"
+  expect "dpkg's scripts are scripts" sh -n "$root"/deploy/debian/postinst
+  if ! command -v cargo-deb >/dev/null; then
+    lacks cargo-deb "building the Debian package" "cargo-deb is not installed"
+    return
+  fi
+  # With the program that is here, in a copy of the sources.
+  mkdir -p "$scratch/deb/target/release"
+  (cd "$root" && tar -c --exclude=./target --exclude=./.git .) | tar -xC "$scratch/deb"
+  cp "$exporter" "$scratch/deb/target/release/perf-exporter"
+  expect "cargo deb builds it" builds_deb
+  expect "it has the program, the unit and the configuration, which is a conffile" has_contents
+}
+
+builds_deb() {
+  (cd "$scratch/deb" && cargo deb --no-build --no-strip --fast --quiet --output "$scratch/package.deb") >"$scratch/deb.log" 2>&1 || {
+    cat "$scratch/deb.log"
+    return 1
+  }
+}
+
+has_contents() {
+  local file
+  dpkg-deb --contents "$scratch/package.deb" >"$scratch/contents"
+  for file in ./usr/bin/perf-exporter ./etc/perf-exporter/perf-exporter.yaml perf-exporter.service ./usr/share/perf-exporter/systemd/profiles.conf; do
+    grep -q "$file" "$scratch/contents" || {
+      echo "$file is not in it"
+      return 1
+    }
+  done
+  dpkg-deb --ctrl-tarfile "$scratch/package.deb" | tar -xC "$scratch" ./conffiles ./postinst
+  grep -qx /etc/perf-exporter/perf-exporter.yaml "$scratch/conffiles" && grep -q deb-systemd-helper "$scratch/postinst" && sh -n "$scratch/postinst"
+}
+
+needs "$exporter" "python3 curl" python3 curl
+exporter=$(readlink -f "$exporter")
+expect "the unit has the capabilities of what it counts" judge unit "$root/docs/privileges.md" "$unit"
+expect "with profiles those of profiles" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/profiles.conf"
+expect "with probes those of probes" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/probes.conf"
+expect "and with both the same" judge unit "$root/docs/privileges.md" "$unit" "$root"/deploy/systemd/{profiles,probes}.conf
+expect "perf-exporter takes the configuration that is installed" checked
+expect "what the Dockerfile copies is there" judge docker "$root"
+check_units
+check_rights
+check_notify
+check_deb
+finish exporter
