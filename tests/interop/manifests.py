@@ -161,7 +161,7 @@ def whole(*paths):
         names = [f"ConfigMap {volume['configMap']['name']}" for volume in pod["volumes"] if "configMap" in volume]
         names.append(f"ServiceAccount {pod['serviceAccountName']}")
         for name in names:
-            if name not in there:
+            if name not in there | {"ServiceAccount default"}:
                 wrong(f"{path}: the DaemonSet names {name}, which is not there")
         selectors = {name_of(daemons): daemons["spec"]["selector"]["matchLabels"]}
         for entry in entries:
@@ -282,7 +282,6 @@ def bundle(path, image, seccomp, address, folder):
             "cwd": "/",
             # As containerd gives them: nothing is inherited, nothing ambient.
             "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},
-            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 65536}],
             "noNewPrivileges": not rights["allowPrivilegeEscalation"],
         },
         "root": {"path": str(Path(image).absolute()), "readonly": rights["readOnlyRootFilesystem"]},

@@ -16,7 +16,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::folded::Folded;
 use crate::support::lines::Lines;
-use crate::support::program::Program;
+use crate::support::program::{Program, Running};
 use crate::support::service::{Service, get_path};
 use crate::support::{Feature, eventually, lacks};
 
@@ -97,25 +97,23 @@ fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -
 struct Neighbours {
     dir: tempfile::TempDir,
     shell: Child,
+    outside: Option<Running>,
     /// By name.
     pids: BTreeMap<String, u32>,
     cgroup: Option<TestCgroup>,
 }
 
+/// In a mount namespace of its own, with a root of its own: three programs that wait until that is theirs too.
 const STARTS: &str = r#"
-cp "$1" "$0/pe_host" && chmod 755 "$0/pe_host" || exit
-mount -t tmpfs -o mode=755 none "$0/inside" || exit
-for name in open closed gone; do cp "$1" "$0/inside/pe_$name"; chmod 755 "$0/inside/pe_$name"; done
-chown 65533:65533 "$0/inside/pe_closed" && chmod 700 "$0/inside/pe_closed" || exit
+mount -t tmpfs -o mode=755 none "$0" && mkdir "$0/old" || exit
+for name in open closed gone; do cp "$1" "$0/pe_$name"; chmod 755 "$0/pe_$name"; done
+chown 65533:65533 "$0/pe_closed" && chmod 700 "$0/pe_closed" || exit
 for name in open closed gone; do
-  echo 'spins 3600000' | nice -n 19 chroot --userspec=65533:65533 "$0/inside" "/pe_$name" >/dev/null &
-  last=$!
-  echo "pe_$name $last"
+  echo 'spins 3600000' | nice -n 19 setpriv --reuid=65533 --regid=65533 --clear-groups \
+    sh -c 'until [ -e /pe_go ]; do :; done; exec "/pe_$0"' "$name" >/dev/null &
+  echo "pe_$name $!"
 done
-echo 'spins 3600000' | nice -n 19 setpriv --reuid=65533 --regid=65533 --clear-groups "$0/pe_host" >/dev/null &
-echo "pe_host $!"
-until [ "$(cat /proc/$last/comm)" = pe_gone ]; do sleep 0.1; done
-rm "$0/inside/pe_gone"
+cd "$0" && pivot_root . old && : >/pe_go
 echo done
 wait
 "#;
@@ -124,10 +122,12 @@ impl Neighbours {
     fn start(name: &str) -> Self {
         let program = Program::compile_hot("pe_hot", &["-static"]);
         let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
-        fs::create_dir(dir.path().join("inside")).unwrap();
+        let (inside, host) = (dir.path().join("inside"), dir.path().join("pe_host"));
+        fs::create_dir(&inside).unwrap();
+        program.copy_to(&host);
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", STARTS]);
-        command.arg(dir.path()).arg(program.path()).process_group(0);
+        command.arg(&inside).arg(program.path()).process_group(0);
         let mut shell = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = Lines::of(shell.stdout.take().unwrap());
         let mut pids = BTreeMap::new();
@@ -136,22 +136,27 @@ impl Neighbours {
             let Some((name, pid)) = line.split_once(' ') else { break };
             pids.insert(name.to_owned(), pid.parse().unwrap());
         }
+        // And one outside.
+        let mut outside = Command::new("setpriv");
+        outside.args(["--reuid=65533", "--regid=65533", "--clear-groups"]).arg(&host);
+        let mut outside = Running::by(&mut outside);
+        outside.told("spins 3600000");
+        pids.insert("pe_host".to_owned(), outside.pid());
         let cgroup = TestCgroup::new(name);
         for &pid in pids.values() {
             cgroup.take(pid);
         }
-        let neighbours = Self { dir, shell, pids, cgroup: Some(cgroup) };
-        for (name, pid) in &neighbours.pids {
+        for (name, pid) in &pids {
             let comm = || read_text(Path::new(&format!("/proc/{pid}/comm"))).is_ok_and(|comm| comm == *name);
             eventually("it is what it is called", || comm().then_some(()));
         }
-        neighbours
+        fs::remove_file(format!("/proc/{}/root/pe_gone", pids["pe_gone"])).unwrap();
+        Self { dir, shell, outside: Some(outside), pids, cgroup: Some(cgroup) }
     }
 
     fn configuration(&self) -> String {
         let cgroup = self.cgroup.as_ref().unwrap().path();
-        let file = self.dir.path().join("pe_host");
-        let file = file.display();
+        let (dir, inside) = (self.dir.path().display(), self.pids["pe_open"]);
         format!(
             "collection: {{interval: 1m, freshness: 0s}}\n\
              counters:\n  os: {{events: [task-clock], per: [cpu, cgroup, process]}}\n  \
@@ -161,10 +166,9 @@ impl Neighbours {
              tracepoints: {{forked: {{event: \"sched:sched_process_fork\"}}}}\n\
              scheduler: {{per: [host]}}\nsyscalls: {{per: [host], include: [wait4, execve]}}\n\
              profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\
-             probes:\n  counts: {{uprobe: \"{file}:three_quarters\"}}\n  \
-             arguments: {{uprobe: \"{file}:three_quarters\", arguments: [\"first=$arg1:u64\"]}}\n  \
-             inside: {{uprobe: \"/pe_open:three_quarters\", arguments: [\"first=$arg1:u64\"], in: {{pid: {}}}}}\n",
-            self.pids["pe_open"],
+             probes:\n  counts: {{uprobe: \"{dir}/pe_host:three_quarters\"}}\n  \
+             arguments: {{uprobe: \"{dir}/pe_host:three_quarters\", arguments: [\"first=$arg1:u64\"]}}\n  \
+             inside: {{uprobe: \"/pe_open:three_quarters\", arguments: [\"first=$arg1:u64\"], in: {{pid: {inside}}}}}\n"
         )
     }
 }
@@ -173,6 +177,7 @@ impl Drop for Neighbours {
     fn drop(&mut self) {
         kill_process_group(Pid::from_child(&self.shell), Signal::KILL).unwrap();
         self.shell.wait().unwrap();
+        self.outside = None;
         self.cgroup = None;
     }
 }

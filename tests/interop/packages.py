@@ -1,11 +1,11 @@
-"""What packaging.sh asks. Each command prints what is wrong, and fails if something is.
+"""What packages.sh asks. Each command prints what is wrong, and fails if something is.
 
-packaging.py unit TABLE FILE...      a unit with its drop-ins has the capabilities that its features take by TABLE, which is
+packages.py unit TABLE FILE...      a unit with its drop-ins has the capabilities that its features take by TABLE, which is
                                      docs/privileges.md
-packaging.py calls FILE SUMMARY      SystemCallFilter= of a unit allows all that `strace -c` has counted
-packaging.py assets ROOT             every file that the Debian package is to have is there
-packaging.py docker ROOT             so is every file that the Dockerfile copies, and .dockerignore lets it through
-packaging.py notified SOCKET SECONDS what a service tells systemd: READY=1, then WATCHDOG=1
+packages.py calls FILE SUMMARY      SystemCallFilter= of a unit allows all that `strace -c` has counted
+packages.py assets ROOT             every file that the Debian package is to have is there
+packages.py docker ROOT             so is every file that the Dockerfile copies, and .dockerignore lets it through
+packages.py notified SOCKET SECONDS what a service tells systemd: READY=1, then WATCHDOG=1
 """
 
 import fnmatch

@@ -1,5 +1,5 @@
 #!/bin/bash
-# packaging.sh EXPORTER
+# packages.sh EXPORTER
 #
 # The systemd unit with its drop-ins, the Debian package and the Dockerfile: units are valid, closed and have the capabilities
 # of docs/privileges.md, the exporter counts with these, calls nothing that the unit forbids, and tells systemd how it is; what
@@ -9,14 +9,14 @@
 # Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
 set -euo pipefail
 
-exporter=${1:?usage: packaging.sh EXPORTER}
+exporter=${1:?usage: packages.sh EXPORTER}
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$here/lib.sh"
 root=$(cd "$here/../.." && pwd)
 unit=$root/deploy/systemd/perf-exporter.service
 
 judge() {
-  python3 "$here/packaging.py" "$@"
+  python3 "$here/packages.py" "$@"
 }
 
 # has_units NAME DROPINS...: a directory of units, with the exporter where it is here
