@@ -161,7 +161,7 @@ check_helm() {
   helmed helm-older --set mode=full "${operated[@]}" --kube-version "$older"
   helmed helm-operated "${operated[@]}"
   helmed helm-service "${operated[@]}" --set monitor.kind=ServiceMonitor --set-string monitor.labels.release=x
-  helmed helm-changed --set mode=profiles,config.limits.series=100,extraCapabilities={SYS_NICE},priorityClassName=system-node-critical \
+  helmed helm-changed --set mode=profiles,config.limits.series=100,'extraCapabilities={SYS_NICE}',priorityClassName=system-node-critical \
     --set seLinuxOptions.type=spc_t,image.repository=registry.example/pe --set-string podLabels.team=a,podAnnotations.b=c
   least helm-metrics metrics cri
   least helm-profiles profiles cri
@@ -171,7 +171,7 @@ check_helm() {
   least helm-off metrics off
   expect "a mode that is none is refused" refused mode --set mode=metric
   expect "and a value that nobody reads" refused reosurces --set reosurces.x=1
-  expect "and CAP_ before a capability" refused extraCapabilities --set extraCapabilities={CAP_SYS_NICE}
+  expect "and CAP_ before a capability" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
   expect "and the runtime's socket for who is not root" refused "names: cri" --set mode=restricted,names=cri
   expect "what is changed in the configuration is changed, and the rest stays" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
 }

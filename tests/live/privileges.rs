@@ -105,14 +105,15 @@ struct Neighbours {
 
 /// In a mount namespace of its own, with a root of its own: three programs that wait until that is theirs too.
 const STARTS: &str = r#"
-mount -t tmpfs -o mode=755 none "$0" && mkdir "$0/old" || exit
+mount -t tmpfs -o mode=755 none "$0" && mkdir "$0/old" && mkdir -m 777 "$0/ready" || exit
 for name in open closed gone; do cp "$1" "$0/pe_$name"; chmod 755 "$0/pe_$name"; done
 chown 65533:65533 "$0/pe_closed" && chmod 700 "$0/pe_closed" || exit
 for name in open closed gone; do
   echo 'spins 3600000' | nice -n 19 setpriv --reuid=65533 --regid=65533 --clear-groups \
-    sh -c 'until [ -e /pe_go ]; do :; done; exec "/pe_$0"' "$name" >/dev/null &
+    sh -c ': >"$1/ready/$0"; until [ -e /pe_go ]; do :; done; exec "/pe_$0"' "$name" "$0" >/dev/null &
   echo "pe_$name $!"
 done
+until [ -e "$0/ready/open" ] && [ -e "$0/ready/closed" ] && [ -e "$0/ready/gone" ]; do sleep 0.05; done
 cd "$0" && pivot_root . old && : >/pe_go
 echo done
 wait
@@ -374,7 +375,11 @@ fn tracefs_is_mounted_by_whom_the_table_says() {
             let inner = with(user, &given, &program);
             let mut command = Command::new("unshare");
             command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-            command.arg("umount -a -t tracefs; exec \"$@\"").arg("sh").arg(inner.get_program()).args(inner.get_args());
+            command
+                .arg("umount -a -t tracefs; exec \"$@\"")
+                .arg("sh")
+                .arg(inner.get_program())
+                .args(inner.get_args());
             let mut service = Service::start_by(
                 command,
                 "tracefs: {mount: true}\ncounters: {os: {events: [task-clock]}}\n",
