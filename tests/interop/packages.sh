@@ -143,6 +143,9 @@ check_deb() {
   mkdir -p "$scratch/deb/target/release"
   (cd "$root" && tar -c --exclude=./target --exclude=./.git .) | tar -xC "$scratch/deb"
   cp "$exporter" "$scratch/deb/target/release/perf-exporter"
+  # cargo-deb wants a file for each pattern.
+  compgen -G "$scratch/deb/dashboards/*.json" >/dev/null || echo '{}' >"$scratch/deb/dashboards/made-up.json"
+  compgen -G "$scratch/deb/deploy/prometheus/*.rules.yaml" >/dev/null || echo 'groups: []' >"$scratch/deb/deploy/prometheus/made-up.rules.yaml"
   expect "cargo deb builds it" builds_deb
   expect "it has the program, the unit and the configuration, which is a conffile" has_contents
 }
