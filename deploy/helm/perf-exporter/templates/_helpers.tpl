@@ -51,14 +51,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $names := include "perf-exporter.names" . }}
 {{- $changes := deepCopy .Values.config }}
 {{- if and (eq $names "api-server") (ne .Values.mode "restricted") }}
-{{- $changes = mergeOverwrite (dict "kubernetes" (dict "cri" "off" "api_server" "auto")) $changes }}
+{{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off" "api_server" dict)) $changes }}
 {{- else if and (eq $names "cri") (eq .Values.mode "restricted") }}
 {{- fail "names: cri needs root's uid, which the mode restricted does not have; choose api-server or off, or another mode" }}
 {{- else if eq $names "off" }}
-{{- $changes = mergeOverwrite (dict "kubernetes" (dict "cri" "off" "api_server" "off")) $changes }}
+{{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off")) $changes }}
 {{- end }}
 {{- if $changes }}
-{{- mergeOverwrite (fromYaml $file) $changes | toYaml }}
+{{- $merged := mergeOverwrite (fromYaml $file) $changes }}
+{{- if eq $names "off" }}
+{{- $_ := unset $merged.containers "api_server" }}
+{{- end }}
+{{- $merged | toYaml }}
 {{- else }}
 {{- $file }}
 {{- end }}
