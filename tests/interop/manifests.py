@@ -278,7 +278,8 @@ def bundle(path, image, seccomp, address, folder):
         "process": {
             "user": {"uid": shared["runAsUser"], "gid": shared["runAsGroup"]},
             "args": ["/usr/bin/perf-exporter", *container["args"]],
-            "env": ["PATH=/usr/bin", *environment, f"PERF_EXPORTER_LISTEN={address}"],
+            # Who is to be asked for names of pods is nowhere, which is to disturb nothing.
+            "env": ["PATH=/usr/bin", "NODE_NAME=here", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1", *environment, f"PERF_EXPORTER_LISTEN={address}"],
             "cwd": "/",
             # As containerd gives them: nothing is inherited, nothing ambient.
             "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},

@@ -49,20 +49,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "perf-exporter.config" -}}
 {{- $file := .Files.Get (printf "files/config/%s.yaml" .Values.mode) }}
 {{- $names := include "perf-exporter.names" . }}
+{{- $base := fromYaml $file }}
 {{- $changes := deepCopy .Values.config }}
 {{- if and (eq $names "api-server") (ne .Values.mode "restricted") }}
 {{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off" "api_server" dict)) $changes }}
 {{- else if and (eq $names "cri") (eq .Values.mode "restricted") }}
 {{- fail "names: cri needs root's uid, which the mode restricted does not have; choose api-server or off, or another mode" }}
 {{- else if eq $names "off" }}
+{{- $base = omit $base "containers" }}
 {{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off")) $changes }}
 {{- end }}
 {{- if $changes }}
-{{- $merged := mergeOverwrite (fromYaml $file) $changes }}
-{{- if eq $names "off" }}
-{{- $_ := unset $merged.containers "api_server" }}
-{{- end }}
-{{- $merged | toYaml }}
+{{- mergeOverwrite $base $changes | toYaml }}
 {{- else }}
 {{- $file }}
 {{- end }}
