@@ -63,7 +63,9 @@ impl Manager {
     /// Says when the first collection is there, and from then on that the service is alive, as long as it collects.
     pub(super) async fn follow(&self, mut published: watch::Receiver<Arc<Published>>, clock: Clock) {
         // Collections end with the service.
-        published.wait_for(|published| published.snapshot.is_some()).await.ok();
+        if published.wait_for(|published| published.snapshot.is_some()).await.is_err() {
+            return std::future::pending().await;
+        }
         self.ready();
         let Some(watchdog) = self.watchdog.filter(|_| self.socket.is_some()) else {
             return std::future::pending().await;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::decode::At;
 use super::file;
-use super::problem::shown;
 use super::push::url;
 use super::report::Report;
 use super::value::List;
+pub use super::value::Socket;
 use crate::metrics::fit_label_name;
 
 /// Who is asked, and for what.
@@ -26,18 +26,6 @@ pub struct Containers {
     pub labels: Vec<(String, Arc<str>)>,
     /// Keys of labels or annotations of which the first that is there names the service.
     pub service: Vec<String>,
-}
-
-/// Where the socket of a runtime is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Socket {
-    /// Where it usually is, if it is there.
-    #[default]
-    Auto,
-    /// Nobody is asked.
-    Off,
-    /// Here.
-    At(PathBuf),
 }
 
 /// How pods are asked for over HTTPS; what is `None` is for the pod's surroundings to say.
@@ -82,8 +70,8 @@ pub(super) fn containers(
     let Some(At { value: written, .. }) = written else { return base.clone() };
     let file::Containers { cri, docker, kubelet, api_server, labels: of_pods, service } = written;
     Containers {
-        cri: cri.as_ref().map_or_else(|| base.cri.clone(), |at| socket(at, report)),
-        docker: docker.as_ref().map_or_else(|| base.docker.clone(), |at| socket(at, report)),
+        cri: cri.as_ref().map_or(&base.cri, |at| &at.value).clone(),
+        docker: docker.as_ref().map_or(&base.docker, |at| &at.value).clone(),
         kubelet: kubelet.as_ref().map(|at| pods(&at.value, report)).or_else(|| base.kubelet.clone()),
         api_server: api_server.as_ref().map(|at| pods(&at.value, report)).or_else(|| base.api_server.clone()),
         labels: of_pods.as_ref().map_or_else(|| base.labels.clone(), |at| labels(at, report)),
@@ -91,20 +79,6 @@ pub(super) fn containers(
             Some(at) => keys(at, report).into_iter().map(|at| at.value.clone()).collect(),
             None => base.service.clone(),
         },
-    }
-}
-
-fn socket(at: &At<String>, report: &mut Report<'_>) -> Socket {
-    let path = at.value.strip_prefix("unix://").unwrap_or(&at.value);
-    match path {
-        "auto" => Socket::Auto,
-        "off" => Socket::Off,
-        path if path.starts_with('/') => Socket::At(path.into()),
-        _ => {
-            let message = format!("{} is no socket", shown(&at.value));
-            report.error(at.node, message, Some("write its path from the root on, `auto` or `off`".into()));
-            Socket::Off
-        }
     }
 }
 
@@ -161,12 +135,59 @@ fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<st
     labels
 }
 
-impl Containers {
-    /// Whether nobody is asked, whatever there is.
-    pub fn is_off(&self) -> bool {
-        self.cri == Socket::Off
-            && self.docker == Socket::Off
-            && self.kubelet.is_none()
-            && self.api_server.is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{good, report};
+
+    fn containers(text: &str) -> Containers {
+        good(&format!("containers: {{{text}}}")).containers
+    }
+
+    #[test]
+    fn sockets_are_looked_for_unless_they_are_named_or_off() {
+        assert_eq!(containers(""), Containers::default());
+        assert_eq!(containers("cri: /run/x.sock").cri, Socket::At("/run/x.sock".into()));
+        assert_eq!(containers("cri: unix:///run/x.sock").cri, Socket::At("/run/x.sock".into()));
+        let off = containers("cri: off, docker: false");
+        assert_eq!((off.cri, off.docker), (Socket::Off, Socket::Off), "Helm makes a truth value of it");
+        for wrong in ["run/x.sock", "true", "", "'tcp://127.0.0.1:2375'"] {
+            let said = report(&format!("containers: {{docker: {wrong}}}"));
+            assert!(
+                said.contains("the path of a socket from the root on, `auto` or `off`") || wrong.is_empty(),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn pods_are_asked_for_where_that_is_said() {
+        let asked = containers(
+            "kubelet: {insecure: true, token: /t}, api_server: {url: \"https://k:6443\", node: n}",
+        );
+        let kubelet = asked.kubelet.unwrap();
+        assert_eq!((kubelet.insecure, kubelet.token), (true, Some("/t".into())));
+        let api_server = asked.api_server.unwrap();
+        assert_eq!(
+            (api_server.url.as_deref(), api_server.node.as_deref()),
+            (Some("https://k:6443"), Some("n"))
+        );
+        assert_eq!(containers("kubelet: {}").kubelet, Some(Pods::default()));
+        assert!(report("containers: {kubelet: {url: localhost}}").contains("has no scheme"));
+        assert!(report("containers: {kubelet: {insecure: true, ca: /a}}").contains("this has no effect"));
+    }
+
+    #[test]
+    fn labels_have_names_of_their_own_in_metrics() {
+        let labels = containers("labels: [app.kubernetes.io/name, tier], service: app").labels;
+        let names: Vec<&str> = labels.iter().map(|(_, name)| &**name).collect();
+        assert_eq!(names, ["app_kubernetes_io_name", "tier"]);
+        assert_eq!(containers("service: app").service, ["app"]);
+        let said = |text: &str| report(&format!("containers: {{labels: {text}}}"));
+        assert!(said("[pod]").contains("series have a label `pod` of another meaning"));
+        assert!(said("[a.b, a/b]").contains("another one is called `a_b` in metrics as well"));
+        assert!(said("['']").contains("a label has a name"));
+        let many: Vec<String> = (0..17).map(|at| format!("l{at}")).collect();
+        assert!(said(&format!("[{}]", many.join(","))).contains("17 labels are too many; 16 is the most"));
     }
 }

@@ -5,6 +5,7 @@
 
 mod fields;
 mod percent;
+mod socket;
 mod texts;
 
 use std::borrow::Cow;
@@ -23,6 +24,7 @@ use crate::host::CpuSet;
 
 pub(super) use fields::{Histogram, HistogramBlock, Labels};
 pub(super) use percent::Percent;
+pub use socket::Socket;
 pub(super) use texts::Texts;
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::directory::{Directory, SourceState};
 use super::identity::Chosen;
-use super::source::{Failure, Found, Kind, Listing, find};
+use super::source::{Failure, FailureKind, Found, Kind, Listing, find};
 use crate::clock::Clock;
 use crate::config::containers::Containers;
 use crate::host::{Environment, Roots};
@@ -73,7 +74,7 @@ impl Metrics {
     fn note(&self, kind: Kind, answer: &Result<Listing, Failure>) {
         let result = match answer {
             Ok(_) => "ok",
-            Err(Failure { late: true, .. }) => "late",
+            Err(Failure { kind: FailureKind::Late, .. }) => "late",
             Err(_) => "failed",
         };
         self.lookups.with_label_values(&[kind.to_string().as_str(), result]).inc();
@@ -107,7 +108,7 @@ pub fn ask_once(
         }
     };
     let chosen = Chosen::of(wanted);
-    let asked = found.iter().map(|source| Asked {
+    let asked = found.iter().map(|source: &Found| Asked {
         kind: source.kind(),
         place: source.place(),
         answer: runtime.as_ref().map(|runtime| {
@@ -115,12 +116,20 @@ pub fn ask_once(
             answer.map(|listing| listing.containers.len())
         }),
     });
-    (asked.collect(), problems)
+    let asked = asked.collect();
+    // A name that is being resolved is not waited for.
+    runtime.into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    (asked, problems)
 }
 
 async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> {
-    let late = || Failure { late: true, why: format!("it did not answer within {PATIENCE:?}") };
-    timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()))
+    let late = || Failure { kind: FailureKind::Late, why: format!("it did not answer within {PATIENCE:?}") };
+    let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
+    match answer {
+        // Docker's containerd has a socket and does not speak CRI, and a runtime that is gone may have left one.
+        Err(Failure { kind: FailureKind::Nobody, .. }) if source.is_guessed() => Ok(Listing::default()),
+        answer => answer,
+    }
 }
 
 /// Starts the thread `containers`, which asks whom the settings name, or nobody. It ends when their sender is gone.
@@ -152,7 +161,7 @@ impl Asking {
         self.find(&wanted, false);
         loop {
             let began = Instant::now();
-            self.ask(&Chosen::of(&wanted)).await;
+            self.ask(&Arc::new(Chosen::of(&wanted))).await;
             let due = began + self.directory.due().unwrap_or(REFRESH).clamp(GAP, REFRESH);
             tokio::select! {
                 () = sleep_until(due) => {}
@@ -199,35 +208,43 @@ impl Asking {
         self.found = found;
     }
 
-    async fn ask(&mut self, chosen: &Chosen) {
-        if self.found.is_empty() {
-            return;
-        }
+    /// Asks everybody at the same time, and enters each answer when it comes.
+    async fn ask(&mut self, chosen: &Arc<Chosen>) {
         let asked = self.surroundings.clock.monotonic();
         let before = self.directory.sources();
-        let mut answers = Vec::new();
-        // One after the other: the second is there for what the first does not know, and nobody is in a hurry.
-        for (source, before) in self.found.iter().zip(before) {
-            let answer = patiently(source, chosen).await;
-            self.surroundings.metrics.note(source.kind(), &answer);
-            match (&answer, before.failure.is_some()) {
-                (Err(failure), _) if before.failure.as_ref() != Some(failure) => {
-                    tracing::warn!(
-                        source = %source.kind(), place = %source.place(),
-                        "does not tell the names of containers: {}", failure.why
-                    );
-                }
-                (Ok(listing), true) => {
-                    let containers = listing.containers.len();
-                    tracing::info!(source = %source.kind(), containers, "tells the names of containers again");
-                }
-                _ => {}
-            }
-            answers.push(answer);
+        let mut questions = JoinSet::new();
+        for (place, source) in self.found.iter().cloned().enumerate() {
+            let chosen = Arc::clone(chosen);
+            questions.spawn(async move { (place, patiently(&source, &chosen).await) });
         }
-        self.directory.enter(asked, answers);
+        while let Some(answered) = questions.join_next().await {
+            // One that panicked has told why.
+            let Ok((place, answer)) = answered else { continue };
+            let (Some(source), Some(before)) = (self.found.get(place), before.get(place)) else { continue };
+            self.surroundings.metrics.note(source.kind(), &answer);
+            tell(source, &answer, before.failure.as_ref());
+            self.directory.enter(place, answer);
+        }
+        self.directory.end_round(asked);
         let (known, _, unknown) = self.directory.size();
         self.surroundings.metrics.known.set(known as i64);
         self.surroundings.metrics.unknown.set(unknown as i64);
+    }
+}
+
+/// Says in the log what is news about a source.
+fn tell(source: &Found, answer: &Result<Listing, Failure>, before: Option<&Failure>) {
+    match (answer, before) {
+        (Err(failure), before) if before != Some(failure) => tracing::warn!(
+            source = %source.kind(),
+            place = %source.place(),
+            "does not tell the names of containers: {}",
+            failure.why
+        ),
+        (Ok(listing), Some(_)) => {
+            let containers = listing.containers.len();
+            tracing::info!(source = %source.kind(), containers, "tells the names of containers again");
+        }
+        _ => {}
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use super::identity::Identity;
@@ -14,9 +14,12 @@ use crate::target::{ContainerPath, pod_uid};
 /// The most containers and pods that are known at a time, each.
 const MOST: usize = 1 << 16;
 
-/// For how long a container is known that no runtime lists any more. Its series stay for five minutes, and who looks at a
-/// profile may look at one of some minutes ago.
-const KEPT: Duration = Duration::from_secs(15 * 60);
+/// For how long a container is known that nobody lists any more: longer than any series of it stays, which is an hour for
+/// those of profiles.
+const KEPT: Duration = Duration::from_secs(70 * 60);
+
+/// For how long a container counts as unknown that is not counted any more.
+const MISSED: Duration = Duration::from_secs(10 * 60);
 
 /// How long, and for how many questions, a container may be new: runtimes list a pod only once it runs.
 const NEW: (Duration, u32) = (Duration::from_secs(3), 2);
@@ -39,13 +42,20 @@ struct Known {
     pods: FxHashMap<Box<str>, Entry>,
     unknown: FxHashMap<Box<str>, Unknown>,
     sources: Vec<SourceState>,
+    /// When each of the sources answered last.
+    answered: Vec<Monotonic>,
     /// Rises whenever somebody is known better than before.
     generation: u64,
+    /// Rises whenever everything is forgotten.
+    epoch: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     identity: Arc<Identity>,
+    /// Who told, by its place among the sources.
+    source: usize,
+    /// When it did last.
     listed: Monotonic,
 }
 
@@ -101,6 +111,11 @@ impl Directory {
         self.known().generation
     }
 
+    /// A number that is another one as soon as what was told before is not to be believed any more.
+    pub fn epoch(&self) -> u64 {
+        self.known().epoch
+    }
+
     /// Who the cgroups at some paths are of. Containers that nobody has told of are asked for.
     pub fn look_up<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<State> {
         let now = self.clock.monotonic();
@@ -147,47 +162,52 @@ impl Directory {
     /// These are asked from now on. What others told is forgotten with `forget`: it was chosen otherwise.
     pub(super) fn set_sources(&self, sources: Vec<SourceState>, forget: bool) {
         let mut known = self.known();
+        known.answered = vec![Monotonic::default(); sources.len()];
         known.sources = sources;
         if forget {
             (known.containers, known.pods) = Default::default();
             known.unknown.clear();
-            known.generation += 1;
+            known.epoch += 1;
+        } else {
+            // Their places are others' now: whoever knows them may tell anew.
+            for entry in known.entries() {
+                entry.source = usize::MAX;
+            }
         }
     }
 
-    /// Enters what those who were asked since `asked` said, in the order of who is believed first.
-    pub(super) fn enter(&self, asked: Monotonic, answers: Vec<Result<Listing, Failure>>) {
+    /// Enters what the source at `place` said. Sources are in the order in which they are believed.
+    pub(super) fn enter(&self, place: usize, answer: Result<Listing, Failure>) {
         let (now, at) = (self.clock.monotonic(), self.clock.now());
         let mut known = self.known();
-        let mut better = false;
-        let mut told = (FxHashSet::default(), FxHashSet::default());
-        for (place, answer) in answers.into_iter().enumerate() {
-            let listing = match answer {
-                Ok(listing) => listing,
-                Err(failure) => {
-                    if let Some(source) = known.sources.get_mut(place) {
-                        source.failure = Some(failure);
-                    }
-                    continue;
-                }
-            };
-            if let Some(source) = known.sources.get_mut(place) {
+        let Some(source) = known.sources.get_mut(place) else { return };
+        match answer {
+            Err(failure) => source.failure = Some(failure),
+            Ok(listing) => {
                 (source.failure, source.answered, source.containers) =
                     (None, Some(at), listing.containers.len());
+                known.take_in(place, listing, now);
             }
-            better |= enter(&mut known.containers, listing.containers, &mut told.0, now);
-            better |= enter(&mut known.pods, listing.pods, &mut told.1, now);
         }
-        known.containers.retain(|_, entry| now.since(entry.listed) < KEPT);
-        known.pods.retain(|_, entry| now.since(entry.listed) < KEPT);
-        let Known { containers, unknown, generation, .. } = &mut *known;
+    }
+
+    /// Ends a round of questions that began at `asked`.
+    pub(super) fn end_round(&self, asked: Monotonic) {
+        let now = self.clock.monotonic();
+        let mut known = self.known();
+        let Known { containers, pods, unknown, answered, .. } = &mut *known;
+        // Of whom a source says nothing that does not answer, nobody knows that it is gone.
+        let kept = |entry: &Entry| {
+            let may_be_there = answered.get(entry.source).is_some_and(|&answered| answered <= entry.listed);
+            may_be_there || now.since(entry.listed) < KEPT
+        };
+        containers.retain(|_, entry| kept(entry));
+        pods.retain(|_, entry| kept(entry));
         unknown.retain(|id, unknown| {
             // One that turned up meanwhile may have come too late for the answer.
             unknown.asked += u32::from(unknown.since <= asked);
-            !containers.contains_key(id) && now.since(unknown.seen) < KEPT
+            !containers.contains_key(id) && now.since(unknown.seen) < MISSED
         });
-        // One that is not new any more is published without names.
-        *generation += u64::from(better);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -196,12 +216,58 @@ impl Directory {
     }
 }
 
+impl Entry {
+    /// Takes what a source says. One that is believed less is not heard until the one that was has answered without naming
+    /// it: an answer that fails once does not change names. Returns whether anything is new.
+    fn hear(&mut self, source: usize, identity: Identity, answered: &[Monotonic], now: Monotonic) -> bool {
+        let other = answered.get(self.source).filter(|_| self.source < source);
+        if other.is_some_and(|&answered| answered <= self.listed) {
+            return false;
+        }
+        (self.source, self.listed) = (source, now);
+        let better = *self.identity != identity;
+        if better {
+            self.identity = Arc::new(identity);
+        }
+        better
+    }
+}
+
 impl Known {
-    /// Of containers within each other the innermost that is known; of one that is not known, its pod.
+    fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.containers.values_mut().chain(self.pods.values_mut())
+    }
+
+    /// Enters what a source told.
+    fn take_in(&mut self, source: usize, listing: Listing, now: Monotonic) {
+        if let Some(answered) = self.answered.get_mut(source) {
+            *answered = now;
+        }
+        let Self { containers, pods, answered, generation, .. } = self;
+        let mut better = false;
+        for (of, listed) in [(containers, listing.containers), (pods, listing.pods)] {
+            for (id, identity) in listed {
+                let full = of.len() >= MOST;
+                match of.get_mut(&id) {
+                    Some(entry) => better |= entry.hear(source, identity, answered, now),
+                    None if full => {}
+                    None => {
+                        of.insert(id, Entry { identity: Arc::new(identity), source, listed: now });
+                        better = true;
+                    }
+                }
+            }
+        }
+        *generation += u64::from(better);
+    }
+
+    /// Of the innermost container; if that is not known, of its pod; else of the innermost around it that is known.
     fn identity(&self, path: &str) -> Option<Arc<Identity>> {
-        let containers = ContainerPath::all(path).filter_map(|container| self.containers.get(container.id));
+        let known = |container: ContainerPath<'_>| self.containers.get(container.id);
+        let innermost = || ContainerPath::all(path).last().and_then(known);
         let pod = || self.pods.get(&*pod_uid(path)?);
-        containers.last().or_else(pod).map(|entry| Arc::clone(&entry.identity))
+        let around = || ContainerPath::all(path).filter_map(known).last();
+        innermost().or_else(pod).or_else(around).map(|entry| Arc::clone(&entry.identity))
     }
 
     fn state(&mut self, path: &str, now: Monotonic, news: &mut bool) -> State {
@@ -223,6 +289,7 @@ impl Known {
         if self.sources.is_empty() {
             return false;
         }
+        let answers = self.sources.iter().any(|source| source.failure.is_none());
         let full = self.unknown.len() >= MOST;
         match self.unknown.get_mut(id) {
             Some(unknown) => unknown.seen = now,
@@ -233,41 +300,9 @@ impl Known {
             }
         }
         let (time, questions) = NEW;
-        self.unknown
-            .get(id)
-            .is_some_and(|unknown| unknown.asked < questions && now.since(unknown.since) < time)
+        let is_new = |unknown: &Unknown| unknown.asked < questions && now.since(unknown.since) < time;
+        answers && self.unknown.get(id).is_some_and(is_new)
     }
-}
-
-/// Enters what somebody told, but for what was told by others before. Returns whether anything is new.
-fn enter(
-    known: &mut FxHashMap<Box<str>, Entry>,
-    listed: Vec<(Box<str>, Identity)>,
-    told: &mut FxHashSet<Box<str>>,
-    now: Monotonic,
-) -> bool {
-    let mut better = false;
-    for (id, identity) in listed {
-        if !told.insert(id.clone()) {
-            continue;
-        }
-        let full = known.len() >= MOST;
-        match known.get_mut(&id) {
-            Some(entry) => {
-                entry.listed = now;
-                if *entry.identity != identity {
-                    entry.identity = Arc::new(identity);
-                    better = true;
-                }
-            }
-            None if full => {}
-            None => {
-                known.insert(id, Entry { identity: Arc::new(identity), listed: now });
-                better = true;
-            }
-        }
-    }
-    better
 }
 
 #[cfg(test)]
@@ -312,6 +347,12 @@ mod tests {
         (directory, clock)
     }
 
+    /// A round of questions in which sources answer so.
+    fn round(directory: &Directory, asked: Monotonic, answers: Vec<Result<Listing, Failure>>) {
+        answers.into_iter().enumerate().for_each(|(place, answer)| directory.enter(place, answer));
+        directory.end_round(asked);
+    }
+
     fn state(directory: &Directory) -> State {
         directory.look_up([path().as_str()]).remove(0)
     }
@@ -321,11 +362,11 @@ mod tests {
         let (directory, clock) = directory(1);
         assert_eq!(state(&directory), State::New);
         clock.advance(Duration::from_millis(10));
-        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(state(&directory), State::New, "it may have come too late for that answer");
-        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(state(&directory), State::Unknown);
-        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
         assert_eq!(state(&directory), State::Known(Arc::new(app())));
         assert_eq!(directory.size(), (1, 0, 0));
     }
@@ -349,7 +390,7 @@ mod tests {
     fn a_container_that_nobody_knows_has_the_names_of_its_pod() {
         let (directory, clock) = directory(1);
         let pods = vec![(UID.into(), pod())];
-        directory.enter(clock.monotonic(), vec![Ok(Listing { pods, ..Listing::default() })]);
+        round(&directory, clock.monotonic(), vec![Ok(Listing { pods, ..Listing::default() })]);
         assert_eq!(state(&directory), State::New, "it may be told in a moment");
         clock.advance(Duration::from_secs(4));
         assert_eq!(state(&directory), State::Known(Arc::new(pod())));
@@ -363,12 +404,12 @@ mod tests {
         let outer = ID.replace('4', "5");
         let path = format!("/docker/{outer}/kubepods/pod{UID}/{ID}");
         let node = Identity { container: Some("node".into()), ..Identity::default() };
-        directory.enter(clock.monotonic(), vec![Ok(listing(&[(&outer, node.clone())]))]);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(&outer, node.clone())]))]);
         clock.advance(Duration::from_secs(4));
         directory.look_up([path.as_str()]);
         clock.advance(Duration::from_secs(4));
         assert_eq!(directory.look_up([path.as_str()]), [State::Known(Arc::new(node))]);
-        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
         assert_eq!(directory.look_up([path.as_str()]), [State::Known(Arc::new(app()))]);
     }
 
@@ -377,26 +418,63 @@ mod tests {
         let (directory, clock) = directory(2);
         let other = Identity { container: Some("k8s_app_web-0".into()), ..Identity::default() };
         let answers = vec![Ok(listing(&[(ID, app())])), Ok(listing(&[(ID, other.clone())]))];
-        directory.enter(clock.monotonic(), answers);
+        round(&directory, clock.monotonic(), answers);
         assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
         let generation = directory.generation();
         let failed = Failure::new("connection refused");
-        directory.enter(clock.monotonic(), vec![Err(failed.clone()), Ok(listing(&[(ID, other.clone())]))]);
-        assert_eq!(directory.identity(&path()), Some(Arc::new(other)));
-        assert!(directory.generation() > generation);
+        clock.advance(Duration::from_secs(1));
+        round(&directory, clock.monotonic(), vec![Err(failed.clone()), Ok(listing(&[(ID, other.clone())]))]);
+        assert_eq!(directory.identity(&path()), Some(Arc::new(app())), "nobody says that this is wrong now");
+        assert_eq!(directory.generation(), generation);
         assert_eq!(directory.sources()[0].failure, Some(failed));
         assert_eq!(directory.sources()[0].containers, 1, "what it said last");
+        clock.advance(Duration::from_secs(1));
+        round(
+            &directory,
+            clock.monotonic(),
+            vec![Ok(Listing::default()), Ok(listing(&[(ID, other.clone())]))],
+        );
+        assert_eq!(directory.identity(&path()), Some(Arc::new(other)));
+        assert!(directory.generation() > generation);
+    }
+
+    #[test]
+    fn whoever_does_not_answer_has_not_said_that_a_container_is_gone() {
+        let (directory, clock) = directory(1);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        clock.advance(KEPT * 2);
+        round(&directory, clock.monotonic(), vec![Err(Failure::new("connection refused"))]);
+        assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_where_nobody_answers() {
+        let (directory, clock) = directory(1);
+        round(&directory, clock.monotonic(), vec![Err(Failure::new("permission denied"))]);
+        assert_eq!(state(&directory), State::Unknown);
+        assert_eq!(directory.size().2, 1, "it is asked for all the same");
+    }
+
+    #[test]
+    fn what_was_chosen_otherwise_is_forgotten() {
+        let (directory, clock) = directory(1);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        let epoch = directory.epoch();
+        directory.set_sources(directory.sources(), false);
+        assert_eq!((directory.epoch(), directory.size().0), (epoch, 1));
+        directory.set_sources(directory.sources(), true);
+        assert_eq!((directory.epoch(), directory.size().0), (epoch + 1, 0));
     }
 
     #[test]
     fn who_is_gone_is_known_for_a_while() {
         let (directory, clock) = directory(1);
-        directory.enter(clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
+        round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
         clock.advance(KEPT / 2);
-        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
-        clock.advance(KEPT);
-        directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+        clock.advance(KEPT / 2);
+        round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(directory.identity(&path()), None);
     }
 
@@ -407,7 +485,7 @@ mod tests {
         directory.look_up(paths.iter().map(String::as_str));
         assert_eq!(directory.size().2, MOST);
         let many = (0..MOST + 10).map(|at| (format!("{at:064x}").into(), app())).collect();
-        directory.enter(clock.monotonic(), vec![Ok(Listing { containers: many, pods: Vec::new() })]);
+        round(&directory, clock.monotonic(), vec![Ok(Listing { containers: many, pods: Vec::new() })]);
         assert_eq!(directory.size().0, MOST);
     }
 
@@ -419,7 +497,7 @@ mod tests {
         clock.advance(Duration::from_millis(1));
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            directory.enter(clock.monotonic(), vec![Ok(Listing::default())]);
+            round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
             pauses.push(directory.due().unwrap().as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);

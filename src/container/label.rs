@@ -22,6 +22,7 @@ pub struct Labeller {
     /// By the address of the labels, which the entry keeps.
     seen: FxHashMap<usize, Seen>,
     generation: u64,
+    epoch: u64,
     round: u64,
 }
 
@@ -51,13 +52,18 @@ impl Labeller {
     pub fn new(directory: Arc<Directory>, began: Timestamp) -> Result<Self, NameError> {
         let help = "What is known of the container that a cgroup is of; the value is 1.";
         let info = Metadata::new("perf_container", help, "", Kind::Info)?;
-        Ok(Self { directory, info, began, seen: FxHashMap::default(), generation: 0, round: 0 })
+        Ok(Self { directory, info, began, seen: FxHashMap::default(), generation: 0, epoch: 0, round: 0 })
     }
 
     /// Names the series of a collection. Those of containers that turned up just now are left out: they come with the next
     /// one, with names if a runtime has told any. Nothing that they counted is lost, for totals only grow.
     #[must_use]
     pub fn name(&mut self, families: Vec<Family>) -> Vec<Family> {
+        let epoch = self.directory.epoch();
+        if epoch != self.epoch {
+            self.epoch = epoch;
+            self.seen.clear();
+        }
         if !self.directory.is_asked() && self.seen.is_empty() {
             return families;
         }
@@ -78,7 +84,10 @@ impl Labeller {
         let mut points = Vec::new();
         for seen in self.seen.values() {
             let (Some(path), Named::With(identity, _)) = (&seen.cgroup, &seen.named) else { continue };
-            let Some(container) = ContainerPath::of(path).filter(|_| told.insert(path)) else { continue };
+            if !told.insert(path) {
+                continue;
+            }
+            let Some(container) = ContainerPath::all(path).last() else { continue };
             let uid = identity.pod.iter().map(|pod| ("pod_uid", &*pod.uid));
             let image = identity.image.iter().map(|image| ("image", &**image));
             let own = [("cgroup", &**path), ("container_id", container.id)];
@@ -106,14 +115,17 @@ impl Labeller {
         let all = generation != self.generation;
         self.generation = generation;
         let round = self.round;
-        let mut asked: Vec<&mut Seen> = (self.seen.values_mut())
-            .filter(|seen| seen.round == round && seen.cgroup.is_some())
-            .filter(|seen| all || !matches!(seen.named, Named::With(..)))
-            .collect();
-        let paths = asked.iter().map(|seen| seen.cgroup.as_deref().unwrap_or_default());
-        let states = self.directory.look_up(paths.collect::<Vec<_>>());
-        for (seen, state) in asked.iter_mut().zip(states) {
-            seen.note(state);
+        let asked = (self.seen.values_mut())
+            .filter(|seen| seen.round == round && (all || !matches!(seen.named, Named::With(..))));
+        let mut of_cgroups: FxHashMap<Arc<str>, Vec<&mut Seen>> = FxHashMap::default();
+        for seen in asked {
+            if let Some(path) = &seen.cgroup {
+                of_cgroups.entry(Arc::clone(path)).or_default().push(seen);
+            }
+        }
+        let states = self.directory.look_up(of_cgroups.keys().map(|path| &**path));
+        for (series, state) in of_cgroups.into_values().zip(states) {
+            series.into_iter().for_each(|seen| seen.note(state.clone()));
         }
     }
 
@@ -202,7 +214,8 @@ mod tests {
         fn tells(&self, identity: Option<Identity>) {
             let containers = identity.into_iter().map(|identity| (ID.into(), identity)).collect();
             self.clock.advance(std::time::Duration::from_secs(1));
-            self.directory.enter(self.clock.monotonic(), vec![Ok(Listing { containers, pods: vec![] })]);
+            self.directory.enter(0, Ok(Listing { containers, pods: vec![] }));
+            self.directory.end_round(self.clock.monotonic());
         }
 
         /// The series of a collection, a line each.
@@ -266,7 +279,7 @@ mod tests {
         host.tells(Some(identity("web-0")));
         host.published();
         for _ in 0..3 {
-            host.clock.advance(std::time::Duration::from_secs(3600));
+            host.clock.advance(std::time::Duration::from_secs(2 * 3600));
             host.tells(None);
             assert!(host.published()[1].contains(r#"pod="web-0""#));
         }
@@ -278,6 +291,17 @@ mod tests {
             !host.published().join("").contains("web-0"),
             "a series of the same name later is another one's"
         );
+    }
+
+    #[test]
+    fn names_that_are_not_asked_for_any_more_go() {
+        let mut host = Host::new();
+        host.published();
+        host.tells(Some(identity("web-0")));
+        assert!(host.published()[1].contains("web-0"));
+        host.directory.set_sources(vec![], true);
+        assert_eq!(host.published().len(), 4);
+        assert!(!host.published().join("").contains("web-0"));
     }
 
     #[test]

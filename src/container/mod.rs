@@ -17,4 +17,4 @@ pub use asker::{Asked, Metrics, Surroundings, ask_once, start};
 pub use directory::{Directory, SourceState, State};
 pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
 pub use label::Labeller;
-pub use source::{Failure, Found, Kind, find};
+pub use source::{Failure, FailureKind, Found, Kind, find};

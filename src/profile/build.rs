@@ -10,7 +10,7 @@ use super::intake::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
-use crate::container::Directory;
+use crate::container::{self, Directory};
 use crate::stack::{Analyzer, Code, Frame, StackId};
 use crate::symbol::{Named, Segment as Mapping};
 
@@ -48,7 +48,7 @@ impl Unnamed {
                     exe: task.process.exe.clone(),
                     start_time: task.process.key.start_time,
                     context: None,
-                    container: task.process.cgroup.as_deref().and_then(|path| directory.identity(path)),
+                    container: task.process.cgroup.as_deref().and_then(|path| container_of(path, directory)),
                 });
             }
             if !known.get(&key.task).is_some_and(|task| selection.takes(task, key.mode)) {
@@ -66,6 +66,14 @@ impl Unnamed {
         }
         let code = analyzer.code().clone();
         Self { stacks, frames, tasks: known, code, selection: selection.clone() }
+    }
+}
+
+/// Who the cgroup at a path is of. If that is a container that nobody knows yet, it is asked for.
+fn container_of(path: &str, directory: &Directory) -> Option<Arc<container::Identity>> {
+    match directory.look_up([path]).pop()? {
+        container::State::Known(identity) => Some(identity),
+        _ => directory.identity(path),
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::decode::At;
-use crate::config::value::List;
+use crate::config::value::{List, Socket};
 
 /// Who tells the names of containers and pods. Each cgroup of a container then has the labels `namespace`, `pod` and
 /// `container`.
@@ -14,10 +14,10 @@ pub(in crate::config) struct Containers {
     /// The socket of a runtime that speaks CRI (containerd, CRI-O): a path, `off`, or `auto` (the default): the first that is
     /// there of those that containerd, CRI-O, k3s, RKE2, k0s, MicroK8s and cri-dockerd have.
     #[schemars(extend("examples" = ["auto", "off", "/run/containerd/containerd.sock"]))]
-    pub(in crate::config) cri: Option<At<String>>,
+    pub(in crate::config) cri: Option<At<Socket>>,
     /// The socket of Docker, or of Podman: a path, `off`, or `auto` (the default).
     #[schemars(extend("examples" = ["auto", "off", "/run/docker.sock"]))]
-    pub(in crate::config) docker: Option<At<String>>,
+    pub(in crate::config) docker: Option<At<Socket>>,
     /// Ask the kubelet of this node for its pods, for hosts whose runtime's socket cannot be had; `{}` is enough. The service
     /// account needs `get` of `nodes/proxy`.
     pub(in crate::config) kubelet: Option<At<Pods>>,

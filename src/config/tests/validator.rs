@@ -101,6 +101,9 @@ fn matches_pattern(pattern: &Json, text: &str) -> bool {
             let number = text.strip_suffix('%').is_some_and(|number| number.parse::<f64>().is_ok());
             number || text == "off"
         }
+        "^(auto|off|(unix://)?/.*)$" => {
+            ["auto", "off"].contains(&text) || text.strip_prefix("unix://").unwrap_or(text).starts_with('/')
+        }
         "^[a-z_][a-z0-9_]*$" => {
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
                 && !text.is_empty()

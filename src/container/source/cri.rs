@@ -2,17 +2,19 @@
 //!
 //! The messages are those of `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`, less what is not needed.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use hyper::http::uri::PathAndQuery;
-use prost::Message;
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::{ANSWER, Failure, Listing};
+use super::{ANSWER, Failure, Listing, MOST};
 use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, name};
 use crate::net::words::{causes, told};
 use crate::net::{Bytewise, USER_AGENT};
@@ -25,12 +27,6 @@ mod label {
     pub(super) const CONTAINER: &str = "io.kubernetes.container.name";
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Sandboxes {
-    #[prost(message, repeated, tag = "1")]
-    items: Vec<Sandbox>,
-}
-
 /// `PodSandbox`
 #[derive(Clone, PartialEq, Message)]
 struct Sandbox {
@@ -38,6 +34,11 @@ struct Sandbox {
     id: String,
     #[prost(message, optional, tag = "2")]
     metadata: Option<SandboxMetadata>,
+    /// 0 is ready.
+    #[prost(int32, tag = "3")]
+    state: i32,
+    #[prost(int64, tag = "4")]
+    created: i64,
     #[prost(map = "string, string", tag = "5")]
     labels: HashMap<String, String>,
     #[prost(map = "string, string", tag = "6")]
@@ -53,12 +54,6 @@ struct SandboxMetadata {
     uid: String,
     #[prost(string, tag = "3")]
     namespace: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Containers {
-    #[prost(message, repeated, tag = "1")]
-    containers: Vec<Container>,
 }
 
 /// `Container`
@@ -100,10 +95,10 @@ struct ImageSpec {
 /// Asks the runtime behind a socket for its pods and containers.
 pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Failure> {
     let runtime = Runtime::connect(socket).await?;
-    // Pods first: a container that is made between the two questions then lacks its pod for a second, instead of its name.
-    let sandboxes: Sandboxes = runtime.call("/runtime.v1.RuntimeService/ListPodSandbox").await?;
-    let containers: Containers = runtime.call("/runtime.v1.RuntimeService/ListContainers").await?;
-    Ok(listing(sandboxes, containers, chosen))
+    // Containers first: one that is made between the two questions is then told of with the next ones, and not without its pod.
+    let containers: Vec<Container> = runtime.list("/runtime.v1.RuntimeService/ListContainers").await?;
+    let sandboxes: Vec<Sandbox> = runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?;
+    Ok(listing(sandboxes, &containers, chosen))
 }
 
 /// A connection to a runtime.
@@ -118,17 +113,42 @@ impl Runtime {
             Ok(endpoint) => endpoint.connect().await,
             Err(error) => Err(error),
         };
-        connected.map(Self).map_err(|error| Failure::new(super::http::with_remedy(causes(&error))))
+        connected.map(Self).map_err(|error| super::http::unreachable(causes(&error)))
     }
 
-    /// Calls a method with a request that asks for everything, and so is empty.
-    async fn call<M: Message + Default>(&self, method: &'static str) -> Result<M, Failure> {
+    /// Calls a method with a request that asks for everything, and so is empty. The answer has a list as its field 1.
+    async fn list<M: Message + Default>(&self, method: &'static str) -> Result<Vec<M>, Failure> {
         let mut calls = Grpc::new(self.0.clone()).max_decoding_message_size(ANSWER);
         calls.ready().await.map_err(|error| Failure::new(causes(&error)))?;
         let request = tonic::Request::new(Bytes::new());
         let answer = calls.unary(request, PathAndQuery::from_static(method), Bytewise).await;
-        let answer = answer.map_err(|status| Failure::new(words(&status)))?;
-        M::decode(answer.into_inner()).map_err(|_| Failure::new("its answer is no message of CRI"))
+        items(&answer.map_err(|status| failure(&status))?.into_inner())
+    }
+}
+
+/// The messages of field 1, one after the other: an empty one takes two bytes in an answer and a hundred times that here.
+fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
+    let wrong = |_: DecodeError| Failure::new("its answer is no message of CRI");
+    let mut items = Vec::new();
+    while answer.has_remaining() {
+        let (tag, wire) = encoding::decode_key(&mut answer).map_err(wrong)?;
+        if (tag, wire) != (1, WireType::LengthDelimited) {
+            encoding::skip_field(wire, tag, &mut answer, DecodeContext::default()).map_err(wrong)?;
+            continue;
+        }
+        if items.len() == MOST {
+            return Err(Failure::too_many());
+        }
+        items.push(M::decode_length_delimited(&mut answer).map_err(wrong)?);
+    }
+    Ok(items)
+}
+
+fn failure(status: &Status) -> Failure {
+    let words = words(status);
+    match status.code() {
+        Code::Unimplemented => Failure::nobody(words),
+        _ => Failure::new(words),
     }
 }
 
@@ -144,12 +164,12 @@ fn words(status: &Status) -> String {
     }
 }
 
-fn listing(sandboxes: Sandboxes, containers: Containers, chosen: &Chosen) -> Listing {
+fn listing(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen) -> Listing {
     let mut listing = Listing::default();
-    let sandboxes: HashMap<&str, &Sandbox> =
-        sandboxes.items.iter().map(|sandbox| (sandbox.id.as_str(), sandbox)).collect();
+    // A pod has had several if its sandbox was made anew: the one that is there, else the last, tells what it is called.
+    sandboxes.sort_by_key(|sandbox| (sandbox.state, Reverse(sandbox.created)));
     let mut pods = HashSet::new();
-    for sandbox in sandboxes.values() {
+    for sandbox in &sandboxes {
         let mut identity = Identity { pod: sandbox.pod(), ..Identity::default() };
         chosen.choose(&mut identity, &|key| get(&sandbox.labels, key), &|key| get(&sandbox.annotations, key));
         if let Some(pod) = identity.pod.as_ref().filter(|pod| pods.insert(pod.uid.clone())) {
@@ -158,7 +178,9 @@ fn listing(sandboxes: Sandboxes, containers: Containers, chosen: &Chosen) -> Lis
         identity.container = Some(POD_CONTAINER.into());
         listing.containers.push((sandbox.id.as_str().into(), identity));
     }
-    for container in &containers.containers {
+    let sandboxes: HashMap<&str, &Sandbox> =
+        sandboxes.iter().map(|sandbox| (sandbox.id.as_str(), sandbox)).collect();
+    for container in containers {
         let sandbox = sandboxes.get(container.sandbox.as_str()).copied();
         listing.containers.push((container.id.as_str().into(), container.identity(sandbox, chosen)));
     }
@@ -197,4 +219,96 @@ impl Container {
 
 fn get<'m>(map: &'m HashMap<String, String>, key: &str) -> Option<&'m str> {
     map.get(key).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox(id: &str, state: i32, created: i64, app: &str) -> Sandbox {
+        Sandbox {
+            id: id.into(),
+            metadata: Some(SandboxMetadata {
+                name: "web-0".into(),
+                uid: "u-1".into(),
+                namespace: "shop".into(),
+            }),
+            state,
+            created,
+            labels: [("app".to_owned(), app.to_owned())].into(),
+            annotations: [("team".to_owned(), "checkout".to_owned())].into(),
+        }
+    }
+
+    fn container(id: &str, sandbox: &str, labels: &[(&str, &str)]) -> Container {
+        Container {
+            id: id.into(),
+            sandbox: sandbox.into(),
+            metadata: Some(ContainerMetadata { name: "app".into() }),
+            image: Some(ImageSpec { image: "sha256:1".into(), wished: "web:1".into() }),
+            labels: labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            ..Container::default()
+        }
+    }
+
+    fn chosen() -> Chosen {
+        Chosen { labels: vec![("app".into(), "app".into())], service: vec!["team".into()] }
+    }
+
+    fn pairs(identity: &Identity) -> String {
+        identity.pairs().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_container_has_the_names_and_labels_of_its_sandbox() {
+        let told = listing(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
+        let said: Vec<String> =
+            told.containers.iter().map(|(id, identity)| format!("{id}: {}", pairs(identity))).collect();
+        let expected = [
+            "s: namespace=shop pod=web-0 container=POD service=checkout app=web",
+            "c: namespace=shop pod=web-0 container=app service=checkout app=web",
+        ];
+        assert_eq!(said, expected);
+        assert_eq!(told.containers[1].1.image.as_deref(), Some("web:1"));
+        assert_eq!(pairs(&told.pods[0].1), "namespace=shop pod=web-0 service=checkout app=web");
+    }
+
+    #[test]
+    fn a_container_whose_sandbox_is_gone_has_what_the_kubelet_wrote_to_it() {
+        let labels = [
+            (label::NAMESPACE, "shop"),
+            (label::POD, "web-0"),
+            (label::UID, "u-1"),
+            (label::CONTAINER, "named by a label"),
+        ];
+        let told = listing(vec![], &[container("c", "gone", &labels)], &chosen());
+        assert_eq!(pairs(&told.containers[0].1), "namespace=shop pod=web-0 container=app");
+    }
+
+    #[test]
+    fn of_several_sandboxes_of_a_pod_the_one_that_is_there_is_believed() {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let all = [sandbox("old", 1, 9, "x"), sandbox("now", 0, 5, "y"), sandbox("older", 1, 3, "z")];
+            let told = listing(order.map(|at| all[at].clone()).into(), &[], &chosen());
+            assert_eq!(told.pods.len(), 1);
+            assert!(pairs(&told.pods[0].1).ends_with("app=y"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_and_one_that_is_too_long_is_not_taken() {
+        let many: Vec<u8> = [0x0a, 0x00].repeat(MOST + 1);
+        assert_eq!(items::<Container>(&many), Err(Failure::too_many()));
+        assert_eq!(items::<Container>(&many[2..]).map(|items| items.len()), Ok(MOST));
+        for bytes in [&[0x0a][..], &[0x0a, 0x05, 0x01], b"HTTP/1.1", &[0xff; 12]] {
+            let failure = items::<Container>(bytes).unwrap_err();
+            assert_eq!(failure.why, "its answer is no message of CRI");
+        }
+        let newer = [0x12, 0x01, 0x00, 0x0a, 0x00];
+        assert_eq!(
+            items::<Container>(&newer).map(|items| items.len()),
+            Ok(1),
+            "what is not known is passed over"
+        );
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::bounded::Bounded;
 use super::{Failure, Listing, http};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
@@ -29,7 +30,7 @@ pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Fail
 }
 
 fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
-    let containers: Vec<Container> = serde_json::from_slice(body)
+    let Bounded(containers): Bounded<Container> = serde_json::from_slice(body)
         .map_err(|error| Failure::new(format!("its answer is no list of containers: {error}")))?;
     let containers = containers.into_iter().map(|container| {
         let identity = container.identity(chosen);
@@ -79,6 +80,13 @@ mod tests {
         assert_eq!(pairs(1), []);
         assert_eq!(pairs(2), [("namespace", "shop"), ("pod", "web-1"), ("container", "app")]);
         assert_eq!(listing.containers[0].1.image.as_deref(), Some("postgres:16"));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_not_taken() {
+        let body = format!("[{}{{\"Id\":\"\"}}]", "{\"Id\":\"\"},".repeat(super::super::MOST));
+        let failure = listing(body.as_bytes(), &Chosen::default()).unwrap_err();
+        assert!(failure.why.contains("more than 16384 are not taken"), "{failure:?}");
     }
 
     #[test]

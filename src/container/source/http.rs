@@ -22,8 +22,7 @@ const TOKEN: u64 = 1 << 16;
 
 /// What is behind a path on a socket of this host.
 pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failure> {
-    let stream =
-        UnixStream::connect(socket).await.map_err(|error| Failure::new(with_remedy(causes(&error))))?;
+    let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(causes(&error)))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| Failure::new(causes(&error)))?;
@@ -105,14 +104,19 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
 }
 
 /// Why a socket cannot be connected to, and what helps.
-pub(super) fn with_remedy(why: String) -> String {
+pub(super) fn unreachable(why: String) -> Failure {
     if why.contains("Permission denied") {
-        return format!(
+        return Failure::new(format!(
             "{why}; the sockets of runtimes are root's: run as root, or as a member of the socket's group"
-        );
+        ));
     }
     if why.contains("No such file") {
-        return format!("{why}; in a container, the directory of the socket must be mounted");
+        return Failure::nobody(format!(
+            "{why}; in a container, the directory of the socket must be mounted"
+        ));
     }
-    why
+    if why.contains("Connection refused") {
+        return Failure::nobody(format!("{why}; the runtime is not running, and left its socket behind"));
+    }
+    Failure::new(why)
 }

@@ -1,5 +1,6 @@
 //! Those who tell of containers.
 
+mod bounded;
 mod cri;
 mod docker;
 mod http;
@@ -15,9 +16,12 @@ use crate::config::containers::{Containers, Pods, Socket};
 use crate::host::{Environment, Roots};
 use crate::net::tls::{Tls, Trust};
 
-/// The largest answer that is read, in bytes: 10 000 containers take some 20 MB, and gRPC's own limit of 4 MB is below what
-/// runtimes send (the kubelet takes 16 MB).
-const ANSWER: usize = 64 << 20;
+/// The largest answer that is read, in bytes: what the kubelet takes of a runtime. A thousand containers take some 2 MB, and
+/// gRPC's own limit is 4.
+const ANSWER: usize = 16 << 20;
+
+/// The most containers or pods of one answer.
+const MOST: usize = 1 << 14;
 
 /// Where the sockets of runtimes are that speak CRI: containerd, CRI-O, k3s and RKE2, k0s, MicroK8s, cri-dockerd.
 const CRI_SOCKETS: [&str; 6] = [
@@ -59,18 +63,37 @@ impl fmt::Display for Kind {
     }
 }
 
+/// What it means that somebody did not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Time ran out.
+    Late,
+    /// Nobody is there who could tell.
+    Nobody,
+    /// Anything else.
+    Wrong,
+}
+
 /// Why somebody did not tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Whether time ran out.
-    pub late: bool,
+    /// What it means.
+    pub kind: FailureKind,
     /// What is wrong, and what helps.
     pub why: String,
 }
 
 impl Failure {
     pub(super) fn new(why: impl Into<String>) -> Self {
-        Self { late: false, why: why.into() }
+        Self { kind: FailureKind::Wrong, why: why.into() }
+    }
+
+    pub(super) fn nobody(why: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Nobody, why: why.into() }
+    }
+
+    fn too_many() -> Self {
+        Self::new(format!("it tells of more than {MOST}, which is not taken"))
     }
 }
 
@@ -86,6 +109,8 @@ pub(super) struct Listing {
 pub struct Found {
     pub(super) kind: Kind,
     pub(super) place: Place,
+    /// It was found by looking where such are, and named by nobody.
+    pub(super) guessed: bool,
 }
 
 /// Where somebody is.
@@ -117,6 +142,11 @@ impl Found {
         self.kind
     }
 
+    /// Whether it was found by looking where such are.
+    pub fn is_guessed(&self) -> bool {
+        self.guessed
+    }
+
     /// Asks for all containers. Must run on a tokio runtime; whoever asks has the patience.
     pub(super) async fn ask(&self, chosen: &Chosen) -> Result<Listing, Failure> {
         match (self.kind, &self.place) {
@@ -132,26 +162,27 @@ impl Found {
 /// Sockets that are looked for, and not there, are nobody's fault: there may be no containers on this host.
 pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (Vec<Found>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
-    let socket = |socket: &Socket, usual: &[&str]| match socket {
-        Socket::Off => None,
-        Socket::At(path) => Some(path.clone()),
-        Socket::Auto => usual.iter().map(|path| roots.mounted(path)).find(|path| is_socket(path)),
-    };
-    let sockets = [
-        (Kind::Cri, socket(&wanted.cri, &CRI_SOCKETS)),
-        (Kind::Docker, socket(&wanted.docker, &DOCKER_SOCKETS)),
-    ];
-    for (kind, path) in sockets {
-        found.extend(path.map(|path| Found { kind, place: Place::Socket(path) }));
+    let sockets =
+        [(Kind::Cri, &wanted.cri, &CRI_SOCKETS[..]), (Kind::Docker, &wanted.docker, &DOCKER_SOCKETS[..])];
+    for (kind, socket, usual) in sockets {
+        let at = |path, guessed| Found { kind, place: Place::Socket(path), guessed };
+        match socket {
+            Socket::Off => {}
+            Socket::At(path) => found.push(at(path.clone(), false)),
+            Socket::Auto => {
+                let there = usual.iter().map(|path| roots.mounted(path)).filter(|path| is_socket(path));
+                found.extend(there.map(|path| at(path, true)));
+            }
+        }
     }
     let node = |pods: &Pods| {
         let node = pods.node.clone().or_else(|| environment.get("NODE_NAME").map(ToOwned::to_owned));
         node.ok_or_else(|| "which node this is: give `node`, or the variable NODE_NAME".to_owned())
     };
     if let Some(pods) = &wanted.kubelet {
-        let url = pods.url.clone().unwrap_or_else(|| "https://127.0.0.1:10250".into());
+        let url = pods.url.clone().unwrap_or_else(|| kubelet_of(environment));
         match url_of(&format!("{}/pods", url.trim_end_matches('/')), pods) {
-            Ok(place) => found.push(Found { kind: Kind::Kubelet, place }),
+            Ok(place) => found.push(Found { kind: Kind::Kubelet, place, guessed: false }),
             Err(why) => problems.push(format!("the kubelet cannot be asked for pods: {why}")),
         }
     }
@@ -167,11 +198,20 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
             url_of(&format!("{url}/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{node}"), pods)
         });
         match place {
-            Ok(place) => found.push(Found { kind: Kind::ApiServer, place }),
+            Ok(place) => found.push(Found { kind: Kind::ApiServer, place, guessed: false }),
             Err(why) => problems.push(format!("the API server cannot be asked for pods: nobody says {why}")),
         }
     }
     (found, problems)
+}
+
+/// Where the kubelet is. In a pod's own network this host is elsewhere, and the pod may be told where.
+fn kubelet_of(environment: &Environment) -> String {
+    match environment.get("NODE_IP") {
+        Some(address) if address.contains(':') => format!("https://[{address}]:10250"),
+        Some(address) => format!("https://{address}:10250"),
+        None => "https://127.0.0.1:10250".into(),
+    }
 }
 
 /// Where the API server is, as a pod is told.

@@ -1,9 +1,10 @@
 //! Lists of pods, as the kubelet and the API server have them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
+use super::bounded::Bounded;
 use super::{Failure, Listing, Url, http};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
@@ -14,7 +15,7 @@ const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 #[derive(Debug, Deserialize)]
 struct Pods {
     /// `null` where there are none.
-    items: Option<Vec<PodItem>>,
+    items: Option<Bounded<PodItem>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,22 +72,38 @@ fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
     let pods: Pods = serde_json::from_slice(body)
         .map_err(|error| Failure::new(format!("its answer is no list of pods: {error}")))?;
     let mut listing = Listing::default();
-    for pod in pods.items.iter().flatten() {
+    let pods = pods.items.map_or_else(Vec::new, |Bounded(items)| items);
+    for pod in &pods {
         pod.enter(chosen, &mut listing);
+    }
+    // Anybody may write the annotation: it names nobody who has a pod of its own.
+    let real: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+    for pod in &pods {
+        let hash = pod.annotation(CONFIG_HASH).filter(|hash| !hash.is_empty() && !real.contains(hash));
+        listing.pods.extend(hash.map(|hash| (hash.into(), pod.identity(hash, chosen))));
     }
     Ok(listing)
 }
 
 impl PodItem {
-    fn enter(&self, chosen: &Chosen, listing: &mut Listing) {
-        let annotation = |key: &str| self.metadata.annotations.as_ref()?.get(key).map(String::as_str);
-        let uid = annotation(CONFIG_HASH).unwrap_or(&self.metadata.uid);
-        let mut of_pod = Identity {
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Who the pod is, by this UID.
+    fn identity(&self, uid: &str, chosen: &Chosen) -> Identity {
+        let mut identity = Identity {
             pod: Pod::new(&self.metadata.namespace, &self.metadata.name, uid),
             ..Identity::default()
         };
         let label = |key: &str| self.metadata.labels.as_ref()?.get(key).map(String::as_str);
-        chosen.choose(&mut of_pod, &label, &annotation);
+        chosen.choose(&mut identity, &label, &|key| self.annotation(key));
+        identity
+    }
+
+    fn enter(&self, chosen: &Chosen, listing: &mut Listing) {
+        let uid = &self.metadata.uid;
+        let of_pod = self.identity(uid, chosen);
         let status = &self.status;
         let lists = [
             &status.container_statuses,
@@ -102,7 +119,7 @@ impl PodItem {
             listing.containers.push((id.into(), identity));
         }
         if !uid.is_empty() {
-            listing.pods.push((uid.into(), of_pod));
+            listing.pods.push((uid.as_str().into(), of_pod));
         }
     }
 }
@@ -134,7 +151,21 @@ mod tests {
         ];
         assert_eq!(pairs, expected);
         let uids: Vec<&str> = listing.pods.iter().map(|(uid, _)| &**uid).collect();
-        assert_eq!(uids, ["u-1", "h"], "a static pod's cgroup is named after the hash");
+        assert_eq!(uids, ["u-1", "u-2", "h"], "a static pod's cgroup is named after the hash");
+    }
+
+    #[test]
+    fn nobody_takes_the_place_of_another_pod_by_an_annotation() {
+        let body = br#"{"items":[
+            {"metadata":{"name":"liar","namespace":"x","uid":"u-2","annotations":{"kubernetes.io/config.hash":"u-1"}}},
+            {"metadata":{"name":"web-0","namespace":"shop","uid":"u-1"}}]}"#;
+        let listing = listing(body, &Chosen::default()).unwrap();
+        let said: Vec<_> = listing
+            .pods
+            .iter()
+            .map(|(uid, identity)| (&**uid, &*identity.pod.as_ref().unwrap().name))
+            .collect();
+        assert_eq!(said, [("u-2", "liar"), ("u-1", "web-0")]);
     }
 
     #[test]
