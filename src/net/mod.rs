@@ -1,5 +1,5 @@
 //! What every connection to somebody else needs: certificates ([`tls`]), calls over gRPC whose messages are bytes
-//! ([`Bytewise`]), and words for what went wrong ([`words`]).
+//! (`bytewise`), and words for what went wrong (`words`).
 
 mod bytewise;
 pub mod tls;

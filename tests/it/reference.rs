@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use perf_exporter::host as files;
 use perf_exporter::metrics::{Kind, Metadata};
 
 use crate::conventions::families;
@@ -89,9 +90,9 @@ fn the_reference_has_every_metric_and_is_current() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let committed = files::read(&path).unwrap_or_default();
     assert!(
-        committed == page,
+        committed == page.as_bytes(),
         "docs/metrics.md is not current: BLESS=1 cargo test --locked --test it reference"
     );
 }

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use hyper::http::uri::PathAndQuery;
@@ -172,7 +173,7 @@ fn listing(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chose
     for sandbox in &sandboxes {
         let mut identity = Identity { pod: sandbox.pod(), ..Identity::default() };
         chosen.choose(&mut identity, &|key| get(&sandbox.labels, key), &|key| get(&sandbox.annotations, key));
-        if let Some(pod) = identity.pod.as_ref().filter(|pod| pods.insert(pod.uid.clone())) {
+        if let Some(pod) = identity.pod.as_ref().filter(|pod| pods.insert(Arc::clone(&pod.uid))) {
             listing.pods.push((pod.uid.as_ref().into(), identity.clone()));
         }
         identity.container = Some(POD_CONTAINER.into());

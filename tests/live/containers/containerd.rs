@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
+use perf_exporter::host;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -198,7 +199,7 @@ impl Containerd {
         run(Command::new("gcc").args(["-O1", "-static", "-o"]).arg(&program).arg(at("busy.c")));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         run(Command::new("tar").arg("-C").arg(at("layer")).arg("-cf").arg(at("layer.tar")).arg("busy"));
-        let digest = ring::digest::digest(&ring::digest::SHA256, &fs::read(at("layer.tar")).unwrap());
+        let digest = ring::digest::digest(&ring::digest::SHA256, &host::read(&at("layer.tar")).unwrap());
         let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let config = format!(
             r#"{{"architecture":"amd64","os":"linux","config":{{"Entrypoint":["/busy"]}},"rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
@@ -275,7 +276,7 @@ impl Containerd {
 
     fn must<Q: Message, A: Message + Default>(&self, method: &str, request: &Q) -> A {
         self.call(method, request).unwrap_or_else(|status| {
-            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            let log = host::read_text(&self.dir.path().join("log")).unwrap_or_default();
             panic!("{method}: {status}\n{}", log.lines().rev().take(10).collect::<Vec<_>>().join("\n"))
         })
     }
@@ -310,7 +311,7 @@ impl Drop for Containerd {
 
 /// The cgroups of pods are the kubelet's to remove, in each hierarchy.
 fn remove_cgroups(path: &str) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = host::read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
     for mount in
         mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")))
     {
@@ -320,9 +321,10 @@ fn remove_cgroups(path: &str) {
 }
 
 fn remove_tree(dir: &Path) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_tree(&entry.path());
+    for name in host::list(dir).unwrap_or_default() {
+        let path = dir.join(name);
+        if path.is_dir() {
+            remove_tree(&path);
         }
     }
     fs::remove_dir(dir).ok();
@@ -330,7 +332,7 @@ fn remove_tree(dir: &Path) {
 
 /// What a sandbox had mounted outlives a containerd that was killed.
 fn unmount_below(dir: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = host::read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     for point in points.filter(|point| Path::new(point).starts_with(dir)) {
         rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
