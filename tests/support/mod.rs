@@ -36,7 +36,19 @@ use rustix::fs::{Access, access};
 const REQUIRE: &str = "PERF_EXPORTER_REQUIRE";
 
 /// What the variable may name besides, for the scripts in `tests/interop`.
-const OF_SCRIPTS: [&str; 11] = ["pprof", "chromium", "otlp", "collector", "alertmanager", "npm", "manifests", "container", "systemd", "notify", "cargo-deb"];
+const OF_SCRIPTS: [&str; 11] = [
+    "pprof",
+    "chromium",
+    "otlp",
+    "collector",
+    "alertmanager",
+    "npm",
+    "manifests",
+    "container",
+    "systemd",
+    "notify",
+    "cargo-deb",
+];
 
 /// Something that a machine may have, lack or forbid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
