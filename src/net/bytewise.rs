@@ -6,7 +6,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Hands bytes on: messages are encoded and decoded by whoever calls.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bytewise;
+pub struct Bytewise;
 
 impl Codec for Bytewise {
     type Encode = Bytes;

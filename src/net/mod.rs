@@ -5,7 +5,7 @@ mod bytewise;
 pub mod tls;
 pub(crate) mod words;
 
-pub(crate) use bytewise::Bytewise;
+pub use bytewise::Bytewise;
 
 /// How this program calls itself.
 pub(crate) const USER_AGENT: &str = concat!("perf-exporter/", env!("CARGO_PKG_VERSION"));

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use perf_exporter::host;
+use perf_exporter::net::Bytewise;
 use prost::Message;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::support::eventually;
@@ -287,7 +287,7 @@ impl Containerd {
         let mut calls = tonic::client::Grpc::new(self.channel.clone());
         let answer = self.runtime.block_on(async {
             calls.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-            calls.unary(request, path, Raw).await
+            calls.unary(request, path, Bytewise).await
         })?;
         // What is not asked for may be of any type.
         Ok(A::decode(answer.into_inner()).unwrap_or_default())
@@ -342,42 +342,4 @@ fn unmount_below(dir: &Path) {
 fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Hands bytes on.
-#[derive(Debug, Clone, Copy)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
 }
