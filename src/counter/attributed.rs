@@ -319,6 +319,10 @@ impl AttributedGroup {
         let Some(series) = self.series.get_mut(id) else { return };
         add(&mut series.totals, &self.numbers, counts);
         mark(&mut series.counted, &self.open);
+        if !self.open.contains(&true) {
+            // What is not there was not running all the time either.
+            return;
+        }
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         series.interval.enabled = series.interval.enabled.saturating_add(nanoseconds);
         series.interval.running =

@@ -14,7 +14,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::service::{Service, TEXT, get};
 use crate::support::worker::{Work, Worker};
-use crate::support::{Feature, eventually, lacks};
+use crate::support::{Feature, core_pmus, eventually, lacks};
 
 /// Every scrape reads anew.
 const ALWAYS_FRESH: &str = "collection: {interval: 1m, freshness: 0s}\n";
@@ -210,4 +210,26 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
     assert!(forbidden > 0.0, "{metrics:?}");
     assert!(metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(), "it tells about itself");
     service.has_logged(&["CAP_PERFMON is missing", "give perf-exporter CAP_PERFMON"]);
+}
+
+#[test]
+fn a_group_of_which_nothing_is_there_ran_for_no_part_of_the_time() {
+    if lacks(Feature::Cgroup) || !core_pmus(&Roots::default()).is_empty() {
+        return;
+    }
+    let (cgroup, mut worker) = (TestCgroup::new("absent"), Worker::start("absent"));
+    cgroup.take(worker.pid());
+    let service = Service::start(&format!(
+        "{ALWAYS_FRESH}counters:\n  core: {{events: [cycles, instructions], per: [cpu, cgroup]}}\n  \
+         os: {{events: [task-clock], per: [cgroup]}}\ncgroups: {{include: [\"/**\"]}}\n"
+    ));
+    worker.does(Work::Naps(20));
+    let metrics = service.metrics();
+    let of_cgroup = ("cgroup", cgroup.path());
+    assert!(metrics.sum("perf_cgroup_task_clock_seconds_total", &[of_cgroup]) > 0.0, "{metrics:?}");
+    assert!(
+        metrics.sum("perf_event_state", &[("event", "cycles"), ("state", "absent")]) > 0.0,
+        "{metrics:?}"
+    );
+    assert_eq!(metrics.series("perf_event_running_ratio").count(), 0, "{metrics:?}");
 }
