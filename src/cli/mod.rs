@@ -156,6 +156,7 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts
         scope,
         on_core_pmu: true,
         core_pmu_present: false,
+        probe: false,
         tracepoint: false,
         filtered: false,
         user_only: false,

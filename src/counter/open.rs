@@ -164,6 +164,7 @@ impl<K: Kernel> Opener<'_, K> {
             scope: group.scope(),
             on_core_pmu: counter.event.kind.on_core_pmu(),
             core_pmu_present: self.core_pmu_present,
+            probe: counter.event.kind == Kind::Probe,
             tracepoint: counter.event.kind == Kind::Tracepoint,
             filtered: counter.event.filter.is_some(),
             user_only: counter.event.modifiers.exclude_kernel,

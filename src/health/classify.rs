@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::{Cause, Refusal};
 use crate::error::Errno;
-use crate::host::{Facts, KernelVersion};
+use crate::host::{Capabilities, Facts, KernelVersion};
 
 /// Whom an event was to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +64,8 @@ pub struct Attempt {
     pub on_core_pmu: bool,
     /// Whether the host has a PMU for its cores at all.
     pub core_pmu_present: bool,
+    /// Whether it is a probe that `perf_event_open` itself is asked to make.
+    pub probe: bool,
     /// Whether it is a tracepoint.
     pub tracepoint: bool,
     /// Whether only some of its hits count, which the kernel is told as a text.
@@ -172,6 +174,13 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
             return judgement("kernel lockdown is in confidentiality mode".into())
                 .remedy("boot without lockdown=confidentiality");
         }
+        if attempt.probe && errno == Errno::EACCES && !facts.capabilities.has(Capabilities::SYS_ADMIN) {
+            // Linux ba677dbe77af, in 6.16 and stable releases of that time: an instruction could be broken in two.
+            return judgement("this kernel lets only CAP_SYS_ADMIN make uprobes by perf_event_open".into()).remedy(
+                "give the probe an argument (arguments: [\"first=$arg1\"]), and it goes through tracefs, which takes \
+                 no CAP_SYS_ADMIN",
+            );
+        }
         return judgement(format!("the kernel answered {errno} although CAP_PERFMON is there")).remedy(
             "a container's seccomp profile or an LSM forbids perf_event_open: allow it there (Docker: \
              --security-opt seccomp=…, Kubernetes: seccompProfile)",
@@ -221,12 +230,12 @@ fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Capabilities;
 
     const HARDWARE: Attempt = Attempt {
         scope: Scope::Cpu,
         on_core_pmu: true,
         core_pmu_present: true,
+        probe: false,
         tracepoint: false,
         filtered: false,
         user_only: false,
@@ -271,6 +280,16 @@ mod tests {
         assert!(remedy.ends_with("or count user space only (:u)"), "{remedy}");
         let other = classify(Errno::EACCES, &Attempt { user_only: true, ..process }, &unprivileged(2));
         assert_eq!(other.reason, "the process belongs to somebody else");
+    }
+
+    #[test]
+    fn a_uprobe_that_perfmon_may_not_make_goes_through_tracefs_with_an_argument() {
+        let perfmon = Facts { capabilities: Capabilities(1 << Capabilities::PERFMON), ..root() };
+        let uprobe = Attempt { probe: true, on_core_pmu: false, ..HARDWARE };
+        let judgement = classify(Errno::EACCES, &uprobe, &perfmon);
+        assert_eq!(judgement.cause, Cause::Forbidden);
+        assert!(judgement.remedy.unwrap().contains("first=$arg1"));
+        assert!(classify(Errno::EACCES, &uprobe, &root()).remedy.unwrap().contains("seccomp"));
     }
 
     #[test]

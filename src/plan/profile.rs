@@ -433,6 +433,7 @@ fn no_pmu(event: &Event, facts: &Facts) -> Unfit {
         scope: Scope::Host,
         on_core_pmu: true,
         core_pmu_present: false,
+        probe: false,
         tracepoint: false,
         filtered: false,
         user_only: false,

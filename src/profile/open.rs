@@ -168,6 +168,7 @@ impl<'w> Spot<'w> {
             scope: self.scope,
             on_core_pmu: kind.on_core_pmu(),
             core_pmu_present: true,
+            probe: kind == Kind::Probe,
             tracepoint: matches!(kind, Kind::Tracepoint | Kind::Probe),
             filtered: false,
             user_only,

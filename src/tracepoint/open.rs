@@ -231,6 +231,7 @@ impl<K> Context<'_, K> {
             scope: Scope::Cpu,
             on_core_pmu: kind.on_core_pmu(),
             core_pmu_present: true,
+            probe: kind == Kind::Probe,
             tracepoint: matches!(kind, Kind::Tracepoint | Kind::Probe),
             filtered: false,
             user_only: false,

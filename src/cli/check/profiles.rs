@@ -174,6 +174,7 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
                 scope: Scope::Cpu,
                 on_core_pmu: event.kind.on_core_pmu(),
                 core_pmu_present: true,
+                probe: event.kind == crate::event::Kind::Probe,
                 tracepoint: event.kind == crate::event::Kind::Tracepoint,
                 filtered: event.filter.is_some(),
                 user_only: event.modifiers.exclude_kernel,

@@ -228,6 +228,7 @@ impl<K: Kernel> Opener<'_, K> {
             scope: Scope::Cpu,
             on_core_pmu: kind.on_core_pmu(),
             core_pmu_present: self.core_pmu_present,
+            probe: kind == Kind::Probe,
             tracepoint: kind == Kind::Tracepoint,
             filtered: false,
             user_only: false,

@@ -30,6 +30,7 @@ fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32)
         scope: Scope::Cpu,
         on_core_pmu: false,
         core_pmu_present: true,
+        probe: false,
         tracepoint: false,
         filtered: false,
         user_only: false,
