@@ -100,13 +100,11 @@ pub fn ask_once(
     ask: bool,
 ) -> (Vec<Asked>, Vec<String>) {
     let (found, mut problems) = find(wanted, roots, environment);
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => Some(runtime).filter(|_| ask),
-        Err(error) => {
-            problems.push(format!("nobody can be asked for the names of containers: {error}"));
-            None
-        }
-    };
+    let runtime = ask.then(|| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
+    let runtime = runtime.unwrap_or_else(|error| {
+        problems.push(format!("nobody can be asked for the names of containers: {error}"));
+        None
+    });
     let chosen = Chosen::of(wanted);
     let asked = found.iter().map(|source: &Found| Asked {
         kind: source.kind(),
@@ -127,7 +125,7 @@ async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> 
     let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
     match answer {
         // Docker's containerd has a socket and does not speak CRI, and a runtime that is gone may have left one.
-        Err(Failure { kind: FailureKind::Nobody, .. }) if source.is_guessed() => Ok(Listing::default()),
+        Err(Failure { kind: FailureKind::Nobody, .. }) if source.guessed => Ok(Listing::default()),
         answer => answer,
     }
 }
@@ -151,7 +149,7 @@ struct Asking {
     directory: Arc<Directory>,
     surroundings: Surroundings,
     found: Vec<Found>,
-    /// What was said in the log already of what cannot be asked, and of those who did not answer.
+    /// What was said in the log already of what cannot be asked.
     told: Vec<String>,
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::clean::clean;
 use crate::config::containers::Containers;
 
-/// The longest name or value that is kept, in bytes: twice what Kubernetes allows a name to have is 506, but names of pods and
-/// containers have at most 253 and 63, and values of labels 63.
+/// The longest name or value that is kept, in bytes. In Kubernetes a pod's name has at most 253, and a container's, or the value
+/// of a label, 63.
 const LONGEST: usize = 256;
 
 /// The longest name of an image, in bytes.

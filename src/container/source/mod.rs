@@ -142,11 +142,6 @@ impl Found {
         self.kind
     }
 
-    /// Whether it was found by looking where such are.
-    pub fn is_guessed(&self) -> bool {
-        self.guessed
-    }
-
     /// Asks for all containers. Must run on a tokio runtime; whoever asks has the patience.
     pub(super) async fn ask(&self, chosen: &Chosen) -> Result<Listing, Failure> {
         match (self.kind, &self.place) {
