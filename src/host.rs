@@ -11,7 +11,8 @@ pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
 
 use std::fs::{File, ReadDir};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileError, FileErrorKind};
@@ -56,6 +57,48 @@ impl Roots {
     /// A path of the mount table (absolute on the host), as this process can open it.
     pub fn mounted(&self, path: &str) -> PathBuf {
         self.prefix.join(path.trim_start_matches('/'))
+    }
+}
+
+/// Reads bytes of an open file at any offset, wherever the file is held: in this process or by another one.
+pub trait ReadAt {
+    /// Reads some bytes from `offset` on; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// As `pread(2)`.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// The length of the file in bytes.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Fills the whole buffer.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at), and [`ErrorKind::UnexpectedEof`] where the file ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let (mut filled, mut at) = (0, offset);
+        while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match self.read_at(room, at) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => (filled, at) = (filled + read, at.saturating_add(read as u64)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReadAt for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
     }
 }
 
