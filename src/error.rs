@@ -7,8 +7,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// An errno as the kernel returned it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 
 macro_rules! errnos {
@@ -95,7 +97,7 @@ impl fmt::Debug for Errno {
 impl std::error::Error for Errno {}
 
 /// A file or directory that could not be used, with the path that the reader of the message can look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileError {
     /// The path as it was opened, roots included.
     pub path: PathBuf,
@@ -104,7 +106,7 @@ pub struct FileError {
 }
 
 /// Why a file could not be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileErrorKind {
     /// The kernel refused.
     Errno(Errno),

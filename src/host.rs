@@ -143,8 +143,21 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
 /// # Errors
 /// The kernel's refusal; [`FileErrorKind::TooLarge`], after the lines up to the limit; [`FileErrorKind::Malformed`] for
 /// a line that is longer than 64 KiB.
-pub fn lines(path: &Path, limit: u64, mut line: impl FnMut(&[u8])) -> Result<(), FileError> {
+pub fn lines(path: &Path, limit: u64, line: impl FnMut(&[u8])) -> Result<(), FileError> {
     let mut file = File::open(path).map_err(|error| FileError::io(path, &error))?;
+    lines_of(&mut file, path, limit, line)
+}
+
+/// The same of a file that is open. `path` is for messages.
+///
+/// # Errors
+/// As [`lines`].
+pub fn lines_of(
+    file: &mut impl Read,
+    path: &Path,
+    limit: u64,
+    mut line: impl FnMut(&[u8]),
+) -> Result<(), FileError> {
     let mut buffer = vec![0; LINE_LIMIT];
     // The beginning of a line whose end has not been read yet is at the beginning of the buffer.
     let (mut held, mut total) = (0, 0);

@@ -51,6 +51,7 @@ pub mod counter;
 pub mod error;
 pub mod event;
 pub mod export;
+pub mod files;
 pub mod health;
 pub mod host;
 pub mod metrics;

@@ -144,7 +144,7 @@ impl<K: Kernel> Engine<K> {
             facts,
             catalog,
             collector,
-            installer: Installer::new(&options.roots, std::process::id()),
+            installer: Installer::aside(&options.files, std::process::id()),
             metrics,
             environment: options.environment.clone(),
             pushes,
@@ -375,11 +375,11 @@ impl<K: Kernel> Engine<K> {
     /// Moves probes to the files that their paths lead to by now.
     fn follow_files(&mut self) {
         let now = self.clock.monotonic();
-        if now.since(self.looked_at_files) < FILES_EVERY {
-            return;
+        let due = now.since(self.looked_at_files) >= FILES_EVERY;
+        if due {
+            self.looked_at_files = now;
         }
-        self.looked_at_files = now;
-        let outdated = self.installer.outdated();
+        let outdated = self.installer.outdated(due);
         if !outdated.is_empty() {
             tracing::info!(probes = %outdated.join(", "), "their paths lead to other files: they are placed anew");
             self.apply();

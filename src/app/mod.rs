@@ -27,6 +27,7 @@ use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
+use crate::files::Files;
 use crate::host::{Environment, Roots};
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
@@ -50,6 +51,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Where the host's file systems are.
     pub roots: Roots,
+    /// How files of other processes are opened.
+    pub files: Files,
     /// The time.
     pub clock: Clock,
     /// The variables that the process was started with.

@@ -15,6 +15,7 @@ mod trace;
 mod wanted;
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::error::Errno;
 use crate::event::{Catalog, Kind};
 use crate::export::push::logs::Switch;
+use crate::files::Files;
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::host::{Facts, Roots};
 
@@ -80,6 +82,9 @@ enum Command {
     Sched(sched::SchedArgs),
     /// Show system calls as they end, with their arguments, durations and errors, as perf trace does.
     Trace(trace::TraceArgs),
+    /// Open and read files of other processes for the process at the other end of standard input.
+    #[command(hide = true)]
+    FilesHelper,
 }
 
 /// Options of every command. They stand behind its own, and do not move when a command is added.
@@ -129,12 +134,16 @@ pub fn main() -> ExitCode {
         }
     };
     let command = cli.command.unwrap_or(Command::Run(cli.run));
+    let roots = Roots::under(&cli.global.host_root);
+    if matches!(command, Command::FilesHelper) {
+        return files_helper(roots);
+    }
     let log = match start_log(&cli.global, &command) {
         Ok(log) => log,
         Err(error) => return fail(USAGE, &error),
     };
-    let roots = Roots::under(&cli.global.host_root);
     match command {
+        Command::FilesHelper => ExitCode::SUCCESS,
         Command::Run(args) => run::run(args, roots, log),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
@@ -144,6 +153,22 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::top(&args, &roots),
         Command::Sched(args) => sched::sched(&args, &roots),
         Command::Trace(args) => trace::trace(&args, &roots),
+    }
+}
+
+/// Opens files of other processes in a child process, which is this binary even when another one is at its path by now.
+fn files(roots: &Roots) -> Files {
+    Files::apart(roots, PathBuf::from("/proc/self/exe"))
+}
+
+/// Serves the process that started this one. Nothing is logged: what fails is an answer.
+fn files_helper(roots: Roots) -> ExitCode {
+    match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(socket) => {
+            crate::files::serve(socket, roots);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(FAILED, &anyhow::Error::new(error).context("no socket at standard input")),
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) fn run(args: RunArgs, roots: Roots, log: Switch) -> ExitCode {
     let options = Options {
         config: args.config,
         listen: args.listen,
+        files: super::files(&roots),
         roots,
         clock: Clock::system(),
         environment: Environment::of_process(),

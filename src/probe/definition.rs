@@ -10,6 +10,7 @@ pub use request::Request;
 
 use super::argument::{Argument, ArgumentError, Element, Fetch};
 use crate::event::{Parsed, fault};
+use crate::files::Root;
 
 /// A text that is not the place of a probe. `{:#}` shows where with a caret.
 pub type LocationError = crate::event::ParseError;
@@ -210,16 +211,4 @@ pub enum At {
     },
     /// So many bytes behind the beginning of the file.
     Offset(u64),
-}
-
-/// Whose file system the path of a probe is in.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub enum Root {
-    /// Ours.
-    #[default]
-    Host,
-    /// That of a process (`/proc/PID/root`).
-    Process(u32),
-    /// That of the processes of a cgroup, by its path.
-    Cgroup(Arc<str>),
 }

@@ -7,6 +7,7 @@
 mod events;
 mod kernel;
 mod place;
+mod seek;
 #[cfg(test)]
 mod tests;
 
@@ -15,16 +16,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Definition;
-use super::root::Opened;
 use super::tracefs::{Leftover, Line, Probes};
 use crate::error::FileError;
 use crate::event::format::Format;
 use crate::event::{Event, FileId};
+use crate::files::{Files, Opened};
 use crate::health::Refusal;
 use crate::host::Roots;
 use crate::target::CgroupMount;
 use kernel::Kernel;
 use place::Site;
+use seek::{Answer, Seeker, Sought, seek};
 
 /// A probe that somebody wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,13 +105,13 @@ pub struct Definitions {
 ///
 /// # Errors
 /// The place is not there, may not be looked at, or its arguments cannot be taken.
-pub fn definitions(wish: &Wish, roots: &Roots) -> Result<Definitions, Refusal> {
-    let site = find(wish, &mut Kernel::ask(roots, [wish]))?;
+pub fn definitions(wish: &Wish, files: &Files) -> Result<Definitions, Refusal> {
+    let site = find(wish, &mut Kernel::ask(files.roots(), [wish]), files)?;
     Ok(Definitions { lines: events::lines(wish, &site)?, file: site.file })
 }
 
-fn find(wish: &Wish, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
-    place::find(wish, cgroups(kernel.roots).as_deref(), kernel)
+fn find(wish: &Wish, kernel: &mut Kernel<'_>, files: &Files) -> Result<Site, Refusal> {
+    place::find(wish, cgroups(files.roots()).as_deref(), kernel, files)
 }
 
 /// Where cgroups are mounted.
@@ -120,7 +122,13 @@ fn cgroups(roots: &Roots) -> Option<PathBuf> {
 /// All probes of this process.
 #[derive(Debug)]
 pub struct Installer {
-    roots: Roots,
+    files: Files,
+    /// Who looks into files; `None` = the calling thread.
+    seeker: Option<Seeker>,
+    /// Places that were found and not used yet.
+    found: Vec<Sought>,
+    /// Probes whose paths lead to other files than they are in.
+    moved: Vec<Entry>,
     probes: Probes,
     installed: Vec<Installed>,
     /// Definitions that were still in use when they should have been removed.
@@ -129,9 +137,17 @@ pub struct Installer {
 
 impl Installer {
     /// No probes yet. `pid` is the number of this process where procfs does not tell.
-    pub fn new(roots: &Roots, pid: u32) -> Self {
-        let probes = Probes::new(roots, pid);
-        Self { roots: roots.clone(), probes, installed: Vec::new(), stale: Vec::new() }
+    pub fn new(files: impl Into<Files>, pid: u32) -> Self {
+        let files = files.into();
+        let probes = Probes::new(files.roots(), pid);
+        let (found, moved) = (Vec::new(), Vec::new());
+        Self { files, seeker: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
+    }
+
+    /// The same for a thread that must not wait for files: another one looks into them. A probe whose file is not open
+    /// in two seconds is refused for now, and among [`outdated`](Self::outdated) as soon as it is.
+    pub fn aside(files: &Files, pid: u32) -> Self {
+        Self { seeker: Seeker::start(files), ..Self::new(files, pid) }
     }
 
     /// Removes what exporters left behind that are gone; see [`Probes::sweep`].
@@ -146,31 +162,49 @@ impl Installer {
     /// placed are tried again; others are forgotten, to be removed by [`tidy`](Self::tidy) once nobody has them open.
     pub fn place(&mut self, wishes: &[Wish]) -> Placements {
         let old = std::mem::take(&mut self.installed);
-        let moved = self.moved(&old);
+        let moved = std::mem::take(&mut self.moved);
         let (mut kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(|probe| {
             probe.placed.is_ok() && wishes.contains(&probe.wish) && !moved.contains(&probe.wish.entry())
         });
         self.stale.extend(gone.into_iter().flat_map(|probe| probe.defined));
-        let roots = self.roots.clone();
         let is_kept = |wish: &&Wish| kept.iter().any(|probe| probe.wish == **wish);
-        let mut kernel = Kernel::ask(&roots, wishes.iter().filter(|wish| !is_kept(wish)));
+        let missing = wishes.iter().filter(|wish| !is_kept(wish)).cloned().collect();
+        let mut sought = self.places(missing);
         for wish in wishes {
             let there = kept.iter().position(|probe| probe.wish == *wish);
             let probe = match there {
                 Some(at) => kept.swap_remove(at),
-                None => self.install(wish, &mut kernel),
+                None => {
+                    let at = sought.iter().position(|sought| sought.wish == *wish);
+                    let found = at.map(|at| sought.swap_remove(at));
+                    self.install(found.unwrap_or_else(|| Sought::pending(wish)))
+                }
             };
             self.installed.push(probe);
         }
         self.installed.iter().map(|probe| (probe.wish.entry(), probe.placed.clone())).collect()
     }
 
+    /// Where probes are, as far as that is known or found soon.
+    fn places(&mut self, mut missing: Vec<Wish>) -> Vec<Sought> {
+        let Some(seeker) = &mut self.seeker else { return seek(&missing, &self.files) };
+        let mut sought = std::mem::take(&mut self.found);
+        missing.retain(|wish| !sought.iter().any(|sought| sought.wish == *wish));
+        for answer in seeker.places(missing) {
+            if let Answer::Places(places) = answer {
+                sought.extend(places);
+            }
+        }
+        sought
+    }
+
     /// What would be put in place, without doing so: for each probe what it would be to the kernel, or why it cannot be.
     pub fn look(&self, wishes: &[Wish]) -> Vec<Look> {
-        let mut kernel = Kernel::ask(&self.roots, wishes);
+        let roots = self.files.roots();
+        let mut kernel = Kernel::ask(roots, wishes);
         let look = |wish: &Wish| {
-            let seen = find(wish, &mut kernel).and_then(|site| {
-                let mut maker = events::Maker::new(wish, &site, &self.roots, None);
+            let seen = find(wish, &mut kernel, &self.files).and_then(|site| {
+                let mut maker = events::Maker::new(wish, &site, roots, None);
                 maker.all().map(|events| (events, maker.ways))
             });
             let (events, ways) = match seen {
@@ -191,22 +225,36 @@ impl Installer {
         self.installed.iter().map(look).collect()
     }
 
-    /// The probes whose paths lead to other files than they are in: a package was upgraded, or a container has started
-    /// anew. To be placed again. A path that leads nowhere just now is left for later.
-    pub fn outdated(&self) -> Vec<Arc<str>> {
-        self.moved(&self.installed).into_iter().map(|(_, name)| name).collect()
+    /// The probes whose paths lead to other files than they are in: a package was upgraded, a container has started anew,
+    /// or a file could be opened at last. To be placed again. A path that leads nowhere just now is left for later. Where
+    /// another thread looks, this waits for nothing: it has a look begun if that is `due`, and returns what the last ones
+    /// have found.
+    pub fn outdated(&mut self, due: bool) -> Vec<Arc<str>> {
+        let wishes = || self.installed.iter().map(|probe| probe.wish.clone()).collect::<Vec<_>>();
+        let Some(seeker) = &mut self.seeker else {
+            let now = if due { seek::files_of(&wishes(), &self.files) } else { Vec::new() };
+            return self.note_moved(now);
+        };
+        if due {
+            seeker.files(wishes());
+        }
+        match seeker.answer() {
+            None => Vec::new(),
+            Some(Answer::Files(now)) => self.note_moved(now),
+            Some(Answer::Places(places)) => {
+                self.found = places;
+                self.found.iter().map(|sought| Arc::clone(&sought.wish.name)).collect()
+            }
+        }
     }
 
-    fn moved(&self, probes: &[Installed]) -> Vec<Entry> {
-        if probes.is_empty() {
-            return Vec::new();
-        }
-        let cgroups = cgroups(&self.roots);
-        let moved = |probe: &&Installed| {
-            let now = place::file_of(&probe.wish.definition, cgroups.as_deref(), &self.roots);
-            now.is_some() && now != probe.seen
+    fn note_moved(&mut self, now: Vec<(Entry, Option<FileId>)>) -> Vec<Arc<str>> {
+        let is_moved = |(entry, now): &(Entry, Option<FileId>)| {
+            let probe = self.installed.iter().find(|probe| probe.wish.entry() == *entry);
+            now.is_some() && probe.is_some_and(|probe| probe.seen != *now)
         };
-        probes.iter().filter(moved).map(|probe| probe.wish.entry()).collect()
+        self.moved = now.into_iter().filter(is_moved).map(|(entry, _)| entry).collect();
+        self.moved.iter().map(|(_, name)| Arc::clone(name)).collect()
     }
 
     /// Removes the definitions that nobody wants any more. What is still in use is left for the next time.
@@ -219,20 +267,14 @@ impl Installer {
         }
     }
 
-    fn install(&mut self, wish: &Wish, kernel: &mut Kernel<'_>) -> Installed {
-        let mut probe = Installed {
-            wish: wish.clone(),
-            placed: Ok(Vec::new()),
-            defined: Vec::new(),
-            ways: Vec::new(),
-            file: None,
-            seen: place::file_of(&wish.definition, cgroups(&self.roots).as_deref(), &self.roots),
-        };
-        let site = match find(wish, kernel) {
+    fn install(&mut self, Sought { wish, seen, site }: Sought) -> Installed {
+        let mut probe =
+            Installed { wish, placed: Ok(Vec::new()), defined: Vec::new(), ways: Vec::new(), file: None, seen };
+        let site = match site {
             Ok(site) => site,
             Err(refusal) => return Installed { placed: Err(refusal), ..probe },
         };
-        let mut maker = events::Maker::new(wish, &site, &self.roots, Some(&mut self.probes));
+        let mut maker = events::Maker::new(&probe.wish, &site, self.files.roots(), Some(&mut self.probes));
         probe.placed = maker.all();
         (probe.defined, probe.ways) = (maker.defined, maker.ways);
         if probe.placed.is_err() {

@@ -13,8 +13,8 @@ pub mod btf;
 pub mod definition;
 pub mod install;
 pub mod kallsyms;
-pub mod root;
 pub mod tracefs;
 pub mod usdt;
 
-pub use definition::{At, Definition, Location, LocationError, ProbeKind, Request, Root};
+pub use crate::files::Root;
+pub use definition::{At, Definition, Location, LocationError, ProbeKind, Request};

@@ -28,6 +28,8 @@ pub enum Loss {
     FileReplaced,
     /// A file could not be opened for another reason.
     FileBroken,
+    /// The file system of a file, or of a list of mappings, did not answer in time. The file is opened when it does.
+    FileStuck,
     /// A file has nothing that says how to unwind its functions.
     UnwindAbsent,
     /// What says how to unwind them is damaged, or of a kind that could take any time.
@@ -40,7 +42,7 @@ pub enum Loss {
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoStack,
         Self::MapsCut,
         Self::MapsForbidden,
@@ -52,6 +54,7 @@ impl Loss {
         Self::FileForbidden,
         Self::FileReplaced,
         Self::FileBroken,
+        Self::FileStuck,
         Self::UnwindAbsent,
         Self::UnwindBroken,
         Self::UnwindLarge,
@@ -72,6 +75,7 @@ impl Loss {
             Self::FileForbidden => "file_forbidden",
             Self::FileReplaced => "file_replaced",
             Self::FileBroken => "file_broken",
+            Self::FileStuck => "file_stuck",
             Self::UnwindAbsent => "unwind_absent",
             Self::UnwindBroken => "unwind_broken",
             Self::UnwindLarge => "unwind_large",

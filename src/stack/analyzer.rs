@@ -11,7 +11,8 @@ use super::stacks::FrameId;
 use super::tables::TableLimits;
 use super::unwind::{Subject, Unwinder};
 use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
-use crate::host::{self, Roots};
+use crate::files::Files;
+use crate::host;
 use crate::ring::{Record, Sample};
 
 /// How many addresses the kernel writes at most, unless `kernel.perf_event_max_stack` says something else.
@@ -111,13 +112,14 @@ impl Analyzer {
     ///
     /// To look at processes of others it needs `CAP_SYS_PTRACE`, to open files that were deleted `CAP_CHECKPOINT_RESTORE`;
     /// without them stacks have addresses where they would have places in files.
-    pub fn new(roots: &Roots, limits: Limits) -> Self {
+    pub fn new(files: impl Into<Files>, limits: Limits) -> Self {
+        let files = files.into();
         let spaces = SpaceLimits {
             processes: limits.processes.max(1),
             mappings: limits.mappings,
             maps_bytes: limits.maps_bytes,
         };
-        let max_stack = host::read_number(&roots.proc.join("sys/kernel/perf_event_max_stack"));
+        let max_stack = host::read_number(&files.roots().proc.join("sys/kernel/perf_event_max_stack"));
         let tables = TableLimits {
             bytes: limits.unwind_bytes,
             file_bytes: limits.unwind_file_bytes,
@@ -126,8 +128,8 @@ impl Analyzer {
         Self {
             max_stack: usize::try_from(max_stack.unwrap_or(MAX_STACK)).unwrap_or(usize::MAX),
             depth: limits.depth,
-            spaces: Spaces::new(roots, spaces),
-            library: Library::new(roots, limits.modules, limits.files),
+            spaces: Spaces::new(&files, spaces),
+            library: Library::new(&files, limits.modules, limits.files),
             unwinder: Unwinder::new(tables, limits.depth),
             stacks: Stacks::new(limits.stacks),
             places: Places::new(),
@@ -162,6 +164,7 @@ impl Analyzer {
         let copy = sample.user.filter(|user| unwind != Unwind::FramePointers && !user.bytes.is_empty());
         let Self { spaces, library, accounts, chain, .. } = self;
         spaces.tick();
+        library.tick(sample.time);
         let mapped = copy.is_some() || !chain.user.is_empty();
         let (serial, process, map) = if is_nobody(sample.pid) {
             (NO_SPACE, NOBODY, None)
@@ -256,6 +259,16 @@ impl Analyzer {
     /// What could not be had, and why.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// Files are held open for at least so many nanoseconds after the last sample of their code.
+    pub fn keep_open_for(&mut self, window: u64) {
+        self.library.keep_open_for(window);
+    }
+
+    /// How many files are held open.
+    pub fn open_files(&self) -> usize {
+        self.library.held()
     }
 
     /// How many processes are known.

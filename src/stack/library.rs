@@ -13,22 +13,25 @@
 //! limit says; then the one that was used least lately is closed, and opened again if its code turns up in a stack.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::account::{Accounts, Loss};
 use super::elf::Elf;
 use super::{BuildId, Code, Module, ModuleId, Process, ProcessId, vdso};
 use crate::error::printable;
-use crate::host::{self, Roots};
-use crate::probe::Root;
-use crate::probe::root::{self, Opened, RootError};
+use crate::files::{Files, Opened, Root, RootError};
+use crate::host;
 use crate::ring::MappedFile;
 
 /// How often a file that could not be opened is tried again, when another process maps it.
 const ATTEMPTS: u8 = 8;
 /// The longest `/proc/PID/status`, in bytes.
 const STATUS_LIMIT: u64 = 64 << 10;
+/// How long a file is held open after the last sample of its code, unless windows are longer: nanoseconds. An open file
+/// keeps its file system from being unmounted.
+const IDLE: u64 = 120_000_000_000;
+/// How often idle files are looked for, in nanoseconds.
+const SWEEP: u64 = 10_000_000_000;
 /// Below this address ends what 32-bit programs can reach; the functions that the kernel gives them are others.
 const NARROW: u64 = 1 << 32;
 
@@ -59,14 +62,16 @@ struct Shelf {
     /// It was opened, and closed again because others were wanted more.
     closed: bool,
     attempts: u8,
-    /// When its code was seen last.
+    /// Its file system did not answer, as of this [generation](Files::generation): it is tried again in another one.
+    stuck: Option<u64>,
+    /// When its code was seen last, on the clock of the records. Nanoseconds.
     used: u64,
 }
 
 /// The files and processes that frames tell of.
 #[derive(Debug)]
 pub(super) struct Library {
-    roots: Roots,
+    files: Files,
     pub(super) code: Code,
     keys: HashMap<Key, ModuleId>,
     by_build_id: HashMap<(BuildId, Arc<str>), ModuleId>,
@@ -77,16 +82,20 @@ pub(super) struct Library {
     module_limit: usize,
     file_limit: usize,
     held: usize,
+    /// The time of the last sample, and when idle files were closed last.
     now: u64,
+    swept: u64,
+    /// After so many nanoseconds without a sample a file is closed.
+    idle: u64,
 }
 
 /// Nobody: the idle task, and processes that we cannot see.
 pub(super) const NOBODY: ProcessId = ProcessId(0);
 
 impl Library {
-    pub(super) fn new(roots: &Roots, module_limit: usize, file_limit: usize) -> Self {
+    pub(super) fn new(files: &Files, module_limit: usize, file_limit: usize) -> Self {
         Self {
-            roots: roots.clone(),
+            files: files.clone(),
             code: Code { modules: Vec::new(), processes: vec![Process { pid: 0, own_pid: 0 }] },
             keys: HashMap::new(),
             by_build_id: HashMap::new(),
@@ -98,6 +107,8 @@ impl Library {
             file_limit: file_limit.max(1),
             held: 0,
             now: 0,
+            swept: 0,
+            idle: IDLE,
         }
     }
 
@@ -119,7 +130,7 @@ impl Library {
 
     /// Its number in its innermost namespace, which stands last.
     fn own_pid(&self, pid: u32) -> Option<u32> {
-        let path = self.roots.proc.join(pid.to_string()).join("status");
+        let path = self.files.roots().proc.join(pid.to_string()).join("status");
         let status = host::read_at_most(&path, STATUS_LIMIT).ok()?;
         let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
         std::str::from_utf8(line).ok()?.split_ascii_whitespace().next_back()?.parse().ok()
@@ -157,16 +168,17 @@ impl Library {
             return Some(known);
         }
         let process = process(self);
-        let (file, refusal) = match opened {
-            Ok(found) => (Some(found.file), "".into()),
+        let generation = self.files.generation();
+        let (file, refusal, stuck) = match opened {
+            Ok(found) => (Some(found.file), "".into(), None),
             Err((loss, sentence)) => {
                 accounts.lose(loss);
-                (None, sentence.into())
+                (None, sentence.into(), (loss == Loss::FileStuck).then_some(generation))
             }
         };
         let module =
             Module { path: Arc::clone(&path), build_id: build_id.clone(), process, file: Err(refusal) };
-        let module = self.add(module, Shelf { stored: Some(seen.stored), ..Shelf::default() });
+        let module = self.add(module, Shelf { stored: Some(seen.stored), stuck, ..Shelf::default() });
         if let Some(file) = file {
             self.hold(module, file);
         }
@@ -239,15 +251,23 @@ impl Library {
 
     /// Code of a module was seen in a stack of a process (`pid`, and from where to where it has it mapped).
     pub(super) fn touch(&mut self, module: ModuleId, seen: impl FnOnce() -> (u32, u64, u64)) {
-        self.now += 1;
         let place = module.0 as usize;
+        let generation = self.files.generation();
         let (Some(shelf), Some(known)) = (self.shelves.get_mut(place), self.code.modules.get(place)) else {
             return;
         };
         shelf.used = shelf.used.max(self.now);
-        if !shelf.closed {
+        if known.file.as_ref().is_ok_and(|file| file.file.is_gone()) {
+            // The helper that held it has ended.
+            shelf.closed = true;
+            self.held -= 1;
+            self.code.modules[place].file = Err("its file is opened again when it is needed".into());
+        } else if !shelf.closed && shelf.stuck.is_none_or(|stuck| stuck == generation) {
             return;
         }
+        let (Some(shelf), Some(known)) = (self.shelves.get(place), self.code.modules.get(place)) else {
+            return;
+        };
         let (pid, start, end) = seen();
         let (path, Some(stored)) = (Arc::clone(&known.path), shelf.stored) else { return };
         self.try_again(module, &Seen { pid, start, end, path: path.as_bytes(), stored });
@@ -266,6 +286,10 @@ impl Library {
         else {
             return;
         };
+        let generation = self.files.generation();
+        if shelf.stuck == Some(generation) {
+            return;
+        }
         shelf.attempts += 1;
         match self.open(seen) {
             Ok(found) => {
@@ -274,7 +298,14 @@ impl Library {
                 self.hold(module, found.file);
             }
             // That it is missing was counted when it was seen first.
-            Err((_, sentence)) => self.code.modules[module.0 as usize].file = Err(sentence.into()),
+            Err((loss, sentence)) => {
+                self.code.modules[module.0 as usize].file = Err(sentence.into());
+                if loss == Loss::FileStuck {
+                    // It says nothing about the file.
+                    let shelf = &mut self.shelves[module.0 as usize];
+                    (shelf.stuck, shelf.attempts) = (Some(generation), shelf.attempts - 1);
+                }
+            }
         }
     }
 
@@ -283,13 +314,39 @@ impl Library {
         if self.held >= self.file_limit {
             self.close_one();
         }
-        self.now += 1;
         // Who calls has the number from the list.
         let shelf = &mut self.shelves[module.0 as usize];
-        (shelf.closed, shelf.attempts) = (false, 0);
+        (shelf.closed, shelf.attempts, shelf.stuck) = (false, 0, None);
         shelf.used = shelf.used.max(self.now);
         self.code.modules[module.0 as usize].file = Ok(Arc::new(file));
         self.held += 1;
+    }
+
+    /// A sample was taken at this time: closes files whose code was not seen for long.
+    pub(super) fn tick(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        if self.now - self.swept < SWEEP {
+            return;
+        }
+        self.swept = self.now;
+        let since = self.now.saturating_sub(self.idle);
+        for (shelf, module) in self.shelves.iter_mut().zip(&mut self.code.modules) {
+            if shelf.used < since && module.file.is_ok() {
+                shelf.closed = true;
+                module.file = Err("it was closed because no sample was in its code for long".into());
+                self.held -= 1;
+            }
+        }
+    }
+
+    /// Files are wanted for so many nanoseconds after the last sample of their code.
+    pub(super) fn keep_open_for(&mut self, window: u64) {
+        self.idle = IDLE.max(window.saturating_add(SWEEP));
+    }
+
+    /// How many files are held open.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     fn close_one(&mut self) {
@@ -314,15 +371,21 @@ impl Library {
         let shown = printable(&path);
         let mut refusal = None;
         for root in [Root::Process(seen.pid), Root::Host] {
-            match root::open(&root, &path, &self.roots, None) {
+            match self.files.open(&root, &path, None) {
                 Ok(opened) => match Found::check(opened, seen, root == Root::Host) {
                     Some(found) => return Ok(found),
                     None => refusal = refusal.or(Some((Loss::FileReplaced, None))),
                 },
+                // Any other way to the file leads to the same file system.
+                Err(error) if error.is_temporary() => return Err((Loss::FileStuck, error.to_string())),
                 Err(error) => refusal = refusal.or(Some((loss_of(&error), Some(error)))),
             }
         }
-        let through = match root::open_mapped(seen.pid, (seen.start, seen.end), &self.roots) {
+        let through = match self.files.open_mapped(
+            seen.pid,
+            (seen.start, seen.end),
+            (seen.stored.major, seen.stored.minor),
+        ) {
             Ok(opened) => match Found::check(opened, seen, false) {
                 Some(found) => return Ok(found),
                 None => "leads to another file as well".to_owned(),
@@ -401,9 +464,9 @@ impl Found {
     /// compared only where the path is looked up in a root that may be another one: overlayfs and btrfs name other
     /// devices in mappings than `stat` does.
     fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
-        let metadata = file.file.metadata().ok()?;
+        let stat = file.file.stat().ok()?;
         let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
-        let same = metadata.ino() == seen.stored.inode && (!with_device || metadata.dev() == device);
+        let same = stat.inode == seen.stored.inode && (!with_device || stat.device == device);
         same.then(|| Self { build_id: Elf::read(&file.file).and_then(|elf| elf.build_id()), file })
     }
 }
@@ -414,6 +477,7 @@ fn loss_of(error: &RootError) -> Loss {
         RootError::ProcessForbidden { .. }
         | RootError::FileForbidden { .. }
         | RootError::MappingForbidden { .. } => Loss::FileForbidden,
+        RootError::Stuck { .. } | RootError::Unavailable(_) => Loss::FileStuck,
         _ => Loss::FileBroken,
     }
 }

@@ -5,7 +5,6 @@
 //! copy of it. Nobody tells of what is unmapped; what is mapped there later takes its place.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -16,7 +15,8 @@ use super::library::{Library, Seen};
 use super::map::{Map, Mapping, What};
 use super::maps::{Line, Name};
 use crate::error::{Errno, FileError, FileErrorKind};
-use crate::host::{self, Roots};
+use crate::files::{Files, Opened, ProcessFile, RootError};
+use crate::host;
 use crate::ring::{Comm, MappedFile, Mmap, Task};
 
 /// How many processes that have ended are kept: threads of theirs may run for a moment longer than the first one, whose
@@ -40,7 +40,7 @@ pub(super) struct SpaceLimits {
 /// The address spaces of all processes.
 #[derive(Debug)]
 pub(super) struct Spaces {
-    roots: Roots,
+    files: Files,
     limits: SpaceLimits,
     spaces: FxHashMap<u32, Space>,
     /// Processes that have ended, and by which number of their spaces they did.
@@ -84,9 +84,9 @@ impl Space {
 }
 
 impl Spaces {
-    pub(super) fn new(roots: &Roots, limits: SpaceLimits) -> Self {
+    pub(super) fn new(files: &Files, limits: SpaceLimits) -> Self {
         Self {
-            roots: roots.clone(),
+            files: files.clone(),
             limits,
             spaces: FxHashMap::default(),
             ended: VecDeque::new(),
@@ -245,12 +245,14 @@ impl Spaces {
     fn read(&mut self, pid: u32, tid: u32, library: &mut Library, accounts: &mut Accounts) {
         let (serial, doubt) = (self.next_serial(), self.doubt);
         let mut process = self.spaces.get(&pid).and_then(|space| space.process);
-        let dir = self.roots.proc.join(pid.to_string());
-        let mut list = |path: &Path| read_list(path, pid, &self.limits, &mut process, library, accounts);
-        let mut found = list(&dir.join("maps"));
+        let mut list = |file: ProcessFile| {
+            let opened = self.files.open_process(pid, file)?;
+            read_list(&opened, pid, &self.limits, &mut process, library, accounts)
+        };
+        let mut found = list(ProcessFile::Maps);
         // The first thread of a process may end before others, which still have all that it had.
         if tid != pid && found.as_ref().is_ok_and(|map| map.len() == 0) {
-            found = list(&dir.join("task").join(tid.to_string()).join("maps"));
+            found = list(ProcessFile::ThreadMaps(tid));
         }
         let space = self.entry(pid, false, accounts);
         (space.complete, space.doubt, space.serial, space.process) = (true, doubt, serial, process);
@@ -262,11 +264,11 @@ impl Spaces {
                 }
                 space.map = Arc::new(map);
             }
-            Err(error) => accounts.lose(match error.errno() {
-                _ if error.is_absent() => Loss::MapsGone,
-                Some(Errno::EACCES | Errno::EPERM) => Loss::MapsForbidden,
-                _ => Loss::MapsBroken,
-            }),
+            Err(error) => {
+                // Nothing is known yet: it is read again when it is needed next.
+                space.complete = !error.is_temporary();
+                accounts.lose(loss_of(&error));
+            }
         }
     }
 
@@ -326,17 +328,30 @@ impl Entry<'_> {
     }
 }
 
+fn loss_of(error: &RootError) -> Loss {
+    match error {
+        RootError::Unreadable(error) if error.is_absent() => Loss::MapsGone,
+        RootError::Unreadable(error) => match error.errno() {
+            Some(Errno::EACCES | Errno::EPERM) => Loss::MapsForbidden,
+            Some(Errno::ETIMEDOUT) => Loss::FileStuck,
+            _ => Loss::MapsBroken,
+        },
+        RootError::Stuck { .. } | RootError::Unavailable(_) => Loss::FileStuck,
+        _ => Loss::MapsBroken,
+    }
+}
+
 /// Reads a list of mappings.
 fn read_list(
-    path: &Path,
+    maps: &Opened,
     pid: u32,
     limits: &SpaceLimits,
     process: &mut Option<ProcessId>,
     library: &mut Library,
     accounts: &mut Accounts,
-) -> Result<Map, FileError> {
+) -> Result<Map, RootError> {
     let (mut map, mut cut) = (Map::default(), false);
-    let end = host::lines(path, limits.maps_bytes, |line| {
+    let end = host::lines_of(&mut maps.file.sequential(), &maps.shown, limits.maps_bytes, |line| {
         let Some(line) = Line::parse(line).filter(|line| line.executable) else { return };
         if map.len() >= limits.mappings {
             cut = true;
@@ -359,7 +374,7 @@ fn read_list(
         Err(FileError { kind: FileErrorKind::TooLarge { .. } | FileErrorKind::Malformed(_), .. }) => {
             cut = true;
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     }
     if cut {
         accounts.lose(Loss::MapsCut);

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::MemfdFlags;
 
 use super::maps::{Line, Name};
+use crate::files::Opened;
 use crate::host;
-use crate::probe::root::Opened;
 
 /// The largest image, in bytes. It has two or three pages.
 const LIMIT: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub(super) fn image() -> Option<Opened> {
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     let mut file: File = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?.into();
     file.write_all(&bytes).ok()?;
-    Some(Opened { file, shown: PathBuf::from("[vdso]"), pid: None })
+    Some(Opened::own(file, PathBuf::from("[vdso]")))
 }
 
 #[cfg(test)]

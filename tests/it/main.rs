@@ -45,6 +45,7 @@ mod conventions;
 mod elf;
 mod events;
 mod fake;
+mod files;
 mod formats;
 mod hostile;
 mod hosts;

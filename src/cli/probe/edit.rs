@@ -71,7 +71,7 @@ fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> 
         filtered: false,
     };
     // The file is open until the kernel has read the lines.
-    let found = definitions(&wish, roots).map_err(|refusal| {
+    let found = definitions(&wish, &crate::cli::files(roots)).map_err(|refusal| {
         let remedy = refusal.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
         anyhow::anyhow!("{}: {}{remedy}", refusal.cause, refusal.reason)
     })?;

@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
-use super::{At, Definition, Location, LocationError, ProbeKind, Root};
+use super::{At, Definition, Location, LocationError, ProbeKind};
 use crate::event::{Parsed, fault};
+use crate::files::Root;
 use crate::probe::argument::Argument;
 
 /// The longest text, in bytes.

@@ -7,11 +7,10 @@ use super::Wish;
 use super::kernel::Kernel;
 use crate::event::FileId;
 use crate::health::{Cause, Refusal};
-use crate::host::Roots;
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
 use crate::probe::btf::{self, BtfError};
-use crate::probe::root::{self, Opened, RootError};
+use crate::files::{Files, Opened, RootError};
 use crate::probe::{At, Definition, Location, Root};
 
 /// Where a probe is.
@@ -50,7 +49,12 @@ pub(super) struct Spot {
 }
 
 /// Finds where a probe is. `cgroups` is where cgroups are mounted.
-pub(super) fn find(wish: &Wish, cgroups: Option<&Path>, kernel: &mut Kernel<'_>) -> Result<Site, Refusal> {
+pub(super) fn find(
+    wish: &Wish,
+    cgroups: Option<&Path>,
+    kernel: &mut Kernel<'_>,
+    files: &Files,
+) -> Result<Site, Refusal> {
     let definition = &wish.definition;
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
@@ -58,37 +62,40 @@ pub(super) fn find(wish: &Wish, cgroups: Option<&Path>, kernel: &mut Kernel<'_>)
             Ok(Site { spots, file: None, arch: Arch::HOST })
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
-            let file = open(definition, path, cgroups, kernel.roots)
+            let file = open(definition, path, cgroups, files)
                 .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
             let binary =
-                file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
+                Binary::of(&file).map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
             let arch = Arch::from(binary.machine());
             let spots = spots(wish, &binary, arch)?;
-            let path = file.kernel_path();
+            let path = file.kernel_path().ok_or_else(|| {
+                let reason = format!("{} is not open in this process: a bug", file.shown.display());
+                refused(wish, Cause::Broken, reason)
+            })?;
             Ok(Site { spots: Spots::File { path, spots }, file: Some(file), arch })
         }
     }
 }
 
 /// The file that its path leads to by now; `None` for a probe of the kernel, and where there is none.
-pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, roots: &Roots) -> Option<FileId> {
+pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, files: &Files) -> Option<FileId> {
     let (Location::User { path, .. } | Location::Usdt { path, .. }) = &definition.location else {
         return None;
     };
-    open(definition, path, cgroups, roots).ok()?.id()
+    open(definition, path, cgroups, files).ok()?.id()
 }
 
 fn open(
     definition: &Definition,
     path: &str,
     cgroups: Option<&Path>,
-    roots: &Roots,
+    files: &Files,
 ) -> Result<Opened, RootError> {
     let cgroup = match (&definition.root, cgroups) {
         (Root::Cgroup(cgroup), Some(mount)) => Some(mount.join(cgroup.trim_start_matches('/'))),
         _ => None,
     };
-    root::open(&definition.root, path, roots, cgroup.as_deref())
+    files.open_to_probe(&definition.root, path, cgroup.as_deref())
 }
 
 fn in_kernel(

@@ -13,9 +13,6 @@
 //! What a thread publishes about its trace (OTEP 4947) is not read: it is found by the thread's own register for its
 //! local storage, which samples of perf do not have.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -23,7 +20,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
 use super::ProcessKey;
-use crate::host;
+use crate::files::{Contents, Files, Opened, ProcessFile};
+use crate::host::{self, ReadAt};
 
 /// How mappings are called that may hold it: a file in memory with a name of its own, memory with a name, and a file in
 /// memory where the kernel gives no names.
@@ -79,16 +77,16 @@ impl ProcessContext {
         &self.attributes
     }
 
-    /// What a process publishes, of which `dir` is the directory in procfs. `None` if it publishes nothing, may not be
-    /// read, was changing it all the time, or is another one than `key` says.
-    pub fn read(dir: &Path, key: ProcessKey) -> Option<Self> {
-        let places = places(&dir.join("maps"));
+    /// Returns what a process publishes. `None` if it publishes nothing, may not be read, does not let itself be read in
+    /// time, was changing it all the time, or is another one than `key` says.
+    pub fn read(files: &Files, key: ProcessKey) -> Option<Self> {
+        let places = places(&files.open_process(key.pid, ProcessFile::Maps).ok()?);
         if places.is_empty() {
             return None;
         }
         // It stays that of the program that runs now, whoever gets its number later.
-        let memory = File::open(dir.join("mem")).ok()?;
-        if ProcessKey::read(dir)? != key {
+        let memory = files.open_process(key.pid, ProcessFile::Memory).ok()?.file;
+        if ProcessKey::read(&files.roots().proc.join(key.pid.to_string()))? != key {
             return None;
         }
         let payload = places.into_iter().find_map(|place| Published::payload(&memory, place))?;
@@ -114,9 +112,9 @@ struct Payload {
 }
 
 /// Where the mappings begin that may hold it.
-fn places(maps: &Path) -> Vec<u64> {
+fn places(maps: &Opened) -> Vec<u64> {
     let mut places = Vec::new();
-    let listed = host::lines(maps, MAPS_LIMIT, |line| {
+    let listed = host::lines_of(&mut maps.file.sequential(), &maps.shown, MAPS_LIMIT, |line| {
         if places.len() < MOST_MAPPINGS {
             places.extend(place(line));
         }
@@ -145,7 +143,7 @@ struct Published {
 }
 
 impl Published {
-    fn read(memory: &File, place: u64) -> Option<Self> {
+    fn read(memory: &Contents, place: u64) -> Option<Self> {
         let mut bytes = [0; 32];
         memory.read_exact_at(&mut bytes, place).ok()?;
         let (signature, rest) = bytes.split_first_chunk::<8>()?;
@@ -163,7 +161,7 @@ impl Published {
     }
 
     /// What is published in a mapping, if that stays the same while it is read.
-    fn payload(memory: &File, place: u64) -> Option<Vec<u8>> {
+    fn payload(memory: &Contents, place: u64) -> Option<Vec<u8>> {
         for _ in 0..ATTEMPTS {
             let before = Self::read(memory, place)?;
             if before.at == 0 {
@@ -186,11 +184,13 @@ impl Published {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::host::Roots;
 
     const KEY: ProcessKey = ProcessKey { pid: 10, start_time: 99 };
     const MAPS: &str = "\
@@ -221,14 +221,25 @@ mod tests {
     /// What is read of a process with this at address 0x1000, and this at 0x3000.
     fn read(maps: &str, header: &[u8], payload: &[u8]) -> Option<ProcessContext> {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("maps"), maps).unwrap();
-        fs::write(dir.path().join("stat"), "10 (a) S 1 2 3 4 -1 0 6 7 8 9 10 11 12 13 20 0 1 0 99 5\n")
-            .unwrap();
+        let process = process(&dir);
+        fs::write(process.join("maps"), maps).unwrap();
         let mut memory = vec![0; 0x4000];
         memory[0x1000..][..header.len()].copy_from_slice(header);
         memory[0x3000..][..payload.len()].copy_from_slice(payload);
-        fs::write(dir.path().join("mem"), memory).unwrap();
-        ProcessContext::read(dir.path(), KEY)
+        fs::write(process.join("mem"), memory).unwrap();
+        ProcessContext::read(&files(&dir), KEY)
+    }
+
+    /// The directory of process 10.
+    fn process(dir: &tempfile::TempDir) -> PathBuf {
+        let process = dir.path().join("proc/10");
+        fs::create_dir_all(&process).unwrap();
+        fs::write(process.join("stat"), "10 (a) S 1 2 3 4 -1 0 6 7 8 9 10 11 12 13 20 0 1 0 99 5\n").unwrap();
+        process
+    }
+
+    fn files(dir: &tempfile::TempDir) -> Files {
+        Files::here(&Roots::under(dir.path()))
     }
 
     #[test]
@@ -264,12 +275,12 @@ mod tests {
     fn another_process_of_the_same_number_is_not_asked() {
         let dir = tempfile::tempdir().unwrap();
         let payload = payload(&[("service.name", "shop")]);
-        fs::write(dir.path().join("maps"), "00000000-00001000 rw-p 0 00:00 0 [anon:OTEL_CTX]\n").unwrap();
-        fs::write(dir.path().join("stat"), "10 (a) S 1 2 3 4 -1 0 6 7 8 9 10 11 12 13 20 0 1 0 99 5\n")
-            .unwrap();
-        fs::write(dir.path().join("mem"), [header(2, payload.len(), 5, 32), payload].concat()).unwrap();
-        assert!(ProcessContext::read(dir.path(), KEY).is_some());
-        assert_eq!(ProcessContext::read(dir.path(), ProcessKey { start_time: 100, ..KEY }), None);
+        let process = process(&dir);
+        fs::write(process.join("maps"), "00000000-00001000 rw-p 0 00:00 0 [anon:OTEL_CTX]\n").unwrap();
+        fs::write(process.join("mem"), [header(2, payload.len(), 5, 32), payload].concat()).unwrap();
+        let read = |key| ProcessContext::read(&files(&dir), key);
+        assert!(read(KEY).is_some());
+        assert_eq!(read(ProcessKey { start_time: 100, ..KEY }), None);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Directories that play the roots of containers, set by somebody who wants out.
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::files::opened::is_same;
 
 /// A host in a directory, with one process, 7, whose root is a directory too.
 struct Host(tempfile::TempDir);
@@ -46,13 +48,17 @@ impl Host {
 
 const PROCESS: Root = Root::Process(7);
 
+fn is_file(opened: &Opened, path: &str) -> bool {
+    matches!(&opened.file, Contents::Local(file) if is_same(file, Path::new(path)))
+}
+
 fn cgroup() -> Root {
     Root::Cgroup("/app".into())
 }
 
-fn content(mut opened: Opened) -> String {
+fn content(opened: Opened) -> String {
     let mut text = String::new();
-    opened.file.read_to_string(&mut text).unwrap();
+    opened.file.sequential().read_to_string(&mut text).unwrap();
     text
 }
 
@@ -90,12 +96,12 @@ fn a_link_of_proc_is_not_followed_inside_of_a_root() {
     let exe = exe.to_str().unwrap();
     let roots = Roots::default();
     let found = open(&own, exe, &roots, None).unwrap();
-    assert!(is_same(&found.file, Path::new(exe)));
+    assert!(is_file(&found, exe));
     for path in ["/proc/self/exe".to_owned(), format!("/proc/self/root{exe}")] {
         let error = open(&own, &path, &roots, None).unwrap_err();
         assert!(matches!(error, RootError::Link(_)), "{path}: {error}");
         // As a path of the host it is what the person at this host wrote.
-        assert!(is_same(&open(&Root::Host, &path, &roots, None).unwrap().file, Path::new(exe)));
+        assert!(is_file(&open(&Root::Host, &path, &roots, None).unwrap(), exe));
     }
 }
 
@@ -105,8 +111,8 @@ fn the_kernel_gets_the_file_that_was_opened_even_if_another_takes_its_place() {
     let opened = host.open(&PROCESS, "/usr/lib/libc.so.6").unwrap();
     host.file("proc/7/root/usr/lib/new", "the enemy's");
     fs::rename(host.at("proc/7/root/usr/lib/new"), host.at("proc/7/root/usr/lib/libc.so.6")).unwrap();
-    assert_eq!(host::read_text(&opened.kernel_path()).unwrap(), "the container's");
-    assert!(opened.kernel_path().starts_with("/proc/self/fd"));
+    assert_eq!(host::read_text(&opened.kernel_path().unwrap()).unwrap(), "the container's");
+    assert!(opened.kernel_path().unwrap().starts_with("/proc/self/fd"));
 }
 
 #[test]
@@ -117,18 +123,18 @@ fn a_file_of_the_host_has_its_canonical_path_unless_the_kernel_could_not_read_th
     let canonical = fs::canonicalize(host.at("usr/bin/app")).unwrap();
     let alias =
         open(&Root::Host, host.at("usr/bin/alias").to_str().unwrap(), &Roots::default(), None).unwrap();
-    assert_eq!(alias.kernel_path(), canonical);
+    assert_eq!(alias.kernel_path().unwrap(), canonical);
     for name in ["with a blank", "with#hash", "wïth", "with\nline"] {
         host.file(&format!("usr/bin/{name}"), name);
         let opened = host.open(&Root::Host, &format!("/usr/bin/{name}")).unwrap();
-        assert!(opened.kernel_path().starts_with("/proc/self/fd"), "{name}");
-        assert_eq!(host::read_text(&opened.kernel_path()).unwrap(), name);
+        assert!(opened.kernel_path().unwrap().starts_with("/proc/self/fd"), "{name}");
+        assert_eq!(host::read_text(&opened.kernel_path().unwrap()).unwrap(), name);
     }
     // Nor is it given once something else is there.
     fs::remove_file(&canonical).unwrap();
-    assert!(alias.kernel_path().starts_with("/proc/self/fd"));
+    assert!(alias.kernel_path().unwrap().starts_with("/proc/self/fd"));
     host.file("usr/bin/app", "2");
-    assert_eq!(host::read_text(&alias.kernel_path()).unwrap(), "1");
+    assert_eq!(host::read_text(&alias.kernel_path().unwrap()).unwrap(), "1");
 }
 
 /// The host's files below `/host`, as a container has them.
@@ -140,7 +146,7 @@ fn an_absolute_link_of_a_host_below_a_prefix_is_followed_below_it() {
     host.link("usr/bin/java", "/opt/java/bin/java");
     let opened = host.open(&Root::Host, "/usr/bin/java").unwrap();
     assert_eq!(opened.shown, host.at("usr/bin/java"));
-    assert_eq!(opened.kernel_path(), fs::canonicalize(host.at("opt/java/bin/java")).unwrap());
+    assert_eq!(opened.kernel_path().unwrap(), fs::canonicalize(host.at("opt/java/bin/java")).unwrap());
     assert_eq!(content(opened), "the host's java");
 }
 
@@ -177,7 +183,7 @@ fn a_pipe_in_the_place_of_a_library_is_not_opened() {
     let Err(RootError::NotRegular { what, .. }) = host.open(&PROCESS, "/usr/lib/pipe.so") else { panic!() };
     assert_eq!(what, "a pipe");
     let device = open(&Root::Host, "/dev/null", &Roots::default(), None).unwrap_err();
-    assert!(matches!(device, RootError::NotRegular { what: "a device", .. }), "{device}");
+    assert!(matches!(&device, RootError::NotRegular { what, .. } if what == "a device"), "{device}");
 }
 
 #[test]

@@ -1,27 +1,24 @@
-//! Opens the file of a probe inside the file system that it is in: ours, that of a process, or that of the processes of
-//! a cgroup.
+//! Opens a file inside the file system that it is in: the host's, that of a process, or that of the processes of a cgroup.
 //!
-//! Whoever is in a container decides what its paths lead to. So they are looked up with the root of the process as the
-//! top of everything, whatever links say (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6); nothing is opened for reading
-//! before it is known to be a regular file, for opening a device can do things; and the kernel is given the file that
-//! was opened, not its path.
+//! Processes in a container decide what its paths lead to. Therefore a path is looked up with the root of the process as
+//! the top of everything, whatever links contain (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6). Nothing is opened for
+//! reading before it is known to be a regular file, because opening a device can have effects. The kernel is given the
+//! file that was opened, not its path.
 //!
-//! A probe is on the file, whoever executes it. Containers of one image that share a layer on disk (overlayfs) share its
-//! files: a probe found through one of them counts the calls of all.
+//! A probe is on the file, whichever process executes it. Containers of one image that share a layer on disk (overlayfs)
+//! share its files: a probe found through one of them counts the calls of all.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
+use serde::{Deserialize, Serialize};
 
-use super::Root;
-use super::binary::{Binary, BinaryError};
+use super::{Contents, Opened, ProcessFile};
 use crate::error::{Errno, FileError, printable};
-use crate::event::FileId;
 use crate::host::{self, Roots};
 
 /// The most processes of a cgroup whose file systems are looked into.
@@ -35,19 +32,20 @@ const DEPTH_LIMIT: usize = 64;
 /// How often a lookup is begun anew because somebody renamed a directory on the way.
 const ATTEMPTS: usize = 16;
 
-/// A file that a probe is to be put in.
-#[derive(Debug)]
-pub struct Opened {
-    /// The file, open for reading. Keep it for as long as [`kernel_path`](Self::kernel_path) is used.
-    pub file: File,
-    /// Where a person on the host finds it: `/proc/PID/root/…` for a container's.
-    pub shown: PathBuf,
-    /// The process through which it was found.
-    pub pid: Option<u32>,
+/// Whose file system a path is in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Root {
+    /// The host's.
+    #[default]
+    Host,
+    /// That of a process (`/proc/PID/root`).
+    Process(u32),
+    /// That of the processes of a cgroup, by its path.
+    Cgroup(Arc<str>),
 }
 
 /// Why a file cannot be opened.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum RootError {
     /// The path does not begin at the root.
     #[error("{} is not an absolute path: begin it with /", printable(.0))]
@@ -106,7 +104,7 @@ pub enum RootError {
         /// The path.
         path: PathBuf,
         /// What it is.
-        what: &'static str,
+        what: String,
     },
     /// The path leads through a link of `/proc`, or through links without end.
     #[error(
@@ -124,53 +122,53 @@ pub enum RootError {
     /// Something else is wrong.
     #[error("{0}")]
     Unreadable(#[from] FileError),
+    /// The file system does not answer, or the process cannot be read now.
+    #[error(
+        "{} is not available: the {} file system at {} has not answered for {seconds} s; the file is opened when it answers",
+        printable(.path), printable(.filesystem), printable(.mount)
+    )]
+    Stuck {
+        /// The file.
+        path: String,
+        /// The mount point as the process sees it, or the directory of the process in `/proc`.
+        mount: String,
+        /// The type of the file system, as in `mountinfo`.
+        filesystem: String,
+        /// Since when an operation on it hangs.
+        seconds: u64,
+    },
+    /// The helper process cannot do it now.
+    #[error("files of other processes are not available: {0}")]
+    Unavailable(String),
 }
 
-impl Opened {
-    /// The headers of the file.
-    ///
-    /// # Errors
-    /// As [`Binary::read`].
-    pub fn binary(&self) -> Result<Binary, BinaryError> {
-        let file = self.file.try_clone().map_err(|error| FileError::io(&self.shown, &error))?;
-        Binary::read(file, &self.shown)
-    }
-
-    /// Which file it is; `None` if the kernel does not say.
-    pub fn id(&self) -> Option<FileId> {
-        let metadata = self.file.metadata().ok()?;
-        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
-    }
-
-    /// The path by which the kernel finds exactly this file, while it is open here: its canonical path if it is the
-    /// host's and that can be written to `uprobe_events`, else that of our descriptor, which nobody can put another
-    /// file behind.
-    pub fn kernel_path(&self) -> PathBuf {
-        let descriptor = descriptor_path(&self.file);
-        if self.pid.is_some() {
-            return descriptor;
-        }
-        match fs::read_link(&descriptor) {
-            Ok(path) if is_word(&path) && is_same(&self.file, &path) => path,
-            _ => descriptor,
-        }
+impl RootError {
+    /// Whether the same operation may succeed later without any change to the file: nothing is known about it now.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Stuck { .. } | Self::Unavailable(_))
     }
 }
 
 /// The path of a descriptor of this process. That is always below our own `/proc`, wherever the host's is mounted.
-fn descriptor_path(fd: &impl AsRawFd) -> PathBuf {
+pub(super) fn descriptor_path(fd: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Whether the parser of `uprobe_events` takes it for one word: it splits at blanks, and `#` begins a comment.
-fn is_word(path: &Path) -> bool {
-    path.as_os_str().as_bytes().iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#')
+/// A regular file that was found and is not open for reading yet.
+pub(super) struct Found {
+    /// Opened with `O_PATH`: no file system hears of it.
+    pub(super) place: OwnedFd,
+    pub(super) shown: PathBuf,
+    pub(super) pid: Option<u32>,
 }
 
-/// Whether a path still leads to an open file.
-fn is_same(file: &File, path: &Path) -> bool {
-    let [Ok(own), Ok(there)] = [file.metadata(), fs::metadata(path)] else { return false };
-    (own.dev(), own.ino()) == (there.dev(), there.ino())
+impl Found {
+    /// Opens it for reading.
+    pub(super) fn open(self) -> Result<Opened, RootError> {
+        let Self { place, shown, pid } = self;
+        let file = reopen(&place).map_err(|errno| forbidden(&shown, errno))?;
+        Ok(Opened { file: Contents::Local(file), place: None, shown, pid })
+    }
 }
 
 /// Opens a file by its path in a root. `cgroup_dir` is the directory of the cgroup that `root` names; of its processes,
@@ -178,15 +176,30 @@ fn is_same(file: &File, path: &Path) -> bool {
 ///
 /// # Errors
 /// Says which part is missing, forbidden or of the wrong kind.
-pub fn open(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Opened, RootError> {
+pub(super) fn open(
+    root: &Root,
+    path: &str,
+    roots: &Roots,
+    cgroup_dir: Option<&Path>,
+) -> Result<Opened, RootError> {
+    find(root, path, roots, cgroup_dir)?.open()
+}
+
+/// Finds it, and opens nothing for reading.
+pub(super) fn find(
+    root: &Root,
+    path: &str,
+    roots: &Roots,
+    cgroup_dir: Option<&Path>,
+) -> Result<Found, RootError> {
     if !path.starts_with('/') {
         return Err(RootError::NotAbsolute(path.to_owned()));
     }
     let path = Path::new(path);
     match (root, cgroup_dir) {
-        (Root::Host, _) => Inside::host(roots)?.open(path),
-        (Root::Process(pid), _) => Inside::process(roots, *pid)?.open(path),
-        (Root::Cgroup(cgroup), Some(dir)) => open_in_cgroup(roots, cgroup, dir, path),
+        (Root::Host, _) => Inside::host(roots)?.find_file(path),
+        (Root::Process(pid), _) => Inside::process(roots, *pid)?.find_file(path),
+        (Root::Cgroup(cgroup), Some(dir)) => find_in_cgroup(roots, cgroup, dir, path),
         (Root::Cgroup(cgroup), None) => Err(RootError::NoCgroup(cgroup.to_string())),
     }
 }
@@ -196,7 +209,12 @@ pub fn open(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -
 ///
 /// # Errors
 /// The process or the mapping is gone, this process may not look, or it is no regular file.
-pub fn open_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Opened, RootError> {
+pub(super) fn open_mapped(pid: u32, range: (u64, u64), roots: &Roots) -> Result<Opened, RootError> {
+    find_mapped(pid, range, roots)?.open()
+}
+
+/// Finds it, and opens nothing for reading.
+pub(super) fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Found, RootError> {
     let name = format!("{start:x}-{end:x}");
     let shown = roots.proc.join(pid.to_string()).join("map_files").join(name);
     // A link of /proc, which leads to the file itself and through no directory.
@@ -206,37 +224,49 @@ pub fn open_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<
         errno @ (Errno::EACCES | Errno::EPERM) => RootError::MappingForbidden { path: shown.clone(), errno },
         _ => FileError::io(&shown, &errno.into()).into(),
     })?;
-    let refusal = |errno: rustix::io::Errno| match errno.into() {
-        errno @ (Errno::EACCES | Errno::EPERM) => RootError::FileForbidden { path: shown.clone(), errno },
-        _ => FileError::io(&shown, &errno.into()).into(),
-    };
-    let file = regular(&place, &shown, refusal)?;
-    Ok(Opened { file, shown, pid: Some(pid) })
+    regular(place, shown, Some(pid))
 }
 
-/// Opens what was found to be read, if it is a regular file.
-fn regular(
-    place: &OwnedFd,
-    shown: &Path,
-    refusal: impl FnOnce(rustix::io::Errno) -> RootError,
-) -> Result<File, RootError> {
-    let status = rustix::fs::fstat(place).map_err(|errno| FileError::io(shown, &errno.into()))?;
+/// Opens a file of `/proc/PID`. Reading it can hang: a list of mappings waits for a process that changes them, memory for
+/// the page fault that brings it.
+///
+/// # Errors
+/// The process has ended, or this process may not look.
+pub(super) fn open_process(pid: u32, file: ProcessFile, roots: &Roots) -> Result<Opened, RootError> {
+    let shown = file.path(&roots.proc.join(pid.to_string()));
+    match File::open(&shown) {
+        Ok(file) => Ok(Opened { file: Contents::Local(file), place: None, shown, pid: Some(pid) }),
+        Err(error) => Err(FileError::io(&shown, &error).into()),
+    }
+}
+
+/// The same file once more, now to be read.
+pub(super) fn reopen(place: &OwnedFd) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(rustix::fs::open(descriptor_path(place), flags, Mode::empty())?.into())
+}
+
+fn forbidden(path: &Path, errno: rustix::io::Errno) -> RootError {
+    match errno.into() {
+        errno @ (Errno::EACCES | Errno::EPERM) => RootError::FileForbidden { path: path.to_owned(), errno },
+        _ => FileError::io(path, &errno.into()).into(),
+    }
+}
+
+/// Only a regular file is found.
+fn regular(place: OwnedFd, shown: PathBuf, pid: Option<u32>) -> Result<Found, RootError> {
+    let status = rustix::fs::fstat(&place).map_err(|errno| FileError::io(&shown, &errno.into()))?;
     let what = match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => {
-            // The same file once more, now to be read.
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            let file = rustix::fs::open(descriptor_path(place), flags, Mode::empty()).map_err(refusal)?;
-            return Ok(file.into());
-        }
+        FileType::RegularFile => return Ok(Found { place, shown, pid }),
         FileType::Directory => "a directory",
         FileType::Fifo => "a pipe",
         FileType::Socket => "a socket",
         _ => "a device",
     };
-    Err(RootError::NotRegular { path: shown.to_owned(), what })
+    Err(RootError::NotRegular { path: shown, what: what.into() })
 }
 
-fn open_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Result<Opened, RootError> {
+fn find_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Result<Found, RootError> {
     let mut queue = VecDeque::from([dir.to_owned()]);
     let (mut searched, mut tried, mut refusal) = (0, 0, None);
     while let Some(dir) = queue.pop_front() {
@@ -246,9 +276,9 @@ fn open_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Resul
                 return Err(refusal.unwrap_or_else(|| RootError::NoProcesses(cgroup.to_owned())));
             }
             tried += 1;
-            match Inside::process(roots, pid).and_then(|inside| inside.open(path)) {
+            match Inside::process(roots, pid).and_then(|inside| inside.find_file(path)) {
                 // The number may be another process's by now; what was opened is held, so that it can be asked again.
-                Ok(opened) if processes(&dir, false, cgroup)?.contains(&pid) => return Ok(opened),
+                Ok(found) if processes(&dir, false, cgroup)?.contains(&pid) => return Ok(found),
                 Ok(_) | Err(RootError::NoProcess(_)) => {}
                 Err(error) => refusal = refusal.or(Some(error)),
             }
@@ -315,12 +345,10 @@ impl Inside {
         self.shown.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Opens a regular file.
-    fn open(&self, path: &Path) -> Result<Opened, RootError> {
+    /// Finds a regular file.
+    fn find_file(&self, path: &Path) -> Result<Found, RootError> {
         let place = self.find(path, OFlags::PATH).map_err(|errno| self.refusal(path, errno))?;
-        let shown = self.shown(path);
-        let file = regular(&place, &shown, |errno| self.refusal(path, errno))?;
-        Ok(Opened { file, shown, pid: self.pid })
+        regular(place, self.shown(path), self.pid)
     }
 
     fn find(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {

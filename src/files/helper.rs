@@ -1,0 +1,403 @@
+//! The child process: does one operation on each of a few threads, and reports those that hang.
+
+mod work;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::root::{Root, RootError};
+use super::wire::{self, Answer, Asked, Notice, Received, Request};
+use super::{MOST_STUCK, Stuck};
+use crate::clock::{Clock, Monotonic};
+use crate::error::Errno;
+use crate::host::Roots;
+use work::{Job, KeptFile, Outcome, Worker};
+
+/// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
+/// How long an operation on a file system that can hang may take.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// How many operations of each kind, local and others, are under way at a time, beside those that hang.
+const AT_ONCE: usize = 4;
+/// How many operations wait at most. This process has as many threads that ask, and one of them asks for one thing.
+const MOST_QUEUED: usize = 256;
+/// The nice value: every thread that asks waits for this process.
+const PRIORITY: i32 = -10;
+
+/// What an operation can hang on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// A file system that can hang.
+    Mount(super::mounts::Mount),
+    /// The memory or the mappings of a process.
+    Process(u32),
+    /// The processes of a cgroup, each of which has a root of its own.
+    Cgroup(Arc<str>),
+    /// A path that was believed to be local.
+    Path(String),
+}
+
+impl Key {
+    /// Where it hangs, and on which file system.
+    fn place(&self) -> (String, String) {
+        match self {
+            Self::Mount(mount) => (mount.point.to_string_lossy().into_owned(), mount.kind.clone()),
+            Self::Process(pid) => (format!("/proc/{pid}"), "proc".into()),
+            Self::Cgroup(path) => (path.to_string(), "cgroup".into()),
+            Self::Path(path) => (path.clone(), "unknown".into()),
+        }
+    }
+}
+
+/// Runs the helper: reads requests from its standard input, a socket, until that is closed.
+pub fn serve(socket: OwnedFd, roots: Roots) {
+    // It needs CAP_SYS_NICE, and works without.
+    rustix::process::setpriority_process(None, PRIORITY).ok();
+    let socket = Arc::new(socket);
+    let (events, arrived) = channel();
+    let (asked, requests) = (events.clone(), Arc::clone(&socket));
+    let reader = thread::Builder::new().name("files-requests".into()).spawn(move || {
+        let mut buffer = Vec::new();
+        while let Ok(Some(Received { message, .. })) = wire::receive::<Asked>(requests.as_fd(), &mut buffer) {
+            if asked.send(Event::Asked(message)).is_err() {
+                return;
+            }
+        }
+        drop(asked.send(Event::End));
+    });
+    if reader.is_ok() {
+        Dispatcher::new(socket, roots, events).run(&arrived);
+    }
+}
+
+/// What happens to the dispatcher.
+enum Event {
+    Asked(Asked),
+    /// An operation has ended, on this worker.
+    Done(u64, Outcome, Sender<Job>),
+    End,
+}
+
+/// An operation that waits for its turn.
+struct Waiting {
+    number: u64,
+    job: Job,
+    key: Option<Key>,
+}
+
+/// An operation that is under way.
+struct Running {
+    /// The number of the request; `None` when it was answered because it hangs, or wants no answer.
+    number: Option<u64>,
+    key: Option<Key>,
+    began: Monotonic,
+    pid: Option<u32>,
+    path: String,
+    is_stuck: bool,
+}
+
+/// The one thread that knows what is under way. It does no operation on a file itself.
+struct Dispatcher {
+    clock: Clock,
+    socket: Arc<OwnedFd>,
+    roots: Arc<Roots>,
+    events: Sender<Event>,
+    mounts: Arc<work::MountCache>,
+    idle: Vec<Sender<Job>>,
+    running: HashMap<u64, Running>,
+    queue: VecDeque<Waiting>,
+    files: HashMap<u64, Arc<KeptFile>>,
+    /// The last number of a file or an operation.
+    last: u64,
+}
+
+impl Dispatcher {
+    fn new(socket: Arc<OwnedFd>, roots: Roots, events: Sender<Event>) -> Self {
+        Self {
+            clock: Clock::system(),
+            socket,
+            mounts: Arc::new(work::MountCache::new()),
+            roots: Arc::new(roots),
+            events,
+            idle: Vec::new(),
+            running: HashMap::new(),
+            queue: VecDeque::new(),
+            files: HashMap::new(),
+            last: 0,
+        }
+    }
+
+    fn run(&mut self, arrived: &Receiver<Event>) {
+        loop {
+            let event = match self.until_next_deadline() {
+                Some(wait) => arrived.recv_timeout(wait),
+                None => arrived.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(Event::Asked(asked)) => self.take(asked),
+                Ok(Event::Done(operation, outcome, worker)) => self.finish(operation, outcome, worker),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look_at_deadlines();
+            self.start_next();
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Queues what is asked for, or refuses it.
+    fn take(&mut self, Asked { number, request }: Asked) {
+        let (job, key) = match request {
+            Request::Read { file, offset, length } => match self.files.get(&file) {
+                Some(file) => (Job::Read(Arc::clone(file), offset, length), Some(file.key.clone())),
+                None => return self.answer(number, Answer::Failed(Errno::EBADF)),
+            },
+            Request::Stat { file } => match self.files.get(&file) {
+                Some(file) => (Job::Stat(Arc::clone(file)), Some(file.key.clone())),
+                None => return self.answer(number, Answer::Failed(Errno::EBADF)),
+            },
+            Request::Close { file } => match self.files.remove(&file) {
+                // Closing is an operation of the file system too.
+                Some(file) => {
+                    let key = Some(file.key.clone());
+                    (Job::Discard(Outcome::Kept(file)), key)
+                }
+                None => return,
+            },
+            request => {
+                let key = match &request {
+                    Request::OpenProcess { pid, .. } => Some(Key::Process(*pid)),
+                    Request::Open { root: Root::Cgroup(cgroup), .. } => Some(Key::Cgroup(Arc::clone(cgroup))),
+                    _ => None,
+                };
+                (Job::Open(request), key)
+            }
+        };
+        self.submit(Waiting { number, job, key });
+    }
+
+    fn submit(&mut self, waiting: Waiting) {
+        if let Some(hanging) = self.hanging(&waiting) {
+            return self.refuse(waiting, hanging);
+        }
+        if self.queue.len() >= MOST_QUEUED && !matches!(waiting.job, Job::Discard(_)) {
+            let reason = format!("{MOST_QUEUED} operations are queued");
+            return self.answer(waiting.number, waiting.job.refused(RootError::Unavailable(reason)));
+        }
+        self.queue.push_back(waiting);
+    }
+
+    /// Why an operation would hang too; closing waits until what hangs has ended.
+    fn hanging(&self, waiting: &Waiting) -> Option<RootError> {
+        if matches!(waiting.job, Job::Discard(_)) {
+            return None;
+        }
+        let (_, path) = waiting.job.subject();
+        let own = match &waiting.key {
+            None => Key::Path(path.clone()),
+            Some(key) => key.clone(),
+        };
+        let mut stuck = self.running.values().filter(|running| running.is_stuck);
+        if let Some(running) = stuck.clone().find(|running| running.key.as_ref() == Some(&own)) {
+            return Some(running.error(path, self.clock.monotonic()));
+        }
+        let full = stuck.by_ref().count() >= MOST_STUCK && waiting.key.is_some();
+        full.then(|| {
+            RootError::Unavailable(format!("{MOST_STUCK} operations on files of other processes hang"))
+        })
+    }
+
+    fn refuse(&mut self, waiting: Waiting, error: RootError) {
+        self.answer(waiting.number, waiting.job.refused(error));
+    }
+
+    /// Starts what may be under way beside what is.
+    fn start_next(&mut self) {
+        let mut at = 0;
+        while at < self.queue.len() {
+            let may = self.queue.get(at).is_some_and(|waiting| self.may_start(waiting));
+            match may.then(|| self.queue.remove(at)).flatten() {
+                Some(waiting) => self.start(waiting),
+                None => at += 1,
+            }
+        }
+    }
+
+    fn may_start(&self, waiting: &Waiting) -> bool {
+        let local = waiting.key.is_none();
+        let alike = |running: &&Running| running.is_local() == local && !running.is_stuck;
+        let busy = |running: &Running| waiting.key.is_some() && running.key == waiting.key;
+        self.running.values().filter(alike).count() < AT_ONCE && !self.running.values().any(busy)
+    }
+
+    fn start(&mut self, Waiting { number, job, key }: Waiting) {
+        let operation = self.next_number();
+        let (pid, path) = job.subject();
+        let wants_answer = !matches!(job, Job::Discard(_));
+        let running = Running {
+            number: wants_answer.then_some(number),
+            key: key.clone(),
+            began: self.clock.monotonic(),
+            pid,
+            path,
+            is_stuck: false,
+        };
+        let worker = self.idle.pop().or_else(|| {
+            let events = self.events.clone();
+            let worker = Worker { roots: Arc::clone(&self.roots), mounts: Arc::clone(&self.mounts) };
+            worker
+                .start(move |operation, outcome, own| drop(events.send(Event::Done(operation, outcome, own))))
+        });
+        let job = Job::Numbered(operation, key, Box::new(job));
+        match worker.map(|worker| worker.send(job)) {
+            Some(Ok(())) => {
+                self.running.insert(operation, running);
+            }
+            _ => {
+                let error = RootError::Unavailable("the helper process has no threads left".into());
+                self.answer(number, Answer::NotOpened(error));
+            }
+        }
+    }
+
+    /// An operation has ended.
+    fn finish(&mut self, operation: u64, outcome: Outcome, worker: Sender<Job>) {
+        self.idle.push(worker);
+        let Some(running) = self.running.remove(&operation) else { return };
+        if running.is_stuck {
+            self.tell_of_stuck(true);
+        }
+        let Some(number) = running.number else {
+            // Nobody waits for it any more; what it opened is closed where that may hang.
+            if outcome.is_open() {
+                let key = running.key.or(Some(Key::Path(running.path)));
+                self.queue.push_back(Waiting { number: 0, job: Job::Discard(outcome), key });
+            }
+            return;
+        };
+        match outcome {
+            Outcome::CanHang(key, request) => {
+                self.submit(Waiting { number, job: Job::Open(request), key: Some(key) })
+            }
+            Outcome::Local { file, shown, pid } => {
+                let answer = Answer::Opened { shown, pid, file: None };
+                self.send(number, answer, &[], Some(file.as_fd()));
+            }
+            Outcome::Opened { file, shown, pid, place } => {
+                let name = self.next_number();
+                self.files.insert(name, file);
+                let answer = Answer::Opened { shown, pid, file: Some(name) };
+                self.send(number, answer, &[], place.as_ref().map(AsFd::as_fd));
+            }
+            Outcome::Read(bytes) => self.send(number, Answer::Read, &bytes, None),
+            Outcome::Answer(answer) => self.answer(number, answer),
+            Outcome::Kept(_) | Outcome::Closed => {}
+        }
+    }
+
+    /// Gives up what has missed its deadline, and all that would hang in the same place.
+    fn look_at_deadlines(&mut self) {
+        let now = self.clock.monotonic();
+        let late: Vec<u64> = self
+            .running
+            .iter()
+            .filter(|(_, running)| !running.is_stuck && now.since(running.began) >= running.deadline())
+            .map(|(&operation, _)| operation)
+            .collect();
+        if late.is_empty() {
+            return;
+        }
+        for operation in late {
+            let Some(running) = self.running.get_mut(&operation) else { continue };
+            running.is_stuck = true;
+            running.key = running.key.take().or_else(|| Some(Key::Path(running.path.clone())));
+            if let Some(number) = running.number.take() {
+                let answer = Answer::NotOpened(running.error(running.path.clone(), now));
+                self.answer(number, answer);
+            }
+        }
+        self.tell_of_stuck(false);
+        for waiting in std::mem::take(&mut self.queue) {
+            match self.hanging(&waiting) {
+                Some(error) => self.refuse(waiting, error),
+                None => self.queue.push_back(waiting),
+            }
+        }
+    }
+
+    fn until_next_deadline(&self) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        let waiting = self.running.values().filter(|running| !running.is_stuck);
+        waiting.map(|running| running.deadline().saturating_sub(now.since(running.began))).min()
+    }
+
+    fn tell_of_stuck(&self, lifted: bool) {
+        let now = self.clock.monotonic();
+        let all = self.running.values().filter(|running| running.is_stuck).map(|running| running.stuck(now));
+        // When the other end is gone, the next request says so.
+        drop(wire::send(self.socket.as_fd(), &Notice::Stuck { all: all.collect(), lifted }, &[], None, true));
+    }
+
+    fn answer(&self, number: u64, answer: Answer) {
+        self.send(number, answer, &[], None);
+    }
+
+    fn send(
+        &self,
+        number: u64,
+        answer: Answer,
+        bytes: &[u8],
+        descriptor: Option<std::os::fd::BorrowedFd<'_>>,
+    ) {
+        let notice = Notice::Answer { number, answer };
+        // When the other end is gone, the next request says so.
+        drop(wire::send(self.socket.as_fd(), &notice, bytes, descriptor, true));
+    }
+}
+
+impl Running {
+    fn is_local(&self) -> bool {
+        matches!(self.key, None | Some(Key::Path(_)))
+    }
+
+    fn deadline(&self) -> Duration {
+        if self.is_local() { LOCAL_DEADLINE } else { DEADLINE }
+    }
+
+    fn place(&self) -> (String, String) {
+        self.key.as_ref().map(Key::place).unwrap_or_default()
+    }
+
+    fn stuck(&self, now: Monotonic) -> Stuck {
+        let (mount, filesystem) = self.place();
+        Stuck { mount, filesystem, pid: self.pid, path: self.path.clone(), since: now.since(self.began) }
+    }
+
+    fn error(&self, path: String, now: Monotonic) -> RootError {
+        let (mount, filesystem) = self.place();
+        RootError::Stuck { path, mount, filesystem, seconds: now.since(self.began).as_secs() }
+    }
+}
+
+/// The path of a request, for messages.
+fn path_of(request: &Request, proc: &std::path::Path) -> (Option<u32>, String) {
+    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+    match request {
+        Request::Open { root: Root::Process(pid), path, .. } => (Some(*pid), path.clone()),
+        Request::Open { path, .. } => (None, path.clone()),
+        Request::OpenMapped { pid, range: (start, end), .. } => {
+            (Some(*pid), shown(proc.join(format!("{pid}/map_files/{start:x}-{end:x}"))))
+        }
+        Request::OpenProcess { pid, file } => (Some(*pid), shown(file.path(&proc.join(pid.to_string())))),
+        Request::Read { .. } | Request::Stat { .. } | Request::Close { .. } => (None, String::new()),
+    }
+}

@@ -1,0 +1,285 @@
+//! The threads of the helper, and the operations that they do. Each may hang for as long as a file system likes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{Key, path_of};
+use crate::clock::{Clock, Monotonic};
+use crate::error::Errno;
+use crate::files::mounts::Mounts;
+use crate::files::root::{self, Found, Root, RootError};
+use crate::files::wire::{Answer, CHUNK, Request};
+use crate::files::{Opened, Stat};
+use crate::host::{self, Roots};
+
+/// Stacks of workers are small: no operation recurses.
+const STACK: usize = 256 << 10;
+/// How long the mounts of a process are believed to be the same. A mount that came meanwhile costs one deadline.
+const FRESH: Duration = Duration::from_secs(1);
+/// Of how many mount namespaces the mounts are remembered.
+const MOST_NAMESPACES: usize = 64;
+
+/// A file on a file system that can hang.
+#[derive(Debug)]
+pub(super) struct KeptFile {
+    file: File,
+    shown: PathBuf,
+    pid: Option<u32>,
+    pub(super) key: Key,
+}
+
+/// What a worker is to do.
+pub(super) enum Job {
+    Open(Request),
+    Read(Arc<KeptFile>, u64, usize),
+    Stat(Arc<KeptFile>),
+    /// Close what it opened.
+    Discard(Outcome),
+    /// One of these, under a number and with what is known of where it can hang.
+    Numbered(u64, Option<Key>, Box<Self>),
+}
+
+/// What came of it.
+pub(super) enum Outcome {
+    /// Not tried: it leads into a file system that can hang.
+    CanHang(Key, Request),
+    Local {
+        file: File,
+        shown: PathBuf,
+        pid: Option<u32>,
+    },
+    Opened {
+        file: Arc<KeptFile>,
+        shown: PathBuf,
+        pid: Option<u32>,
+        place: Option<OwnedFd>,
+    },
+    Read(Vec<u8>),
+    Answer(Answer),
+    Kept(Arc<KeptFile>),
+    Closed,
+}
+
+impl Outcome {
+    /// Whether dropping it closes a file.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Local { .. } | Self::Opened { .. } | Self::Kept(_))
+    }
+}
+
+impl Job {
+    /// The process and the path that it is about.
+    pub(super) fn subject(&self) -> (Option<u32>, String) {
+        match self {
+            Self::Open(request) => path_of(request, Path::new("/proc")),
+            Self::Read(file, ..) | Self::Stat(file) | Self::Discard(Outcome::Kept(file)) => {
+                (file.pid, file.shown.to_string_lossy().into_owned())
+            }
+            Self::Discard(_) => (None, "a file that is closed".into()),
+            Self::Numbered(_, _, job) => job.subject(),
+        }
+    }
+
+    /// The answer where it is not done.
+    pub(super) fn refused(&self, error: RootError) -> Answer {
+        Answer::NotOpened(error)
+    }
+}
+
+/// A thread that does operations, one after the other.
+pub(super) struct Worker {
+    pub(super) roots: Arc<Roots>,
+    pub(super) mounts: Arc<MountCache>,
+}
+
+impl Worker {
+    /// Starts it; `done` gets the number of an operation, what came of it, and where the worker takes the next. `None` if
+    /// there are no threads left.
+    pub(super) fn start(
+        self,
+        done: impl Fn(u64, Outcome, Sender<Job>) + Send + 'static,
+    ) -> Option<Sender<Job>> {
+        let (jobs, arrived) = channel();
+        let own = jobs.clone();
+        let work = move || {
+            for job in arrived {
+                let Job::Numbered(number, key, job) = job else { continue };
+                let outcome = catch_unwind(AssertUnwindSafe(|| self.do_it(*job, key))).unwrap_or_else(|_| {
+                    let error = RootError::Unavailable("the helper process has panicked: a bug".into());
+                    Outcome::Answer(Answer::NotOpened(error))
+                });
+                done(number, outcome, own.clone());
+            }
+        };
+        thread::Builder::new().name("files-worker".into()).stack_size(STACK).spawn(work).ok()?;
+        Some(jobs)
+    }
+
+    fn do_it(&self, job: Job, key: Option<Key>) -> Outcome {
+        match job {
+            Job::Open(request) => {
+                self.open(request, key).unwrap_or_else(|error| Outcome::Answer(Answer::NotOpened(error)))
+            }
+            Job::Read(file, offset, length) => {
+                let mut bytes = vec![0; length.min(CHUNK)];
+                let read = loop {
+                    match file.file.read_at(&mut bytes, offset) {
+                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                        read => break read,
+                    }
+                };
+                match read {
+                    Ok(read) => {
+                        bytes.truncate(read);
+                        Outcome::Read(bytes)
+                    }
+                    Err(error) => Outcome::Answer(Answer::Failed(Errno::of(&error))),
+                }
+            }
+            Job::Stat(file) => Outcome::Answer(match Stat::of(&file.file) {
+                Ok(stat) => Answer::Stat(stat),
+                Err(error) => Answer::Failed(Errno::of(&error)),
+            }),
+            Job::Discard(_) | Job::Numbered(..) => Outcome::Closed,
+        }
+    }
+
+    /// Opens a file. Without a key it is found out first whether that can hang.
+    fn open(&self, request: Request, key: Option<Key>) -> Result<Outcome, RootError> {
+        if key.is_none()
+            && let Some(key) = self.key(&request)
+        {
+            return Ok(Outcome::CanHang(key, request));
+        }
+        let (found, place) = match &request {
+            Request::Open { root, path, cgroup_dir, place } => {
+                (root::find(root, path, &self.roots, cgroup_dir.as_deref())?, *place)
+            }
+            Request::OpenMapped { pid, range, .. } => (root::find_mapped(*pid, *range, &self.roots)?, false),
+            Request::OpenProcess { pid, file } => {
+                let Opened { file, shown, pid, .. } = root::open_process(*pid, *file, &self.roots)?;
+                let super::super::Contents::Local(file) = file else { return Ok(Outcome::Closed) };
+                let key = key.unwrap_or(Key::Process(pid.unwrap_or(0)));
+                let file = Arc::new(KeptFile { file, shown: shown.clone(), pid, key });
+                return Ok(Outcome::Opened { file, shown, pid, place: None });
+            }
+            _ => return Ok(Outcome::Answer(Answer::Failed(Errno::EINVAL))),
+        };
+        self.read(found, place)
+    }
+
+    /// Opens for reading what was found. The mount that it really is on decides who reads it.
+    fn read(&self, found: Found, wants_place: bool) -> Result<Outcome, RootError> {
+        let (shown, pid) = (found.shown.clone(), found.pid);
+        let mount = self.mount_of(&found);
+        let place = if wants_place { found.place.try_clone().ok() } else { None };
+        let file = found.open()?.file;
+        let super::super::Contents::Local(file) = file else { return Ok(Outcome::Closed) };
+        Ok(match mount {
+            None => Outcome::Local { file, shown, pid },
+            Some(key) => {
+                let file = Arc::new(KeptFile { file, shown: shown.clone(), pid, key });
+                Outcome::Opened { file, shown, pid, place }
+            }
+        })
+    }
+
+    /// Where opening a file can hang, found out without asking a file system that can.
+    fn key(&self, request: &Request) -> Option<Key> {
+        match request {
+            Request::Open { root: Root::Process(pid), path, .. } => {
+                let dir = self.roots.proc.join(pid.to_string());
+                let root = open_dir(&dir.join("root"))?;
+                let mounts = self.mounts.of(&dir);
+                mounts.entered(root, Path::new(path)).cloned().map(Key::Mount)
+            }
+            Request::Open { path, .. } => {
+                let root = open_dir(Path::new("/"))?;
+                let path = self.roots.prefix.join(path.trim_start_matches('/'));
+                self.mounts.own().entered(root, &path).cloned().map(Key::Mount)
+            }
+            Request::OpenMapped { pid, device, .. } => {
+                let mounts = self.mounts.of(&self.roots.proc.join(pid.to_string()));
+                mounts.of_device(*device).cloned().map(Key::Mount)
+            }
+            _ => None,
+        }
+    }
+
+    /// The file system that can hang and that a file is on. One that nothing is known of may hang as well.
+    fn mount_of(&self, found: &Found) -> Option<Key> {
+        let id = mount_id(&found.place)?;
+        let own = self.mounts.own();
+        let theirs = found.pid.map(|pid| self.mounts.of(&self.roots.proc.join(pid.to_string())));
+        match theirs.iter().chain([&own]).find_map(|mounts| mounts.of_id(id)) {
+            Some((_, false)) => None,
+            Some((mount, true)) => Some(Key::Mount(mount.clone())),
+            None => Some(Key::Path(found.shown.to_string_lossy().into_owned())),
+        }
+    }
+}
+
+fn open_dir(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// The number of the mount that a descriptor leads to, as this process's `fdinfo` has it.
+fn mount_id(place: &OwnedFd) -> Option<u64> {
+    let text = host::read_text(Path::new(&format!("/proc/self/fdinfo/{}", place.as_raw_fd()))).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// The mounts of processes, read again when they are older than [`FRESH`].
+pub(super) struct MountCache {
+    clock: Clock,
+    known: Mutex<HashMap<(PathBuf, PathBuf), (Monotonic, Arc<Mounts>)>>,
+}
+
+impl MountCache {
+    pub(super) fn new() -> Self {
+        Self { clock: Clock::system(), known: Mutex::default() }
+    }
+
+    /// Those of this process.
+    fn own(&self) -> Arc<Mounts> {
+        self.read(Path::new("/proc/self"), None)
+    }
+
+    /// Those of a process, by its directory in `/proc`.
+    fn of(&self, dir: &Path) -> Arc<Mounts> {
+        let own = self.own();
+        self.read(dir, Some(&own))
+    }
+
+    fn read(&self, dir: &Path, own: Option<&Arc<Mounts>>) -> Arc<Mounts> {
+        // Processes with the same namespace and root see the same mounts.
+        let link = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_else(|_| dir.join(name));
+        let key = (link("ns/mnt"), link("root"));
+        let now = self.clock.monotonic();
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((read, mounts)) = lock().get(&key)
+            && now.since(*read) < FRESH
+        {
+            return Arc::clone(mounts);
+        }
+        let mounts = Arc::new(Mounts::read(dir, own.map(|own| &**own)));
+        let mut known = lock();
+        if known.len() >= MOST_NAMESPACES {
+            known.retain(|_, (read, _)| now.since(*read) < FRESH);
+        }
+        if known.len() < MOST_NAMESPACES {
+            known.insert(key, (now, Arc::clone(&mounts)));
+        }
+        mounts
+    }
+}

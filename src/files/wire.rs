@@ -1,0 +1,151 @@
+//! What this process and its helper write to each other: a message each on a `SOCK_SEQPACKET` socket pair, of a length,
+//! JSON of that length, and bytes of a file. A descriptor goes along where a local file was opened.
+//!
+//! Both ends are the same binary, so that there are no versions.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{ProcessFile, Root, RootError, Stat, Stuck};
+use crate::error::Errno;
+
+/// The most bytes of a file in one message.
+pub(super) const CHUNK: usize = 64 << 10;
+/// The longest message. Paths are at most `PATH_MAX` bytes, and JSON makes up to six of one.
+const MESSAGE: usize = CHUNK + (64 << 10);
+
+/// What the helper is asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Request {
+    Open { root: Root, path: String, cgroup_dir: Option<PathBuf>, place: bool },
+    OpenMapped { pid: u32, range: (u64, u64), device: (u32, u32) },
+    OpenProcess { pid: u32, file: ProcessFile },
+    Read { file: u64, offset: u64, length: usize },
+    Stat { file: u64 },
+    Close { file: u64 },
+}
+
+/// A request with the number by which its answer is recognized.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub(super) number: u64,
+    pub(super) request: Request,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The file is open. The descriptor that goes along is the file itself, or with `file` its place (`O_PATH`).
+    Opened {
+        shown: PathBuf,
+        pid: Option<u32>,
+        file: Option<u64>,
+    },
+    /// Why it is not.
+    NotOpened(RootError),
+    /// So many bytes behind the JSON were read; fewer than asked for at the end of the file.
+    Read,
+    Stat(Stat),
+    /// Reading failed.
+    Failed(Errno),
+}
+
+/// What the helper writes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Notice {
+    Answer {
+        number: u64,
+        answer: Answer,
+    },
+    /// All operations that hang, after one began to or has ended, and whether one has ended.
+    Stuck {
+        all: Vec<Stuck>,
+        lifted: bool,
+    },
+}
+
+/// A message that was received.
+#[derive(Debug)]
+pub(super) struct Received<M> {
+    pub(super) message: M,
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptor: Option<OwnedFd>,
+}
+
+/// A socket pair for the two ends.
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let family = rustix::net::AddressFamily::UNIX;
+    Ok(rustix::net::socketpair(family, rustix::net::SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Sends a message, with some bytes and a descriptor. With `wait` it waits while the other end has too many to read.
+///
+/// # Errors
+/// `EAGAIN` without `wait`; `EPIPE` when the other end is gone.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    message: &impl Serialize,
+    bytes: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+    wait: bool,
+) -> io::Result<()> {
+    let json = serde_json::to_vec(message)?;
+    let length = u32::try_from(json.len()).map_err(io::Error::other)?.to_ne_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = if wait { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
+    let pieces = [IoSlice::new(&length), IoSlice::new(&json), IoSlice::new(bytes)];
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &pieces, &mut ancillary, flags))?;
+    Ok(())
+}
+
+/// Receives a message; `None` when the other end is gone. `buffer` is used again and again.
+///
+/// # Errors
+/// As `recvmsg(2)`; what is no message of the other end.
+pub(super) fn receive<M: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<Received<M>>> {
+    buffer.resize(MESSAGE, 0);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut pieces = [IoSliceMut::new(buffer)];
+        match rustix::net::recvmsg(socket, &mut pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(malformed());
+    }
+    let whole = buffer.get(..received.bytes).ok_or_else(malformed)?;
+    let (length, rest) = whole.split_first_chunk().ok_or_else(malformed)?;
+    let length = usize::try_from(u32::from_ne_bytes(*length)).map_err(|_| malformed())?;
+    let (json, bytes) = rest.split_at_checked(length).ok_or_else(malformed)?;
+    let message = serde_json::from_slice(json)?;
+    Ok(Some(Received { message, bytes: bytes.to_vec(), descriptor }))
+}
