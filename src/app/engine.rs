@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
+use super::demand::Demand;
 use super::governor::Governor;
 use super::losses::LossWatch;
 use super::status::{self, ConfigSource, Facets};
@@ -37,6 +38,8 @@ pub(super) struct Published {
     /// `None` before the first collection.
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) status: Arc<Status>,
+    /// The kinds of profiles that are taken, in the order of the configuration.
+    pub(super) profiles: Vec<Arc<str>>,
     /// When the collection began: no count in it is older.
     pub(super) at: Monotonic,
     /// How old it may be to answer a scrape.
@@ -46,8 +49,8 @@ pub(super) struct Published {
 /// What the collection thread can be asked for.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A collection, unless one has begun since this moment.
-    Collect(Monotonic),
+    /// A collection, unless one has begun since the moment that is demanded.
+    Collect(Demand),
     /// The configuration again; the answer says what happened.
     Reload(oneshot::Sender<Result<String, String>>),
     /// The end.
@@ -174,7 +177,7 @@ impl<K: Kernel> Engine<K> {
             let due =
                 self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended));
             match requests.recv_timeout(due) {
-                Ok(Request::Collect(since)) if last >= since => {}
+                Ok(Request::Collect(demand)) if demand.take().is_none_or(|since| last >= since) => {}
                 Ok(Request::Collect(_)) | Err(RecvTimeoutError::Timeout) => last = self.collect(publisher),
                 Ok(Request::Reload(answer)) => {
                     let outcome = self.reload();
@@ -394,6 +397,7 @@ impl<K: Kernel> Engine<K> {
         usage: crate::metrics::Usage,
     ) -> Published {
         let stream = self.collector.stream_state();
+        let profiles = self.profiler.states();
         let facets = Facets {
             now: self.clock.now(),
             started: self.started,
@@ -405,7 +409,7 @@ impl<K: Kernel> Engine<K> {
             groups: &self.collector.states(),
             stream: stream.as_ref(),
             traces: &self.collector.trace_states(),
-            profiles: &self.profiler.states(),
+            profiles: &profiles,
             sample_losses: self.profiler.losses(),
             tracer: self.collector.tracer_state(),
             support: &self.support,
@@ -422,7 +426,8 @@ impl<K: Kernel> Engine<K> {
             pushes: self.pushes.board.states(),
         };
         let status = Arc::new(status::status(&facets));
-        Published { snapshot, status, at, freshness: self.config.collection.freshness }
+        let profiles = profiles.iter().map(|state| Arc::clone(&state.plan.entry)).collect();
+        Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
     }
 }
 
@@ -555,7 +560,7 @@ mod tests {
         let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
         engine.collect(&publisher);
         let (requests, _received) = std::sync::mpsc::channel();
-        let service = Service { requests, published, profiles: engine.profiles(), clock: clock.clone() };
+        let service = Service::new(requests, published, engine.profiles(), clock.clone());
         clock.advance(Duration::from_secs(7));
         let status = service.status();
         assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);

@@ -1,10 +1,12 @@
 //! The service, wired up: configuration, collection thread, HTTP server, signals; and the order in which they stop.
 
+mod demand;
 mod engine;
 mod governor;
 mod losses;
 mod manager;
 mod status;
+mod stop;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,13 +18,14 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
-use crate::export::http::{BindError, Limits, Server, Source, Traffic, Unavailable, Wanted};
+use crate::export::http::{BindError, Collected, Limits, Server, Source, Traffic, Unavailable, Wanted};
 use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
@@ -32,15 +35,16 @@ use crate::host::{Environment, Roots};
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
+use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
+use stop::Requested;
 
-/// How long a request waits for the collection thread before it says that there is nothing.
+/// How long a scrape waits for the first collection, and a push for the next one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a collection under way is waited for at the end. A file of `/proc` may hold up its reader for as long as
-/// the process that it describes is stuck in the kernel.
-const LAST_COLLECTION: Duration = Duration::from_secs(2);
+/// Calls for profiles at the same time. Each may wait for locks and files for as long as it takes.
+const ASKED: usize = 4;
 
 /// How the service is started.
 #[derive(Debug, Clone)]
@@ -134,7 +138,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let service = Service { requests: requests.clone(), published, profiles, clock: options.clock.clone() };
+    let service = Service::new(requests.clone(), published, profiles, options.clock.clone());
     let surroundings = Surroundings {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
         board,
@@ -145,59 +149,80 @@ where
     let pusher = Pusher::start(service.clone(), pushed, surroundings)
         .map_err(Failure::system("cannot start the thread that pushes"))?;
     let manager = Manager::of(&options.environment, std::process::id());
-    let outcome = block_on(server, service, traffic, (options.clock, manager), &requests);
+    let clock = options.clock;
+    let outcome =
+        on_runtime(serve_until_stopped(server, service, traffic, (&clock, manager), (&requests, &pusher)));
+    let stop = outcome.as_ref().ok().copied().flatten();
+    let left = |limit| stop.map_or(limit, |stop: Requested| stop.left_of(limit, &clock));
     // There may be a last collection to be pushed, so collections go on for as long.
-    pusher.stop();
+    pusher.stop(left(stop::PUSHED));
     // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
     drop(requests.send(Request::Stop));
-    if ended.recv_timeout(LAST_COLLECTION) == Err(RecvTimeoutError::Timeout) {
+    if ended.recv_timeout(left(stop::COLLECTED)) == Err(RecvTimeoutError::Timeout) {
         tracing::warn!("stopped during a collection that does not end");
     }
+    outcome.map(drop)
+}
+
+/// Runs `work` on a runtime of this thread. What it has left on blocking threads is not waited for.
+fn on_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_name("http-work")
+        .build()
+        .map_err(Failure::system("cannot start the HTTP server"))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
     outcome
 }
 
-/// Serves on this thread until a signal says stop.
-fn block_on(
+/// Serves until a signal says stop, and gives that.
+async fn serve_until_stopped(
     server: Server,
     service: Service,
     traffic: Traffic,
-    (clock, manager): (Clock, Manager),
-    requests: &Sender<Request>,
-) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::system("cannot start the HTTP server"))?;
-    runtime.block_on(async {
-        let listen = |kind| signal(kind).map_err(Failure::system("cannot handle signals"));
-        let (mut terminate, mut interrupt) =
-            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let mut hangup = listen(SignalKind::hangup())?;
-        let reload_on_hangup = async {
-            while hangup.recv().await.is_some() {
-                // The outcome is in the log and on the status page.
-                let (answer, outcome) = oneshot::channel();
-                manager.reloading(&clock);
-                drop(requests.send(Request::Reload(answer)));
-                outcome.await.ok();
-                manager.ready();
-            }
-        };
-        let tell_of_life = manager.follow(service.published.clone(), clock.clone());
-        let stop = async {
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!("stopping on SIGTERM"),
-                _ = interrupt.recv() => tracing::info!("stopping on SIGINT"),
-                () = reload_on_hangup => {}
-                () = tell_of_life => {}
-            }
-            manager.stopping();
-        };
-        if let Ok(address) = server.address() {
-            tracing::info!("serving on http://{address}/");
+    (clock, manager): (&Clock, Manager),
+    (requests, pusher): (&Sender<Request>, &Pusher),
+) -> Result<Option<Requested>, Failure> {
+    let cannot_handle = Failure::system("cannot handle signals");
+    let mut stopped = stop::on_signals(clock.clone()).map_err(&cannot_handle)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(&cannot_handle)?;
+    let reload_on_hangup = async {
+        while hangup.recv().await.is_some() {
+            // The outcome is in the log and on the status page.
+            let (answer, outcome) = oneshot::channel();
+            manager.reloading(clock);
+            drop(requests.send(Request::Reload(answer)));
+            outcome.await.ok();
+            manager.ready();
         }
-        server.run(service, traffic, clock.clone(), stop).await.map_err(Failure::system("cannot serve"))
-    })
+    };
+    let tell_of_life = manager.follow(service.published.clone(), clock.clone());
+    let mut requested = None;
+    let stop = async {
+        let signaled = async {
+            match stopped.wait_for(Option::is_some).await {
+                Ok(stop) => *stop,
+                // The thread ends with the process.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            stop = signaled => requested = stop,
+            () = reload_on_hangup => {}
+            () = tell_of_life => {}
+        }
+        pusher.ask_to_stop();
+        if let Some(Requested { signal, .. }) = requested {
+            tracing::info!("stopping on {signal}");
+        }
+        manager.stopping();
+    };
+    if let Ok(address) = server.address() {
+        tracing::info!("serving on http://{address}/");
+    }
+    server.run(service, traffic, clock.clone(), stop).await.map_err(Failure::system("cannot serve"))?;
+    Ok(requested)
 }
 
 /// The running build.
@@ -213,7 +238,10 @@ fn build() -> Build {
 struct Service {
     requests: Sender<Request>,
     published: watch::Receiver<Arc<Published>>,
+    demand: Demand,
     profiles: Arc<dyn Ask>,
+    /// One for each call for profiles that may be under way.
+    asked: Arc<Semaphore>,
     clock: Clock,
 }
 
@@ -234,13 +262,53 @@ impl Drop for UnderWay {
 }
 
 impl Service {
-    /// Does something that may take long where nobody waits for the thread.
+    fn new(
+        requests: Sender<Request>,
+        published: watch::Receiver<Arc<Published>>,
+        profiles: Arc<dyn Ask>,
+        clock: Clock,
+    ) -> Self {
+        let (demand, asked) = (Demand::default(), Arc::new(Semaphore::new(ASKED)));
+        Self { requests, published, demand, profiles, asked, clock }
+    }
+
+    /// What was collected, if it is fresh enough, else what is collected next; `None` if that takes longer than
+    /// `patience`.
+    async fn fresh(&self, patience: Duration) -> Result<Option<Arc<Published>>, Unavailable> {
+        let mut published = self.published.clone();
+        let since = {
+            let last = published.borrow();
+            self.clock.monotonic().before(last.freshness)
+        };
+        let fresh = |published: &Arc<Published>| published.snapshot.is_some() && published.at >= since;
+        if !fresh(&published.borrow()) && self.demand.ask(since) {
+            self.requests.send(Request::Collect(self.demand.clone())).map_err(|_| Self::gone())?;
+        }
+        match tokio::time::timeout(patience, published.wait_for(fresh)).await {
+            Ok(Ok(published)) => Ok(Some(Arc::clone(&published))),
+            Ok(Err(_)) => Err(Self::gone()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The last collection.
+    fn last(&self) -> Arc<Published> {
+        Arc::clone(&self.published.borrow())
+    }
+
+    /// Does something that may take long on a blocking thread. There are few such threads at the same time, also if their
+    /// callers go away.
     async fn aside<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Ask) -> Result<T, NoProfile> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let profiles = Arc::clone(&self.profiles);
-        match tokio::task::spawn_blocking(move || ask(&*profiles)).await {
+        let (profiles, asked) = (Arc::clone(&self.profiles), Arc::clone(&self.asked));
+        let permit = asked.acquire_owned().await.map_err(|_| Self::gone())?;
+        let ask = move || {
+            let _permit = permit;
+            ask(&*profiles)
+        };
+        match tokio::task::spawn_blocking(ask).await {
             Ok(answer) => answer.map_err(|error| Unavailable(error.to_string())),
             Err(_) => Err(Unavailable("looking up names has panicked: a bug; the log says where".into())),
         }
@@ -253,7 +321,10 @@ impl Service {
 
 impl Feed for Service {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
-        Source::snapshot(self).await
+        let published = self.fresh(PATIENCE).await?;
+        published
+            .and_then(|published| published.snapshot.clone())
+            .ok_or_else(|| Unavailable("no collection ended in 10 s; is the machine overloaded?".into()))
     }
 
     fn profiles(&self) -> Arc<dyn Ask> {
@@ -262,31 +333,23 @@ impl Feed for Service {
 }
 
 impl Source for Service {
-    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
-        let mut published = self.published.clone();
-        let since = {
-            let last = published.borrow();
-            self.clock.monotonic().before(last.freshness)
-        };
-        let fresh = |published: &Arc<Published>| published.snapshot.is_some() && published.at >= since;
-        if !fresh(&published.borrow()) {
-            self.requests.send(Request::Collect(since)).map_err(|_| Self::gone())?;
-        }
-        let waited = tokio::time::timeout(PATIENCE, published.wait_for(fresh)).await;
-        match waited {
-            Ok(Ok(published)) => published.snapshot.clone().ok_or_else(Self::gone),
-            Ok(Err(_)) => Err(Self::gone()),
-            Err(_) => Err(Unavailable("no collection ended in 10 s; is the machine overloaded?".into())),
-        }
+    async fn snapshot(&self, patience: Duration) -> Result<Collected, Unavailable> {
+        let patience = if self.last().snapshot.is_some() { patience } else { PATIENCE };
+        let published = self.fresh(patience).await?.unwrap_or_else(|| self.last());
+        let age = self.clock.monotonic().since(published.at);
+        let snapshot = published.snapshot.clone();
+        let snapshot =
+            snapshot.ok_or_else(|| Unavailable("the first collection takes longer than 10 s".into()))?;
+        Ok(Collected { snapshot, age })
     }
 
     fn status(&self) -> Arc<Status> {
         // Made at the last collection, and read now: how long ago that was is part of what it says.
-        Arc::new(Status { now: self.clock.now(), ..Status::clone(&self.published.borrow().status) })
+        Arc::new(Status { now: self.clock.now(), ..Status::clone(&self.last().status) })
     }
 
     fn ready(&self) -> Result<(), Unavailable> {
-        match self.published.borrow().snapshot {
+        match self.last().snapshot {
             Some(_) => Ok(()),
             None => Err(Unavailable("the first collection is under way".into())),
         }
@@ -300,7 +363,7 @@ impl Source for Service {
     }
 
     fn profiles(&self) -> Vec<Arc<str>> {
-        self.profiles.entries()
+        self.last().profiles.clone()
     }
 
     async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {

@@ -260,7 +260,8 @@ pub(super) struct Limits {
     /// By default what the limit of open files (`RLIMIT_NOFILE`) allows, less a reserve.
     #[schemars(range(min = 1, max = DESCRIPTORS_MAX))]
     pub(super) descriptors: Option<At<u64>>,
-    /// HTTP connections at a time.
+    /// HTTP requests for status pages and profiles that are answered at the same time: a quarter of them for pages, the
+    /// rest for profiles. Scrapes, health checks and connections that wait for a request have 16 places of their own.
     #[schemars(range(min = 1, max = CONNECTIONS_MAX))]
     pub(super) connections: Option<At<u64>>,
     /// Memory of all rings together, from 256KiB to 16GiB: what the kernel writes the records of `attribution: stream`

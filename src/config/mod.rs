@@ -172,7 +172,7 @@ pub struct Limits {
     pub series: usize,
     /// File descriptors for events; `None` = what `RLIMIT_NOFILE` allows, less a reserve.
     pub descriptors: Option<usize>,
-    /// HTTP connections at a time.
+    /// HTTP requests for pages and profiles that are answered at the same time.
     pub connections: usize,
     /// Bytes of all rings together; locked, so they are never swapped out.
     pub ring_memory: u64,

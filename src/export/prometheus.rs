@@ -50,6 +50,8 @@ pub struct Encoder {
     format: Format,
     place: Place,
     bounds: RenderedBounds,
+    /// Whether the end of the text stands behind the last family.
+    ends: bool,
 }
 
 /// What comes next.
@@ -67,7 +69,12 @@ impl Encoder {
     /// At the beginning of `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
         let place = Place::Point { family: 0, point: 0 };
-        Self { snapshot, format, place, bounds: RenderedBounds::default() }
+        Self { snapshot, format, place, bounds: RenderedBounds::default(), ends: true }
+    }
+
+    /// The same without the end of the text, because another snapshot follows.
+    pub fn beginning(snapshot: Arc<Snapshot>, format: Format) -> Self {
+        Self { ends: false, ..Self::new(snapshot, format) }
     }
 
     /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
@@ -81,7 +88,7 @@ impl Encoder {
                     None => Place::End,
                 },
                 Place::End => {
-                    if self.format.is_open_metrics() {
+                    if self.ends && self.format.is_open_metrics() {
                         out.extend_from_slice(b"# EOF\n");
                     }
                     Place::Done

@@ -160,6 +160,8 @@ impl Service {
 
     fn ask(&self, method: &str, path: &str, header: &str) -> (u16, String) {
         let mut stream = self.connect();
+        // A scrape waits for a new collection for a twentieth of its timeout: here as long as that may take.
+        let header = format!("x-prometheus-scrape-timeout-seconds: 600\r\n{header}");
         write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\n{header}connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -186,7 +186,7 @@ impl Pushing {
     }
 
     fn stop(&mut self) {
-        self.pusher.take().unwrap().stop();
+        self.pusher.take().unwrap().stop(Duration::from_secs(10));
     }
 }
 

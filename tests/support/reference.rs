@@ -491,6 +491,13 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "histogram_quantile(0.99, rate(perf_exporter_collect_duration_seconds_bucket[5m]))",
             ),
             row(
+                "perf_exporter_snapshot_age_seconds",
+                "Age of the collection that the scrape was answered with, since it began. Only `/metrics` has it",
+                &[],
+                "collection",
+                "perf_exporter_snapshot_age_seconds > 60",
+            ),
+            row(
                 "perf_exporter_cpu_seconds_total",
                 "",
                 &[],

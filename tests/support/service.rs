@@ -188,7 +188,9 @@ fn ask_once(address: &str, path: &str, accept: &str) -> (String, String, Vec<u8>
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // HTTP 1.0: the body ends with the connection.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n\r\n");
+    // A scrape waits for a new collection for a twentieth of its timeout: here as long as that may take.
+    let timeout = "X-Prometheus-Scrape-Timeout-Seconds: 600";
+    let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n{timeout}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

@@ -1,17 +1,41 @@
 //! Which request gets which answer.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Bytes;
 use hyper::header::{self, AsHeaderName, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
-use super::body::{Account, Body, Content, Encoder, Gzip};
+use super::admission::{Class, Held, Refused};
+use super::body::{Account, Body, Content, Work, Writer};
 use super::profiles::{self, Output};
-use super::{Limits, Source, Traffic};
+use super::turns::Turns;
+use super::{Collected, Limits, Source, Traffic};
 use crate::clock::Clock;
 use crate::export::{negotiate, page};
+
+/// Pages that are made at the same time. More would compete with scrapes for the CPUs.
+const PAGES: usize = 2;
+
+/// Profiles that are encoded at the same time, likewise.
+const ENCODED: usize = 2;
+
+/// How long a scrape waits for a new collection before it gets the last one, unless the scraper announces its timeout. On a
+/// machine in trouble a collection takes seconds; scrapes are to be answered within 200 ms even then.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// The header in which Prometheus announces its timeout, in seconds.
+const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
+
+/// A scrape waits for this part of its timeout, so that nearly all of it is left for the answer, but for no less than
+/// [`LEAST_PATIENCE`].
+const PART_OF_TIMEOUT: f64 = 1.0 / 20.0;
+
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -20,8 +44,38 @@ pub(super) struct Shared<S> {
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     pub(super) limits: Limits,
-    /// One for each profile that may be asked for at a time.
-    pub(super) profiles: Arc<Semaphore>,
+    /// Who may have a profile made.
+    pub(super) turns: Turns,
+    /// One for each profile that may be encoded at a time.
+    pub(super) encoded: Arc<Semaphore>,
+    /// One for each page that may be made at a time.
+    pages: Arc<Semaphore>,
+}
+
+impl<S: Source> Shared<S> {
+    pub(super) fn new(source: S, traffic: Traffic, clock: Clock, limits: Limits) -> Self {
+        let turns = Turns::new(limits.profiles);
+        let [encoded, pages] = [ENCODED, PAGES].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { source, traffic, clock, limits, turns, encoded, pages }
+    }
+}
+
+/// Makes something on a blocking thread once there is a permit, which is kept until it is made even if whoever waits for it
+/// goes away.
+///
+/// # Errors
+/// It panicked, or the runtime ends.
+pub(super) async fn aside<T: Send + 'static>(
+    permits: &Arc<Semaphore>,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+    let made = spawn_blocking(move || {
+        let made = make();
+        drop(permit);
+        made
+    });
+    made.await.map_err(io::Error::other)
 }
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
@@ -70,6 +124,21 @@ impl Route {
         }
     }
 
+    /// What a request for it needs a place for.
+    const fn class(self) -> Class {
+        match self {
+            Self::Metrics => Class::Scrape,
+            Self::Page | Self::Status | Self::Reload => Class::Page,
+            Self::Profile(output) if output.takes_time() => Class::Profile,
+            Self::Profile(_) | Self::Healthy | Self::Ready | Self::Unknown => Class::Brief,
+        }
+    }
+
+    /// Whether it is there for this method, and which ones it is there for.
+    fn wrong_method(self, method: &Method) -> Option<&'static str> {
+        self.methods().filter(|methods| !methods.split(", ").any(|known| known == method.as_str()))
+    }
+
     /// The methods that it takes; `None` = whatever is asked, for there is nothing there.
     const fn methods(self) -> Option<&'static str> {
         match self {
@@ -112,23 +181,25 @@ impl Answer {
 
 /// Answers one request. Its body, if it has one, is not read; of the answer to a HEAD hyper sends the headers, and the
 /// body is never asked for a piece.
-pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Request<B>) -> Response<Body> {
+pub(super) async fn answer<S: Source, B>(
+    shared: Arc<Shared<S>>,
+    held: &Arc<Held>,
+    request: Request<B>,
+) -> Response<Body> {
     let began = shared.clock.monotonic();
     let route = Route::of(request.uri().path());
-    let Answer { code, headers, content } = match route.methods() {
-        Some(methods) if !methods.split(", ").any(|method| method == request.method().as_str()) => {
+    let wrong = route.wrong_method(request.method());
+    let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { route.class() });
+    let Answer { code, headers, content } = match (wrong, refused) {
+        (Some(methods), _) => {
             let text = format!("{} takes {}", route.label(), methods.replace(", ", " and "));
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
-        _ => match route {
+        (None, Some(refused)) => refuse(route, refused),
+        (None, None) => match route {
             Route::Metrics => metrics(&shared, request.headers()).await,
-            Route::Page => {
-                let html = page::render(&shared.source.status());
-                Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
-                    .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
-                    .with(header::REFERRER_POLICY, "no-referrer")
-            }
-            Route::Status => status(&shared.source),
+            Route::Page => status_page(&shared).await,
+            Route::Status => status(&shared).await,
             Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy".to_owned()),
             Route::Ready => match shared.source.ready() {
                 Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready".to_owned()),
@@ -137,7 +208,7 @@ pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Reques
             Route::Reload => reload(&shared.source, request.headers()).await,
             Route::Profile(output) => {
                 let query = request.uri().query().unwrap_or_default();
-                profiles::answer(&shared, output, query, request.headers()).await
+                profiles::answer(&shared, output, held.peer(), query, request.headers()).await
             }
             Route::Unknown => not_found(),
         },
@@ -149,6 +220,7 @@ pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Reques
         code: code.as_u16(),
         began,
         bytes: 0,
+        _place: place,
     };
     let mut response = Response::new(Body::new(content, account, shared.limits.answer));
     *response.status_mut() = code;
@@ -160,37 +232,78 @@ pub(super) async fn answer<S: Source, B>(shared: Arc<Shared<S>>, request: Reques
     response
 }
 
+/// The answer to a request that has no place.
+fn refuse(route: Route, refused: Refused) -> Answer {
+    let label = route.label();
+    let (code, text) = match refused {
+        Refused::Peer(share) => {
+            let text =
+                format!("no {label} now: {share} such requests of your address are being answered already");
+            (StatusCode::TOO_MANY_REQUESTS, text)
+        }
+        Refused::All(limit) => {
+            let text = format!(
+                "no {label} now: {limit} such requests are being answered already; limits.connections allows more"
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    };
+    Answer::text(code, text).with(header::RETRY_AFTER, "5")
+}
+
 async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
     let limit = shared.limits.collection;
-    let snapshot = match tokio::time::timeout(limit, shared.source.snapshot()).await {
-        Ok(Ok(snapshot)) => snapshot,
+    let collected = shared.source.snapshot(patience(headers).min(limit));
+    let Collected { snapshot, age } = match tokio::time::timeout(limit, collected).await {
+        Ok(Ok(collected)) => collected,
         Ok(Err(error)) => {
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("no metrics: {error}"));
         }
         Err(_) => {
             let text = format!(
-                "no metrics: the collection takes longer than {limit:?}; /status tells how things are"
+                "no metrics: the first collection takes longer than {limit:?}; /status tells how things are"
             );
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, text);
         }
     };
     let format = negotiate::format(values(headers, header::ACCEPT));
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoder = Encoder::new(snapshot, format);
-    let content = if gzip { Content::Gzip(Box::new(Gzip::new(encoder))) } else { Content::Plain(encoder) };
+    let of_answer = Arc::new(shared.traffic.of_answer(age));
+    let content = Content::Encoded(Work::new(Writer::new(of_answer, snapshot, format, gzip)));
     let answer = Answer::new(StatusCode::OK, format.content_type(), content);
     let answer = answer.with(header::VARY, "Accept, Accept-Encoding");
     if gzip { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
 }
 
-fn status(source: &impl Source) -> Answer {
-    match serde_json::to_vec_pretty(&*source.status()) {
-        Ok(json) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
-        Err(error) => {
-            let text = format!("the status cannot be written as JSON: {error}");
-            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)
-        }
+/// How long a scrape waits for a new collection.
+fn patience(headers: &HeaderMap) -> Duration {
+    let announced = values(headers, SCRAPE_TIMEOUT).next().and_then(|value| value.parse::<f64>().ok());
+    let part = announced.and_then(|seconds| Duration::try_from_secs_f64(seconds * PART_OF_TIMEOUT).ok());
+    part.map_or(PATIENCE, |part| part.max(LEAST_PATIENCE))
+}
+
+async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
+    let own = Arc::clone(shared);
+    match aside(&shared.pages, move || page::render(&own.source.status())).await {
+        Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
+            .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
+            .with(header::REFERRER_POLICY, "no-referrer"),
+        Err(error) => no_status(&error),
     }
+}
+
+async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
+    let own = Arc::clone(shared);
+    match aside(&shared.pages, move || serde_json::to_vec_pretty(&*own.source.status())).await {
+        Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
+        Ok(Err(error)) => no_status(&error),
+        Err(error) => no_status(&error),
+    }
+}
+
+fn no_status(error: &dyn std::error::Error) -> Answer {
+    tracing::error!(%error, "the status could not be written");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}"))
 }
 
 async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {

@@ -4,13 +4,15 @@ use std::io::{self, Write as _};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::admission::Place;
 use super::traffic::Traffic;
 use crate::clock::{Clock, Monotonic};
 use crate::export::negotiate::Format;
@@ -18,17 +20,39 @@ use crate::export::prometheus::{self, CHUNK};
 use crate::export::protobuf;
 use crate::metrics::Snapshot;
 
+/// How much is encoded before it is sent, in bytes: most scrapes are one such batch when they are compressed. A thread
+/// must be woken for each, which takes milliseconds on a busy machine.
+const BATCH: usize = 256 << 10;
+
+/// How much text is compressed for one batch at most, in bytes: a tenth of a second's work on a slow CPU.
+const BATCH_INPUT: usize = 4 << 20;
+
 /// What an answer consists of.
 #[derive(Debug)]
 pub(super) enum Content {
     /// So many bytes, or what is left of them.
     Whole(Bytes),
-    /// Metrics, encoded while they are sent.
-    Plain(Encoder),
-    /// The same, compressed.
-    Gzip(Box<Gzip>),
+    /// Metrics that are encoded on another thread, a batch while the one before is sent.
+    Encoded(Work),
     /// Nothing more.
     Done,
+}
+
+/// An answer that is encoded on blocking threads, one batch at a time. There are as many at the same time as scrapes.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// Until the first batch is wanted: for HEAD it never is.
+    writer: Option<Box<Writer>>,
+    /// The next batch; `None` before the first and behind the last.
+    busy: Option<JoinHandle<io::Result<Batch>>>,
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    /// What writes the next one; `None` behind the last.
+    rest: Option<Box<Writer>>,
 }
 
 /// The encoder of any format.
@@ -39,10 +63,16 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
+    /// `first` is encoded before `then`: the two have no family in common.
+    fn of(first: Arc<Snapshot>, then: Arc<Snapshot>, format: Format) -> [Self; 2] {
         match format {
-            Format::Text(format) => Self::Text(prometheus::Encoder::new(snapshot, format)),
-            Format::Protobuf => Self::Protobuf(protobuf::Encoder::new(snapshot)),
+            Format::Text(format) => [
+                Self::Text(prometheus::Encoder::beginning(first, format)),
+                Self::Text(prometheus::Encoder::new(then, format)),
+            ],
+            Format::Protobuf => {
+                [first, then].map(|snapshot| Self::Protobuf(protobuf::Encoder::new(snapshot)))
+            }
         }
     }
 
@@ -54,51 +84,86 @@ impl Encoder {
     }
 }
 
-/// Compresses pieces as they come.
+/// Encodes metrics batch by batch.
 #[derive(Debug)]
-pub(super) struct Gzip {
-    encoder: Encoder,
-    compressor: GzEncoder<Vec<u8>>,
-    piece: Vec<u8>,
+pub(super) struct Writer {
+    encoders: [Encoder; 2],
+    gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl Gzip {
-    pub(super) fn new(encoder: Encoder) -> Self {
+impl Writer {
+    /// Writes the metrics of `first`, then those of `then`, which must have no family in common.
+    pub(super) fn new(first: Arc<Snapshot>, then: Arc<Snapshot>, format: Format, gzip: bool) -> Box<Self> {
         // The fastest level: metrics shrink to a twentieth with it, and CPU time is what there is least of.
-        let compressor = GzEncoder::new(Vec::new(), Compression::fast());
-        Self { encoder, compressor, piece: Vec::new() }
+        let gzip = gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
+        Box::new(Self { encoders: Encoder::of(first, then, format), gzip })
     }
 
-    /// The compressor's output for one more piece, which may be nothing yet; `None` behind the last.
-    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        self.piece.clear();
-        let more = self.encoder.next_chunk(&mut self.piece);
-        if more {
-            self.compressor.write_all(&self.piece)?;
-        } else {
-            self.compressor.try_finish()?;
+    /// Appends about [`CHUNK`] bytes of text; `false` behind the end.
+    fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
+        self.encoders.iter_mut().any(|encoder| encoder.next_chunk(out))
+    }
+
+    /// About [`BATCH`] bytes.
+    fn batch(mut self: Box<Self>) -> io::Result<Batch> {
+        let (mut bytes, mut piece, mut input) = (Vec::new(), Vec::with_capacity(CHUNK + 1024), 0);
+        loop {
+            piece.clear();
+            let more = self.next_chunk(&mut piece);
+            input += piece.len();
+            match &mut self.gzip {
+                None => bytes.extend_from_slice(&piece),
+                Some(gzip) => {
+                    if more {
+                        gzip.write_all(&piece)?;
+                    } else {
+                        gzip.try_finish()?;
+                    }
+                    bytes.append(gzip.get_mut());
+                }
+            }
+            if !more {
+                return Ok(Batch { bytes, rest: None });
+            }
+            if bytes.len() >= BATCH || input >= BATCH_INPUT {
+                return Ok(Batch { bytes, rest: Some(self) });
+            }
         }
-        let output = mem::take(self.compressor.get_mut());
-        Ok((more || !output.is_empty()).then_some(output))
+    }
+}
+
+impl Work {
+    pub(super) fn new(writer: Box<Writer>) -> Self {
+        Self { writer: Some(writer), busy: None }
+    }
+
+    /// The next bytes, possibly none, and has those behind them encoded meanwhile; `None` at the end.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let start = |writer: Box<Writer>| spawn_blocking(move || writer.batch());
+        if let Some(writer) = self.writer.take() {
+            self.busy = Some(start(writer));
+        }
+        let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(None)) };
+        let batch = ready!(Pin::new(busy).poll(cx)).map_err(io::Error::other);
+        self.busy = None;
+        let Batch { bytes, rest } = batch??;
+        self.busy = rest.map(start);
+        Poll::Ready(Ok(Some(bytes.into())))
     }
 }
 
 impl Content {
     /// The next bytes, possibly none; `None` at the end.
-    fn next(&mut self) -> io::Result<Option<Bytes>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let next = match self {
             Self::Whole(bytes) => Some(mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
-            Self::Plain(encoder) => {
-                let mut piece = Vec::with_capacity(CHUNK + 1024);
-                encoder.next_chunk(&mut piece).then(|| piece.into())
-            }
-            Self::Gzip(gzip) => gzip.next()?.map(Bytes::from),
+            Self::Encoded(work) => ready!(work.poll_next(cx))?,
             Self::Done => None,
         };
         if next.is_none() {
             *self = Self::Done;
         }
-        Ok(next)
+        Poll::Ready(Ok(next))
     }
 }
 
@@ -111,6 +176,7 @@ pub(super) struct Account {
     pub(super) code: u16,
     pub(super) began: Monotonic,
     pub(super) bytes: u64,
+    pub(super) _place: Place,
 }
 
 impl Drop for Account {
@@ -127,15 +193,13 @@ pub(super) struct Body {
     account: Account,
     /// Until when the client must have read it.
     deadline: Monotonic,
-    /// Whether the others have had their turn since the last piece.
-    yielded: bool,
 }
 
 impl Body {
     /// `limit` is how long the client may take to read it.
     pub(super) fn new(content: Content, account: Account, limit: Duration) -> Self {
         let deadline = Monotonic(account.clock.monotonic().0.saturating_add(limit));
-        Self { content, account, deadline, yielded: true }
+        Self { content, account, deadline }
     }
 }
 
@@ -153,24 +217,16 @@ impl hyper::body::Body for Body {
             let message = "the client did not read its answer in time";
             return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, message))));
         }
-        // While this one waits for its next turn, hyper sends what it has, and other connections get theirs.
-        if !mem::replace(&mut this.yielded, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        this.yielded = false;
-        match this.content.next() {
-            Ok(Some(bytes)) if bytes.is_empty() => {
-                this.yielded = true;
-                cx.waker().wake_by_ref();
-                Poll::Pending
+        loop {
+            match ready!(this.content.poll_next(cx)) {
+                Ok(Some(bytes)) if bytes.is_empty() => {}
+                Ok(Some(bytes)) => {
+                    this.account.bytes += bytes.len() as u64;
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                Ok(None) => return Poll::Ready(None),
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
-            Ok(Some(bytes)) => {
-                this.account.bytes += bytes.len() as u64;
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
-            Ok(None) => Poll::Ready(None),
-            Err(error) => Poll::Ready(Some(Err(error))),
         }
     }
 
@@ -178,7 +234,7 @@ impl hyper::body::Body for Body {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
             Content::Done => true,
-            Content::Plain(_) | Content::Gzip(_) => false,
+            Content::Encoded(_) => false,
         }
     }
 
@@ -186,7 +242,7 @@ impl hyper::body::Body for Body {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Done => SizeHint::with_exact(0),
-            Content::Plain(_) | Content::Gzip(_) => SizeHint::default(),
+            Content::Encoded(_) => SizeHint::default(),
         }
     }
 }

@@ -1,16 +1,20 @@
 //! The HTTP server: `/metrics`, the page, profiles, and what an orchestrator asks. HTTP/1.1 without TLS.
 //!
 //! It stands on a node's network, so every client is hostile until it has read its answer: headers are small, requests
-//! must come and answers must go in time, bodies of requests are never read, and there is a limit on connections. An
-//! answer of any size is made while it is sent, one [`CHUNK`](super::prometheus::CHUNK) at a time, and other
-//! connections have their turn between the pieces.
+//! must come and answers must go in time, bodies of requests are never read, and there are limits on connections and
+//! requests, of all clients and of each ([`admission`]). Requests for profiles take [`turns`].
+//!
+//! One thread accepts, reads requests and writes answers. Metrics, pages and profiles are made on blocking threads, each
+//! within a bound of its own, so a scrape never waits for a profile.
 
+mod admission;
 mod answer;
 mod body;
 mod profiles;
 mod server;
 mod stream;
 mod traffic;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +29,17 @@ use super::status::Status;
 use crate::metrics::Snapshot;
 use crate::profile::{Profile, Selection};
 
-/// What the server asks of the rest of the program. Everything here is called on the server's thread: what takes long
-/// is awaited, not done.
+/// What the server asks of the rest of the program. Everything but [`status`](Self::status) is called on the server's
+/// thread: what takes long is awaited, not done, and no lock is taken that is held for longer than a few instructions.
 pub trait Source: Send + Sync + 'static {
-    /// The newest collection that is fresh enough, else a new one. All who ask at the same time share one.
-    fn snapshot(&self) -> impl Future<Output = Result<Arc<Snapshot>, Unavailable>> + Send;
+    /// Returns the newest collection that is fresh enough, else a new one, else the last one when the new one takes
+    /// longer than `patience`. All who ask at the same time share one.
+    ///
+    /// # Errors
+    /// There was no collection yet, or there will be none any more.
+    fn snapshot(&self, patience: Duration) -> impl Future<Output = Result<Collected, Unavailable>> + Send;
 
-    /// How things are.
+    /// How things are. Called on a blocking thread.
     fn status(&self) -> Arc<Status>;
 
     /// Whether scrapes are worth making; false before the first collection and while stopping.
@@ -59,6 +67,15 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
+/// A collection that answers a scrape.
+#[derive(Debug, Clone)]
+pub struct Collected {
+    /// What was measured.
+    pub snapshot: Arc<Snapshot>,
+    /// How long ago the collection began: no count in it is older.
+    pub age: Duration,
+}
+
 /// A profile that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -79,15 +96,18 @@ pub struct Unavailable(pub String);
 /// The bounds that the server keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; more are turned away with a 503.
+    /// Requests for pages and profiles that are answered at a time. Some sockets more are kept for scrapes, and for
+    /// connections whose request has not arrived.
     pub connections: usize,
-    /// From the end of one answer to the end of the next request's headers. Covers slow clients and idle connections
-    /// alike, so it must be longer than the interval of scrapes for connections to be kept.
-    pub request: Duration,
-    /// Profiles that are asked for at a time, from the request until all is encoded; more are turned away with a 503.
+    /// From the first byte of a request, or from the beginning of its connection, to the end of its headers.
+    pub headers: Duration,
+    /// From the end of one answer to the first byte of the next request. Must be longer than the interval of scrapes for
+    /// connections to be kept.
+    pub idle: Duration,
+    /// Profiles that are made at a time; further requests wait for their turn.
     pub profiles: usize,
-    /// How long a collection may take before the scrape is answered with a 503; the same for a profile, beyond the time
-    /// that it is of.
+    /// How long the first collection may take before the scrape is answered with a 503; the same for a profile, beyond
+    /// the time that it is of, and for its turn.
     pub collection: Duration,
     /// How long a client may take to read what fits a buffer.
     pub stall: Duration,
@@ -102,11 +122,12 @@ impl Default for Limits {
         Self {
             connections: 64,
             profiles: 8,
-            request: Duration::from_secs(75),
+            headers: Duration::from_secs(5),
+            idle: Duration::from_secs(75),
             collection: Duration::from_secs(10),
             stall: Duration::from_secs(10),
             answer: Duration::from_secs(60),
-            shutdown: Duration::from_secs(5),
+            shutdown: Duration::from_secs(2),
         }
     }
 }

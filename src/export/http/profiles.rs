@@ -1,8 +1,8 @@
 //! Which profile is shown how: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`.
 //!
-//! A request waits for its profile on the server's thread, which costs nothing, and is encoded on another, for a picture
-//! of many stacks takes longer than a scrape may wait. Whoever waits or is encoded for holds one of
-//! [`Limits::profiles`](super::Limits::profiles).
+//! A request waits for its turn ([`Turns`](super::turns::Turns)) and for its profile on the server's thread, which costs
+//! nothing. The profile is encoded on a blocking thread: a picture of many stacks takes longer than a scrape may wait. The
+//! turn is over when it is encoded.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -13,11 +13,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::answer::{Answer, Shared, TEXT, values};
+use super::admission::Peer;
+use super::answer::{Answer, Shared, TEXT, aside, values};
 use super::body::Content;
+use super::turns::Turn;
 use super::{Source, Wanted};
 use crate::export::folded::{self, Folded};
 use crate::export::page::profile::{self as page, NO_KINDS, Page, View};
@@ -79,6 +80,11 @@ impl Output {
         }
     }
 
+    /// Whether a profile is made for it.
+    pub(super) const fn takes_time(self) -> bool {
+        !matches!(self, Self::Index | Self::Absent)
+    }
+
     const fn keys(self) -> &'static [Key] {
         match self {
             Self::FlameGraph => query::FLAMEGRAPH,
@@ -115,6 +121,7 @@ impl Refused {
 pub(super) async fn answer<S: Source>(
     shared: &Shared<S>,
     output: Output,
+    peer: Peer,
     query: &str,
     headers: &HeaderMap,
 ) -> Answer {
@@ -131,21 +138,21 @@ pub(super) async fn answer<S: Source>(
     }
     let (query, outcome) = match Query::parse(query, output.keys()) {
         Ok(query) => {
-            let outcome = wait(shared, output, &query, &kinds).await;
+            let outcome = wait(shared, output, peer, &query, &kinds).await;
             (query, outcome)
         }
         Err(sentence) => (Query::default(), Err(Refused::new(StatusCode::BAD_REQUEST, sentence))),
     };
-    let (profile, permit) = match outcome {
+    let (profile, turn) = match outcome {
         Ok(outcome) => outcome,
         Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
     };
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoded = tokio::task::spawn_blocking(move || {
+    let encoded = aside(&shared.encoded, move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let made =
             make(output, view, &profile).and_then(|made| if gzip { made.compressed() } else { Ok(made) });
-        drop(permit);
+        drop(turn);
         (made, nonce)
     });
     match encoded.await {
@@ -155,13 +162,14 @@ pub(super) async fn answer<S: Source>(
     }
 }
 
-/// A profile, and the permission to encode it.
+/// A profile, and the turn in which it is to be encoded.
 async fn wait<S: Source>(
     shared: &Shared<S>,
     output: Output,
+    peer: Peer,
     query: &Query,
     kinds: &[Arc<str>],
-) -> Result<(Arc<Profile>, OwnedSemaphorePermit), Refused> {
+) -> Result<(Arc<Profile>, Turn), Refused> {
     let Some(first) = kinds.first() else {
         // Before the first collection nobody knows what there will be.
         let starting = shared.source.ready().err().map(|error| Refused {
@@ -177,17 +185,15 @@ async fn wait<S: Source>(
             Refused::new(StatusCode::NOT_FOUND, sentence)
         })?,
     };
-    let permit = Arc::clone(&shared.profiles).try_acquire_owned().map_err(|_| {
-        let limit = shared.limits.profiles;
-        let sentence =
-            format!("{limit} profiles are being waited for already, and there may be no more at a time");
+    let turn = timeout(shared.limits.collection, shared.turns.next(peer)).await.map_err(|_| {
+        let sentence = format!("no turn in {:?}: too many profiles are being made", shared.limits.collection);
         Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
     })?;
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
     let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
     let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
     match timeout(limit, shared.source.profile(wanted)).await {
-        Ok(Ok(profile)) => Ok((profile, permit)),
+        Ok(Ok(profile)) => Ok((profile, turn)),
         Ok(Err(error)) => Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("no profile: {error}"))),
         Err(_) => {
             let sentence =

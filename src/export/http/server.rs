@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
+use super::admission::{Admission, Held, Peer, Places};
 use super::answer::{Shared, answer};
 use super::stream::Guarded;
 use super::traffic::Aborted;
@@ -34,9 +34,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// How long to wait before the next attempt when there is no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a connection over the limit is told. Ends with the connection, so it needs no length.
+/// The answer on a connection that is closed before its request has arrived. Ends with the connection, so it needs no
+/// length.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
-    connection: close\r\nretry-after: 5\r\n\r\ntoo many connections at a time; limits.connections allows more\n";
+    connection: close\r\nretry-after: 5\r\n\r\n\
+    too many connections wait for a request; limits.connections allows more\n";
 
 /// A socket that listens. Clients can connect from here on; they are answered once it [runs](Self::run).
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready, then lets answers under way finish within [`Limits::shutdown`]. Must run on a
-    /// tokio runtime with I/O and time, and is content with its only thread.
+    /// tokio runtime with I/O and time. One thread is enough: metrics, pages and profiles are made on blocking threads.
     ///
     /// # Errors
     /// When the runtime does not take the socket. What befalls a connection ends that connection alone.
@@ -92,37 +94,39 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let profiles = Arc::new(Semaphore::new(self.limits.profiles));
-        let shared = Arc::new(Shared { source, traffic, clock, limits: self.limits, profiles });
-        let graceful = GracefulShutdown::new();
+        let places = Places::of(self.limits.connections);
+        let admission = Admission::new(places, clock.clone(), traffic.clone());
+        let shared = Arc::new(Shared::new(source, traffic, clock, self.limits));
+        let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                finished = connections.join_next(), if !connections.is_empty() => {
-                    if let Some(Err(error)) = finished {
+                Some(finished) = connections.join_next() => {
+                    if let Err(error) = finished {
                         tracing::error!(%error, "serving a connection failed");
                     }
-                    shared.traffic.set_connections(connections.len());
                     continue;
                 }
                 () = &mut shutdown => break,
             };
             match accepted {
-                Ok((stream, _)) if connections.len() >= shared.limits.connections => {
-                    turn_away(stream, &shared.traffic);
+                Ok((stream, address)) => {
+                    let held = admission.enter(Peer::of(address.ip()));
+                    connections.spawn(serve(stream, held, Arc::clone(&shared), stopping.clone()));
+                    // The runtime looks at sockets before it comes back: a request that is there already is read
+                    // before its connection could be closed for those that are accepted next.
+                    yield_now().await;
                 }
-                Ok((stream, _)) => {
-                    connections.spawn(serve(stream, Arc::clone(&shared), graceful.watcher()));
-                    shared.traffic.set_connections(connections.len());
-                }
-                Err(error) => accept_failed(&error, &shared.traffic).await,
+                Err(error) => accept_failed(&error, &admission, &shared.traffic).await,
             }
         }
         // Whoever tries to connect from here on sees at once that nobody is there.
         drop(listener);
-        if timeout(shared.limits.shutdown, graceful.shutdown()).await.is_err() {
+        stop.send_replace(true);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if timeout(self.limits.shutdown, all).await.is_err() {
             tracing::warn!(connections = connections.len(), "stopped with answers under way");
         }
         connections.shutdown().await;
@@ -130,22 +134,46 @@ impl Server {
     }
 }
 
-async fn serve<S: Source>(stream: TcpStream, shared: Arc<Shared<S>>, watcher: Watcher) {
-    let limits = shared.limits;
+async fn serve<S: Source>(
+    stream: TcpStream,
+    held: Arc<Held>,
+    shared: Arc<Shared<S>>,
+    mut stopping: watch::Receiver<bool>,
+) {
     let traffic = shared.traffic.clone();
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(shared, request).await) }
+    let guarded = Guarded::new(stream, Arc::clone(&held), shared.clock.clone(), shared.limits);
+    let service = service_fn({
+        let held = Arc::clone(&held);
+        move |request| {
+            let (shared, held) = (Arc::clone(&shared), Arc::clone(&held));
+            async move { Ok::<_, Infallible>(answer(shared, &held, request).await) }
+        }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.request)
+    let mut connection = http1::Builder::new()
+        // The socket has deadlines of its own: hyper has one for idle connections and slow headers together.
+        .header_read_timeout(None)
         .max_header_size(HEADER_BYTES)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Guarded::new(stream, limits.stall)), service);
-    if let Err(error) = watcher.watch(connection).await {
-        traffic.aborted(reason(&error));
-        tracing::debug!(%error, "a connection was broken off");
+        .serve_connection(TokioIo::new(guarded), service);
+    let mut stops = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut connection => break Some(ended),
+            () = held.evicted() => break None,
+            _ = stopping.wait_for(|stop| *stop), if !stops => {
+                stops = true;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            traffic.aborted(reason(&error));
+            tracing::debug!(%error, "a connection was broken off");
+        }
+        None if held.was_arriving() => turn_away(connection.into_parts().io.into_inner().into_inner()),
+        None => {}
     }
 }
 
@@ -160,22 +188,21 @@ fn reason(error: &hyper::Error) -> Aborted {
     }
 }
 
-/// Tells a client that there are too many, if that can be done at once; it is not worth waiting for.
-fn turn_away(stream: TcpStream, traffic: &Traffic) {
-    traffic.aborted(Aborted::Limit);
+/// Answers a client whose connection is closed to make room, if that can be done at once; it is not worth waiting for.
+fn turn_away(stream: TcpStream) {
     // Tokio would first wait to be told that the socket can be written; the buffer of a new one is empty.
     let told = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
     if let Err(error) = told {
-        tracing::debug!(%error, "a connection over the limit could not be told so");
+        tracing::debug!(%error, "a connection that makes room could not be told so");
     }
 }
 
-async fn accept_failed(error: &io::Error, traffic: &Traffic) {
+async fn accept_failed(error: &io::Error, admission: &Admission, traffic: &Traffic) {
     match Errno::of(error) {
-        // Nothing that we hold would be freed by trying again at once.
         errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno(libc::ENOBUFS)) => {
             traffic.aborted(Aborted::Descriptors);
             tracing::warn!(%errno, "a connection could not be accepted; raise LimitNOFILE= or lower limits.descriptors");
+            admission.make_room();
             sleep(ACCEPT_PAUSE).await;
         }
         // The client was gone before it was its turn.

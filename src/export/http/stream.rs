@@ -1,12 +1,17 @@
-//! A socket that loses its patience: with a client that does not read, and with one that does not hang up.
+//! A socket with deadlines: for a client that sends its headers slowly, does not read, or does not hang up.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use super::Limits;
+use super::admission::{Held, Waiting};
+use crate::clock::{Clock, Monotonic};
 
 /// How long to wait for a client to hang up after its last answer.
 const LINGER: Duration = Duration::from_secs(1);
@@ -14,14 +19,19 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How much of what a client still sends is thrown away meanwhile, in bytes.
 const LINGER_BYTES: usize = 4 << 20;
 
-/// Wraps a stream. Writing fails with [`io::ErrorKind::TimedOut`] when a buffer has not gone out in time, be it that
-/// nothing is read or too little. Shutting down waits a moment for the other side to do the same (RFC 9112, section
+/// Wraps a stream. Reading fails with [`io::ErrorKind::TimedOut`] when the headers of a request have not come in time,
+/// and is at its end when a connection was idle for long enough. Writing fails with the same when a buffer has not gone
+/// out in time, be it that nothing is read or too little. Shutting down waits a moment for the other side to do the same (RFC 9112, section
 /// 9.6): closing a socket with unread input resets the connection, and a client that was told why its request is
 /// refused would never see it.
 #[derive(Debug)]
 pub(super) struct Guarded<T> {
     inner: T,
-    stall: Duration,
+    held: Arc<Held>,
+    clock: Clock,
+    limits: Limits,
+    /// When to stop waiting for a request or the rest of its headers, as a moment and as what wakes the task then.
+    reading: Option<(Monotonic, Pin<Box<Sleep>>)>,
     /// When what is being written must be out; `None` while nothing is held up.
     deadline: Option<Pin<Box<Sleep>>>,
     /// When to stop waiting for the other side, and how much more to take from it; set once our side is closed.
@@ -29,8 +39,38 @@ pub(super) struct Guarded<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
-    pub(super) fn new(inner: T, stall: Duration) -> Self {
-        Self { inner, stall, deadline: None, lingering: None }
+    pub(super) fn new(inner: T, held: Arc<Held>, clock: Clock, limits: Limits) -> Self {
+        Self { inner, held, clock, limits, reading: None, deadline: None, lingering: None }
+    }
+
+    /// Gives back the stream.
+    pub(super) fn into_inner(self) -> T {
+        self.inner
+    }
+
+    /// Judges that nothing came: whether to go on waiting, hang up, or fail.
+    fn nothing_came(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(waiting) = self.held.waiting() else {
+            self.reading = None;
+            return Poll::Pending;
+        };
+        let until = match waiting {
+            Waiting::Idle(since) => Monotonic(since.0.saturating_add(self.limits.idle)),
+            Waiting::Headers(since) => Monotonic(since.0.saturating_add(self.limits.headers)),
+        };
+        if self.reading.as_ref().is_none_or(|(moment, _)| *moment != until) {
+            self.reading = Some((until, Box::pin(sleep(until.since(self.clock.monotonic())))));
+        }
+        if let Some((_, timer)) = &mut self.reading {
+            ready!(timer.as_mut().poll(cx));
+        }
+        Poll::Ready(match waiting {
+            Waiting::Idle(_) => Ok(()),
+            Waiting::Headers(_) => {
+                let message = "the headers of the request did not come in time";
+                Err(io::Error::new(io::ErrorKind::TimedOut, message))
+            }
+        })
     }
 
     /// Judges the result of writing `wanted` bytes.
@@ -45,7 +85,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             Poll::Ready(Err(_)) => {}
             // Progress by a part does not put the deadline off: a client must not live on single bytes.
             Poll::Ready(Ok(_)) | Poll::Pending => {
-                let stall = self.stall;
+                let stall = self.limits.stall;
                 let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(stall)));
                 if written.is_pending() && deadline.as_mut().poll(cx).is_ready() {
                     let message = "the client did not read its answer in time";
@@ -57,13 +97,21 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if read.is_pending() {
+            return self.nothing_came(cx);
+        }
+        if buf.filled().len() > before {
+            self.held.bytes_came();
+        }
+        read
     }
 }
 
@@ -87,7 +135,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        if self.held.flushed() {
+            // The one who reads must see that it waits for a request now, for that has a deadline.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -28,17 +28,23 @@ pub(super) struct Program {
     pub(super) reload: Result<String, String>,
     pub(super) reloads: Arc<Mutex<u32>>,
     pub(super) profiler: Profiler,
+    /// Held while the status must not be made.
+    pub(super) pages: Arc<Mutex<()>>,
 }
 
+/// How old the snapshot of a [`Program`] is.
+const AGE: Duration = Duration::from_millis(1500);
+
 impl Source for Program {
-    async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
+    async fn snapshot(&self, _patience: Duration) -> Result<Collected, Unavailable> {
         match &self.snapshot {
-            Some(result) => result.clone(),
+            Some(result) => result.clone().map(|snapshot| Collected { snapshot, age: AGE }),
             None => pending().await,
         }
     }
 
     fn status(&self) -> Arc<Status> {
+        drop(self.pages.lock().unwrap());
         Arc::new(specimen())
     }
 
@@ -87,6 +93,7 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
         reload: Ok("reloaded".to_owned()),
         reloads: Arc::default(),
         profiler: Profiler::default(),
+        pages: Arc::default(),
     }
 }
 
@@ -123,6 +130,33 @@ impl Running {
         stream
     }
 
+    /// The same from another address of the machine, as another peer.
+    pub(super) fn connect_from(&self, host: u8) -> TcpStream {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+            socket.connect(self.address).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// The same for a request and its answer, on a connection of its own.
+    pub(super) fn ask_from(&self, host: u8, path: &str) -> Answer {
+        let mut stream = self.connect_from(host);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        Answer::read(&mut stream)
+    }
+
+    /// What Prometheus and an orchestrator ask for is answered to a peer.
+    pub(super) fn is_alive_for(&self, host: u8) {
+        for path in ["/metrics", "/-/healthy", "/-/ready"] {
+            assert_eq!(self.ask_from(host, path).code(), 200, "{path}");
+        }
+    }
+
     /// Sends a request (without its last empty line) on a connection of its own and reads the answer.
     pub(super) fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect();
@@ -147,6 +181,12 @@ impl Running {
     fn aborted(&self) -> Option<String> {
         let counted = self.counted("perf_exporter_http_connections_aborted_total");
         counted.into_iter().find_map(|(mut labels, _)| labels.pop())
+    }
+
+    /// How many connections were broken off for a reason.
+    fn aborted_by(&self, reason: &str) -> f64 {
+        let counted = self.counted("perf_exporter_http_connections_aborted_total");
+        counted.into_iter().filter(|(labels, _)| labels[0] == reason).map(|(_, number)| number).sum()
     }
 
     fn wait_for_abort(&self) -> String {
@@ -222,9 +262,17 @@ fn dechunk(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
+/// What a scrape gets: the age of the snapshot, then the snapshot.
 fn encoded(snapshot: &Arc<Snapshot>, format: Format) -> Vec<u8> {
-    let mut encoder = Encoder::new(Arc::clone(snapshot), format);
-    let mut out = Vec::new();
+    let name = "perf_exporter_snapshot_age_seconds";
+    let mut out = format!(
+        "# HELP {name} Age of the collection that this scrape was answered with, since it began\n# TYPE {name} gauge\n"
+    );
+    if format != Format::Text {
+        out.push_str(&format!("# UNIT {name} seconds\n"));
+    }
+    out.push_str(&format!("{name} 1.5\n"));
+    let (mut encoder, mut out) = (Encoder::new(Arc::clone(snapshot), format), out.into_bytes());
     while encoder.next_chunk(&mut out) {}
     out
 }
@@ -248,7 +296,10 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
     assert_eq!(protobuf.header("content-type"), Some(protobuf::CONTENT_TYPE.to_ascii_lowercase().as_str()));
     let (mut encoder, mut expected) = (protobuf::Encoder::new(snapshot), Vec::new());
     while encoder.next_chunk(&mut expected) {}
-    assert_eq!(protobuf.body, expected);
+    let age = protobuf.body.len() - expected.len();
+    assert_eq!(usize::from(protobuf.body[0]), age - 1, "a message before the others");
+    assert!(protobuf.body[..age].windows(16).any(|part| part == b"snapshot_age_sec"));
+    assert_eq!(protobuf.body[age..], expected);
 }
 
 #[test]
@@ -414,7 +465,7 @@ fn read_until_cut(stream: &mut TcpStream) -> usize {
 fn a_client_that_sends_its_headers_too_slowly_is_cut_off() {
     let server = Running::with(
         program(snapshot(1, 1)),
-        Limits { request: Duration::from_millis(100), ..Limits::default() },
+        Limits { headers: Duration::from_millis(100), ..Limits::default() },
     );
     let mut slow = server.connect();
     slow.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow").unwrap();
@@ -458,18 +509,6 @@ fn an_answer_that_takes_too_long_to_read_is_broken_off() {
     let mut stream = server.connect();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
     assert!(read_until_cut(&mut stream) < 60_000_000);
-}
-
-#[test]
-fn connections_over_the_limit_are_told_so_and_the_others_go_on() {
-    let server = Running::with(program(snapshot(1, 1)), Limits { connections: 1, ..Limits::default() });
-    let mut first = server.connect();
-    let mut second = server.connect();
-    let refusal = Answer::read(&mut second);
-    assert_eq!(refusal.code(), 503);
-    assert!(refusal.text().contains("limits.connections"));
-    write!(first, "GET /-/healthy HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    assert_eq!(Answer::read(&mut first).code(), 200);
 }
 
 #[test]
@@ -557,3 +596,5 @@ fn a_forbidden_port_is_named_with_a_way_out() {
     let error = BindError { address: ([0, 0, 0, 0], 80).into(), errno: Errno::EACCES };
     assert!(error.to_string().contains("CAP_NET_BIND_SERVICE"), "{error}");
 }
+
+mod crowded;

@@ -1,8 +1,12 @@
 //! What the server counts of itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, Result};
+use prometheus::{Error, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, Result};
+
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 
 /// Upper bounds in seconds of `perf_exporter_http_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
@@ -15,13 +19,18 @@ pub struct Traffic {
     duration: HistogramVec,
     connections: IntGauge,
     aborted: IntCounterVec,
+    age: Arc<Metadata>,
 }
 
 /// Why a connection did not end as it should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aborted {
-    /// There were too many.
+    /// Its request had not arrived, and too many others waited for one.
     Limit,
+    /// It was idle, and there were too many.
+    Idle,
+    /// A scrape under way gave its place to another one.
+    Displaced,
     /// The process or the machine had no descriptor left for it.
     Descriptors,
     /// A request came, or an answer was read, too slowly.
@@ -64,6 +73,13 @@ impl Traffic {
                 "HTTP connections that did not end as they should",
                 &["reason"],
             )?,
+            age: Metadata::new(
+                "perf_exporter_snapshot_age_seconds",
+                "Age of the collection that this scrape was answered with, since it began",
+                "seconds",
+                Kind::Gauge,
+            )
+            .map_err(|error| Error::Msg(error.to_string()))?,
         };
         registry.register(Box::new(traffic.requests.clone()))?;
         registry.register(Box::new(traffic.bytes.clone()))?;
@@ -80,6 +96,16 @@ impl Traffic {
         self.duration.with_label_values(&[path]).observe(took.as_secs_f64());
     }
 
+    /// The metrics that are true only at the moment of an answer: the age of the snapshot in it.
+    pub(super) fn of_answer(&self, age: Duration) -> Snapshot {
+        let point = Point {
+            labels: Labels::none(),
+            value: Value::Float(age.as_secs_f64()),
+            start: Timestamp::default(),
+        };
+        Snapshot::new(Timestamp::default(), [Family::new(Arc::clone(&self.age), vec![point])])
+    }
+
     pub(super) fn set_connections(&self, open: usize) {
         self.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
@@ -87,6 +113,8 @@ impl Traffic {
     pub(super) fn aborted(&self, reason: Aborted) {
         let reason = match reason {
             Aborted::Limit => "limit",
+            Aborted::Idle => "idle",
+            Aborted::Displaced => "displaced",
             Aborted::Descriptors => "descriptors",
             Aborted::Timeout => "timeout",
             Aborted::Protocol => "protocol",

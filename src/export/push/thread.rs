@@ -28,8 +28,9 @@ use crate::export::otlp::profiles;
 use crate::metrics::Snapshot;
 use crate::profile::Ask;
 
-/// How long what waits may take when the exporter stops, or its configuration changes.
-const FLUSH: Duration = Duration::from_secs(5);
+/// How long what waits may take when the exporter stops, or its configuration changes. An exporter that stops has 5 s in
+/// all.
+const FLUSH: Duration = Duration::from_secs(3);
 
 /// The largest request, in bytes before compression: less than the 4 MiB that gRPC's receivers take unless they are told
 /// otherwise.
@@ -100,11 +101,15 @@ impl Pusher {
         Ok(Self { stop, ended })
     }
 
-    /// Pushes what there is and what waits, for at most some seconds, and ends the thread.
-    pub fn stop(self) {
+    /// Has the thread push what there is and what waits, and end.
+    pub fn ask_to_stop(&self) {
         self.stop.send_replace(true);
-        // Twice, for it may be about to go on by other settings.
-        if self.ended.recv_timeout(FLUSH * 2) == Err(RecvTimeoutError::Timeout) {
+    }
+
+    /// The same, and waits for it for as long as `patience`.
+    pub fn stop(self, patience: Duration) {
+        self.ask_to_stop();
+        if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("stopped while something was being pushed");
         }
     }

@@ -230,27 +230,62 @@ fn pages_are_compressed_where_that_is_wanted_and_profiles_are_not_twice() {
     assert!(gunzip(&profile.body).len() > profile.body.len());
 }
 
+/// Asks for a profile on a connection that stays open, from an address of its own.
+fn ask_for_profile(server: &Running, host: u8) -> std::net::TcpStream {
+    let mut stream = server.connect_from(host);
+    write!(stream, "GET /debug/pprof/profile?seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    stream
+}
+
 #[test]
-fn more_than_may_wait_are_turned_away_and_who_goes_away_waits_no_longer() {
+fn who_goes_away_gives_its_turn_to_the_next() {
     let profiler = Profiler::stuck();
+    // One turn at a time for each peer.
     let limits = Limits { profiles: 2, ..Limits::default() };
     let server = Running::with(with(profiler.clone()), limits);
-    let ask = || {
-        let mut stream = server.connect();
-        write!(stream, "GET /debug/pprof/profile?seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-        stream
-    };
-    let (first, _second) = (ask(), ask());
-    profiler.wait_for(2);
-    let third = get(&server, "/folded");
-    assert_eq!((third.code(), third.header("retry-after")), (503, Some("5")));
-    assert!(third.text().starts_with("2 profiles are being waited for already"), "{}", third.text());
-    assert_eq!(get(&server, "/-/healthy").code(), 200);
-    drop(first);
+    let first = ask_for_profile(&server, 1);
     profiler.wait_for(1);
-    let _fourth = ask();
+    let _second = ask_for_profile(&server, 1);
+    let _other_peer = ask_for_profile(&server, 2);
     profiler.wait_for(2);
-    assert_eq!(profiler.asked.load(Ordering::SeqCst), 3);
+    assert_eq!(profiler.asked.load(Ordering::SeqCst), 2);
+    drop(first);
+    while profiler.asked.load(Ordering::SeqCst) != 3 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    profiler.wait_for(2);
+}
+
+#[test]
+fn a_turn_that_does_not_come_is_given_up() {
+    let profiler = Profiler::stuck();
+    let limits = Limits { profiles: 1, collection: Duration::from_millis(50), ..Limits::default() };
+    let server = Running::with(with(profiler.clone()), limits);
+    let _first = ask_for_profile(&server, 1);
+    profiler.wait_for(1);
+    let second = server.ask_from(2, "/folded");
+    assert_eq!((second.code(), second.header("retry-after")), (503, Some("5")));
+    assert!(second.text().starts_with("no turn in 50ms"), "{}", second.text());
+}
+
+#[test]
+fn profiles_that_never_come_keep_nobody_else_out() {
+    let server = Running::with(with(Profiler::stuck()), Limits { connections: 32, ..Limits::default() });
+    // 24 places, of which one peer of loopback has 16 at most.
+    let mut asking: Vec<_> = (0..20).map(|_| ask_for_profile(&server, 1)).collect();
+    let refused = asking.iter_mut().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).is_ok_and(|()| &head == b"HTTP/1.1 429")
+    });
+    assert_eq!(refused.count(), 4);
+    let _of_others: Vec<_> = (0..8).map(|_| ask_for_profile(&server, 2)).collect();
+    for host in [1, 2, 3] {
+        for _ in 0..10 {
+            server.is_alive_for(host);
+        }
+        assert_eq!(server.ask_from(host, "/status").code(), 200);
+    }
 }
 
 #[test]

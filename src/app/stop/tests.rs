@@ -1,0 +1,117 @@
+//! The end of a process, seen from outside: the test's binary is started again as the service that is stuck.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+
+use super::*;
+use crate::app::{Options, serve};
+use crate::error::Errno;
+use crate::export::push::logs::Switch;
+use crate::host::{Environment, Roots};
+use crate::sys::fake::FakeKernel;
+
+/// Says which part of the service is to be stuck.
+const STUCK: &str = "PERF_EXPORTER_TEST_STUCK";
+
+fn never_return() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+/// A service whose collection thread is stuck in the kernel from the beginning.
+fn serve_with_a_stuck_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = dir.path().join("sys/devices/system/cpu");
+    std::fs::create_dir_all(&cpus).unwrap();
+    std::fs::write(cpus.join("online"), "0\n").unwrap();
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::EINVAL, |_, _, _| never_return());
+    let options = Options {
+        config: None,
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        roots: Roots::under(dir.path()),
+        clock: Clock::system(),
+        environment: Environment::default(),
+        log: Switch::default(),
+    };
+    serve(options, kernel).unwrap();
+}
+
+/// What the other tests start.
+#[test]
+#[ignore = "only the other tests start it, in a process of its own"]
+fn a_stuck_service() {
+    match std::env::var(STUCK).as_deref() {
+        Ok("collector") => serve_with_a_stuck_collector(),
+        Ok("main") => {
+            on_signals(Clock::system()).unwrap();
+            never_return();
+        }
+        _ => {}
+    }
+}
+
+/// Starts it, and gives it SIGTERM once it has a handler for that.
+fn terminated(stuck: &str) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "app::stop::tests::a_stuck_service", "--ignored", "--test-threads=1"])
+        .env(STUCK, stuck)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (status, terminate) = (format!("/proc/{}/status", child.id()), 1_u64 << (libc::SIGTERM - 1));
+    loop {
+        #[expect(clippy::disallowed_methods, reason = "the file is that of a child of this test")]
+        let text = std::fs::read_to_string(&status).unwrap();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        if u64::from_str_radix(caught, 16).unwrap() & terminate != 0 {
+            break;
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before the signal");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    child
+}
+
+/// How a child ends, if it does so in a minute.
+fn end_of(mut child: Child) -> std::process::ExitStatus {
+    for _ in 0..6000 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap()
+}
+
+#[test]
+fn a_service_whose_collection_never_ends_stops_in_an_orderly_way() {
+    let status = end_of(terminated("collector"));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_process_that_does_not_stop_is_ended() {
+    let status = end_of(terminated("main"));
+    assert_eq!((status.code(), status.signal()), (Some(ENDED), None));
+}
+
+#[test]
+fn what_is_stuck_on_a_blocking_thread_does_not_hold_up_the_end() {
+    let (stuck, never) = channel::<()>();
+    let (done, ended) = channel();
+    thread::spawn(move || {
+        let outcome = crate::app::on_runtime(async move {
+            tokio::task::spawn_blocking(move || drop(never.recv()));
+            Ok(())
+        });
+        drop(done.send(outcome.is_ok()));
+    });
+    assert_ne!(ended.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Timeout));
+    drop(stuck);
+}
