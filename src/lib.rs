@@ -53,6 +53,7 @@ pub mod event;
 pub mod export;
 pub mod health;
 pub mod host;
+mod lock;
 pub mod metrics;
 pub mod net;
 pub mod plan;

@@ -28,6 +28,7 @@ use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
 use crate::host::{Environment, Roots};
+use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;
@@ -165,6 +166,7 @@ fn block_on(
         .enable_all()
         .build()
         .map_err(Failure::system("cannot start the HTTP server"))?;
+    lock::never_blocks("HTTP server");
     runtime.block_on(async {
         let listen = |kind| signal(kind).map_err(Failure::system("cannot handle signals"));
         let (mut terminate, mut interrupt) =
