@@ -43,6 +43,7 @@ mod totals;
 mod waits;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -112,6 +113,8 @@ pub struct SamplerState {
     pub samples: u64,
     /// How often one was of a series that there was no room for.
     pub folded: u64,
+    /// Time since all recorded samples were analyzed.
+    pub age: Duration,
 }
 
 /// What profiles take, in bytes, as of the last turn of the analysis.
@@ -256,7 +259,16 @@ impl<K: Kernel> Profiler<K> {
         if self.reader.is_none() {
             let shared = Arc::clone(&self.shared);
             let namer = self.namer();
-            match Reader::start("profile-reader", Some(EVERY), move |_| shared.drain(namer.as_ref())) {
+            let mut panicked = false;
+            let drain = move |_: &[u64]| {
+                let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(namer.as_ref())));
+                if drained.is_err() && !std::mem::replace(&mut panicked, true) {
+                    tracing::error!(
+                        "the analysis of samples has panicked, which is a bug: some samples are missing"
+                    );
+                }
+            };
+            match Reader::start("profile-reader", Some(EVERY), drain) {
                 Ok(reader) => self.reader = Some(reader),
                 Err(error) => tracing::warn!(
                     %error,
@@ -419,7 +431,7 @@ impl<K: Kernel> Profiler<K> {
             losses: report.losses.plus(losses),
             accounts: report.accounts,
             ring_bytes,
-            age: Duration::from_nanos(self.clock.kernel().saturating_sub(report.analyzed)),
+            age: self.age(report.analyzed),
         };
         self.publisher.publish(&state, &self.shared)
     }
@@ -458,14 +470,22 @@ impl<K: Kernel> Profiler<K> {
             let on = |opened: &&Opened<K::Event>| opened.events.iter().any(|open| open.tap.sampler == place);
             self.cpus.values().filter(on).count()
         };
+        let analyzed = self.shared.handoff.lock().report().analyzed;
+        let age = self.age(analyzed);
         let samplers = self.samplers.iter().enumerate();
         let state = |(place, sampler): (usize, &Arc<Sampler>)| SamplerState {
             plan: Arc::clone(sampler),
             open: open(place),
             samples: self.publisher.samples(place),
             folded: self.publisher.folded(place),
+            age,
         };
         samplers.map(state).collect()
+    }
+
+    /// Time since this moment on the clock of the records.
+    fn age(&self, analyzed: u64) -> Duration {
+        Duration::from_nanos(self.clock.kernel().saturating_sub(analyzed))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::sys::fake::{FakeKernel, FakePlace};
 /// A process whose name is in a file that does not answer.
 const HANGING: u32 = 77;
 
-const SECOND: u64 = 1_000_000_000;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A machine in which nobody has been sampled yet.
 struct Machine {
@@ -106,7 +106,7 @@ fn sampler(entry: &str) -> Arc<Sampler> {
     let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
     let event = profiled::one_event("page-faults").unwrap();
     let events = catalog.resolve(&event).unwrap();
-    Arc::new(Sampler { events, rate: Rate::Period(1), ..(*specimen::sampler(entry)).clone() })
+    Arc::new(Sampler { events, rate: Rate::Period(1), window: HOUR, ..(*specimen::sampler(entry)).clone() })
 }
 
 /// The samples of an entry that are published, by the name of the task.
@@ -247,5 +247,4 @@ fn the_memory_of_records_that_wait_is_bounded() {
     drop(answer);
     // The fake's rings have no end: what stayed in them is read now.
     collect_until(&mut profiler, written);
-    assert!(machine.clock.kernel() > 1000 * SECOND);
 }
