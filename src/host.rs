@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileError, FileErrorKind};
+use crate::lock;
 
 /// What one file of `/proc` or `/sys` may hold at most, in bytes, before it is refused. The largest that we read,
 /// `/proc/mounts` of a node with thousands of containers, stays far below.
@@ -115,6 +116,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 /// # Errors
 /// The kernel's refusal, or [`FileErrorKind::TooLarge`].
 pub fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
+    lock::assert_may_block("reading a file");
     let file = File::open(path).map_err(|error| FileError::io(path, &error))?;
     let mut content = Vec::new();
     // One byte more than allowed tells a full file from one that is too large.
@@ -144,6 +146,7 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
 /// The kernel's refusal; [`FileErrorKind::TooLarge`], after the lines up to the limit; [`FileErrorKind::Malformed`] for
 /// a line that is longer than 64 KiB.
 pub fn lines(path: &Path, limit: u64, line: impl FnMut(&[u8])) -> Result<(), FileError> {
+    lock::assert_may_block("reading a file");
     let mut file = File::open(path).map_err(|error| FileError::io(path, &error))?;
     lines_of(&mut file, path, limit, line)
 }

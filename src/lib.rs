@@ -54,6 +54,7 @@ pub mod export;
 pub mod files;
 pub mod health;
 pub mod host;
+mod lock;
 pub mod metrics;
 pub mod net;
 pub mod plan;

@@ -21,6 +21,7 @@ use crate::event::Catalog;
 use crate::export::push::{Board, Settings};
 use crate::export::status::Status;
 use crate::host::{CpuSet, Environment, Facts, Roots};
+use crate::lock;
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
 use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
@@ -168,6 +169,7 @@ impl<K: Kernel> Engine<K> {
 
     /// Collects until it is told to stop, at least once in every interval.
     pub(super) fn run(mut self, requests: &Receiver<Request>, publisher: &watch::Sender<Arc<Published>>) {
+        lock::never_blocks("collector");
         let pushes = self.resolve_pushes();
         // Told first, so that what is logged from here on is pushed where that is wanted.
         self.pushes.settings.send_replace(pushes);

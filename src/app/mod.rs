@@ -32,6 +32,7 @@ use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
 use crate::files::Files;
 use crate::host::{Environment, Roots};
+use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::sys::Kernel;

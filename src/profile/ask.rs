@@ -2,30 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::analysis::{Analysis, Counted};
 use super::build::{Unnamed, build};
 use super::contexts::Contexts;
-use super::fair::Fair;
 use super::functions::Functions;
-use super::intake::{Counted, Intake};
+use super::handoff::Handoff;
 use super::namer::{Namer, News};
-use super::{Profile, Selection, lock};
+use super::open::Tap;
+use super::rings::{Command, Rings};
+use super::{Profile, Selection};
 use crate::clock::{Clock, Timestamp};
 use crate::container::Directory;
 use crate::host::Roots;
+use crate::lock::{IoGuard, IoLock, Lock};
 use crate::plan::Sampler;
 use crate::ring::Ksymbol;
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::Ring;
+use crate::target::{ProcessContext, ProcessKey};
 
-/// Who can be asked for profiles. Looking up names may take seconds the first time, and reads files: no call is for a
-/// thread that others wait for.
+/// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and look up names,
+/// which may take seconds: they are not for a thread that others wait for. All other calls return at once.
 pub trait Ask: Send + Sync + fmt::Debug {
     /// The entries that are sampled, in the order of the configuration.
     fn entries(&self) -> Vec<Arc<str>>;
@@ -40,7 +44,7 @@ pub trait Ask: Send + Sync + fmt::Debug {
     /// looked up.
     ///
     /// # Errors
-    /// Its entry has gone meanwhile.
+    /// Its entry has gone meanwhile, or the files of a process do not answer.
     fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile>;
 
     /// Ends it, gives what was seen, and begins the next one at the same instant: every sample is in exactly one of those
@@ -48,17 +52,18 @@ pub trait Ask: Send + Sync + fmt::Debug {
     /// these still run. With `selection` as for [`end`](Self::end).
     ///
     /// # Errors
-    /// Its entry has gone meanwhile, and there is no next one.
+    /// [`NoProfile::Gone`]: its entry has gone meanwhile, and there is no next one. [`NoProfile::Stalled`]: the files of a
+    /// process do not answer. The profile goes on under the same number, to be renewed later.
     fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile>;
 
-    /// Ends it for nobody.
+    /// Discards it.
     fn abandon(&self, asked: Asked);
 
     /// What was seen of an entry in the last while, as far as its window reaches back. With `selection` as for
     /// [`end`](Self::end).
     ///
     /// # Errors
-    /// There is no such entry.
+    /// There is no such entry, or the files of a process do not answer.
     fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile>;
 }
 
@@ -86,27 +91,40 @@ pub enum NoProfile {
     /// A reload has dropped its entry.
     #[error("the configuration was reloaded meanwhile, and has no such entry any more")]
     Gone,
+    /// The analysis of samples, or the look-up of names, waits for files.
+    #[error(
+        "the profile reader waits for a file of another process, which does not answer: ask again later \
+         (perf_exporter_profile_age_seconds tells since when)"
+    )]
+    Stalled,
 }
 
-/// What the reader, the collector and those who ask share.
+/// What the reader, the collector and requests for profiles share.
+///
+/// The collector and the HTTP thread take `rings`, `handoff` and the other [`Lock`]s alone. Only the reader, the thread that
+/// looks up names, and threads that answer requests for profiles take an [`IoLock`].
 #[derive(Debug)]
 pub(super) struct Shared<R> {
-    intake: Fair<Intake<R>>,
-    symbols: Fair<Symbolizer>,
+    pub(super) rings: Lock<Rings<R>>,
+    pub(super) handoff: Lock<Handoff>,
+    analysis: IoLock<Analysis>,
+    symbols: IoLock<Symbolizer>,
     /// Apart from names, which more are waiting for.
-    lines: Mutex<Lines>,
+    lines: IoLock<Lines>,
     /// How many bytes of debug information may be read of a file.
     pub(super) debug_info: AtomicU64,
     /// Theirs, as of the last time that they were asked.
-    pub(super) line_accounts: Mutex<symbol::LineAccounts>,
-    /// The symboliser's, as of the last time that it was asked.
-    pub(super) accounts: Mutex<symbol::Accounts>,
+    pub(super) line_accounts: Lock<symbol::LineAccounts>,
+    /// The symbolizer's, as of the last time that it was asked.
+    pub(super) accounts: Lock<symbol::Accounts>,
     /// By entry, how often which function was seen innermost.
-    pub(super) functions: Mutex<BTreeMap<Arc<str>, Functions>>,
+    pub(super) functions: Lock<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
-    functions_counted: Mutex<u64>,
-    /// What processes say about themselves.
-    contexts: Mutex<Contexts>,
+    functions_counted: AtomicU64,
+    /// How often the look-up of names has panicked.
+    pub(super) naming_failures: AtomicU64,
+    /// What processes publish about themselves.
+    contexts: IoLock<Contexts>,
     /// Whose containers cgroups are.
     directory: Arc<Directory>,
     clock: Clock,
@@ -121,52 +139,87 @@ const AT_A_TIME: usize = 64;
 /// In a millisecond.
 const NANOSECONDS: u64 = 1_000_000;
 
+/// How long a request waits for one turn of the analysis, which takes about a millisecond unless a file does not answer.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a request waits for names that another one has looked up.
+const NAMES_PATIENCE: Duration = Duration::from_secs(30);
+
 impl<R: Ring> Shared<R> {
-    pub(super) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>, intake: Intake<R>) -> Self {
+    pub(super) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>) -> Self {
+        let proc = roots.proc.clone();
+        let read = move |key: ProcessKey| ProcessContext::read(&proc.join(key.pid.to_string()), key);
         Self {
-            intake: Fair::new(intake),
-            symbols: Fair::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
-            lines: Mutex::new(Lines::new(roots, 0)),
+            rings: Lock::new(Rings::new()),
+            handoff: Lock::default(),
+            analysis: IoLock::new(Analysis::new(roots)),
+            symbols: IoLock::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
+            lines: IoLock::new(Lines::new(roots, 0)),
             debug_info: AtomicU64::new(0),
-            line_accounts: Mutex::default(),
-            accounts: Mutex::default(),
-            functions: Mutex::default(),
-            functions_counted: Mutex::new(0),
-            contexts: Mutex::new(Contexts::new(roots)),
+            line_accounts: Lock::default(),
+            accounts: Lock::default(),
+            functions: Lock::default(),
+            functions_counted: AtomicU64::new(0),
+            naming_failures: AtomicU64::new(0),
+            contexts: IoLock::new(Contexts::new(read)),
             directory,
             clock,
         }
     }
 
-    /// What was read.
-    pub(super) fn intake(&self) -> MutexGuard<'_, Intake<R>> {
-        self.intake.lock()
+    /// Counts for these entries from now on. Those that stay keep their windows.
+    pub(super) fn set_samplers(&self, samplers: &[Arc<Sampler>]) {
+        self.handoff.lock().set_entries(samplers.iter().map(|sampler| Arc::clone(&sampler.entry)).collect());
+        self.command(Command::Samplers(samplers.into()));
     }
 
-    /// The same, once what the rings hold by now was looked at; with as much as was possible in `patience`, if there is
-    /// more to look at than that. In between others have their turns.
-    pub(super) fn caught_up(&self, patience: Option<Duration>) -> MutexGuard<'_, Intake<R>> {
-        let begin = self.clock.monotonic();
+    /// Adds a ring, and the events that write into it from now on.
+    pub(super) fn add(&self, cpu: u32, taps: impl IntoIterator<Item = (u64, Tap)>, ring: R) {
+        let mut rings = self.rings.lock();
+        let now = self.clock.kernel();
+        taps.into_iter().for_each(|(id, tap)| rings.command(now, Command::Tap { id, tap }));
+        rings.add(cpu, ring);
+    }
+
+    /// Removes a ring whose events, which bear these numbers, are closed.
+    pub(super) fn remove(&self, cpu: u32, ids: Vec<u64>) {
+        let mut rings = self.rings.lock();
+        rings.remove(cpu);
+        rings.command(self.clock.kernel().saturating_add(1), Command::Forget(ids));
+    }
+
+    /// Tells the analysis something that holds for records from now on.
+    pub(super) fn command(&self, command: Command) {
+        let mut rings = self.rings.lock();
+        rings.command(self.clock.kernel(), command);
+    }
+
+    /// The analysis, once all records that were written by now are analyzed. In between other threads have their turns.
+    /// `None` if no turn came within `patience`.
+    fn caught_up(&self, patience: Duration) -> Option<IoGuard<'_, Analysis>> {
         // The time is taken before rings are emptied: what is older is in them.
         let now = self.clock.kernel();
-        let mut intake = self.intake();
-        intake.pull(now);
-        while !intake.look() {
-            if patience.is_some_and(|patience| self.clock.monotonic().since(begin) > patience) {
-                break;
+        self.rings.lock().pull(now);
+        loop {
+            let mut analysis = self.analysis.lock_within(patience)?;
+            let all = analysis.turn(&self.rings, &self.handoff);
+            if analysis.analyzed() > now || (all && analysis.analyzed() >= now) {
+                return Some(analysis);
             }
-            drop(intake);
-            intake = self.intake();
+            drop(analysis);
+            if all {
+                // The queue was full.
+                self.rings.lock().pull(now);
+            }
         }
-        intake
     }
 
     /// Reads what the rings hold, and has looked up what cannot wait until somebody asks.
     pub(super) fn drain(&self, namer: Option<&Namer>) {
-        let mut intake = self.caught_up(None);
+        let Some(mut analysis) = self.caught_up(Duration::MAX) else { return };
         let Some(namer) = namer.filter(|namer| !namer.is_busy()) else { return };
-        let news = intake.take_news(self.is_time_for_functions());
-        drop(intake);
+        let news = analysis.take_news(self.is_time_for_functions());
+        drop(analysis);
         news.into_iter().for_each(|news| namer.tell(news));
     }
 
@@ -185,15 +238,15 @@ impl<R: Ring> Shared<R> {
 
     /// Forgets the functions of all entries but these.
     pub(super) fn keep_functions(&self, entries: &[Arc<str>]) {
-        lock(&self.functions).retain(|entry, _| entries.contains(entry));
+        self.functions.lock().retain(|entry, _| entries.contains(entry));
     }
 
     fn is_time_for_functions(&self) -> bool {
         let now = self.clock.kernel();
-        let mut last = lock(&self.functions_counted);
-        let due = now.saturating_sub(*last) >= FUNCTIONS_EVERY;
+        // Only the reader asks.
+        let due = now.saturating_sub(self.functions_counted.load(Ordering::Relaxed)) >= FUNCTIONS_EVERY;
         if due {
-            *last = now;
+            self.functions_counted.store(now, Ordering::Relaxed);
         }
         due
     }
@@ -208,95 +261,98 @@ impl<R: Ring> Shared<R> {
             let (frames, counts): (Vec<Frame>, Vec<u64>) = frames.into_iter().unzip();
             for (frames, counts) in frames.chunks(AT_A_TIME).zip(counts.chunks(AT_A_TIME)) {
                 let names = self.symbols.lock().resolve(frames, code);
-                let mut functions = lock(&self.functions);
+                let mut functions = self.functions.lock();
                 let functions = functions.entry(Arc::clone(&sampler.entry)).or_default();
                 names.iter().zip(counts).for_each(|(named, &count)| functions.add(named, count, now));
             }
         }
     }
 
-    /// Gives names to what was counted.
-    fn named(&self, counted: &Counted, unnamed: Unnamed) -> Profile {
+    /// Gives names to what was counted. `None` if names could not be looked up in time.
+    fn named(&self, counted: &Counted, unnamed: Unnamed) -> Option<Profile> {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
         let mut names = {
-            let mut symbols = self.symbols.lock();
+            let mut symbols = self.symbols.lock_within(NAMES_PATIENCE)?;
             let names = symbols.resolve(&unnamed.frames, &unnamed.code);
             self.note(&symbols);
             names
         };
         if counted.sampler.lines {
-            let mut lines = lock(&self.lines);
+            let mut lines = self.lines.lock_within(NAMES_PATIENCE)?;
             lines.set_limit(self.debug_info.load(Ordering::Relaxed));
             lines.refine(&unnamed.frames, &mut names, &unnamed.code);
-            lines.accounts().clone_into(&mut lock(&self.line_accounts));
+            lines.accounts().clone_into(&mut self.line_accounts.lock());
         }
-        build(counted, unnamed, &names, start, Duration::from_nanos(elapsed))
+        Some(build(counted, unnamed, &names, start, Duration::from_nanos(elapsed)))
     }
 
     /// Leaves the account where it can be read while names are looked up.
     fn note(&self, symbols: &Symbolizer) {
-        symbols.accounts().clone_into(&mut lock(&self.accounts));
+        symbols.accounts().clone_into(&mut self.accounts.lock());
     }
 
-    fn unknown(intake: &Intake<R>, asked: &str) -> NoProfile {
-        let known: Vec<String> = intake.entries().iter().map(|entry| (**entry).to_owned()).collect();
-        match known.is_empty() {
-            true => NoProfile::NothingSampled,
-            false if known.iter().any(|known| known == asked) => NoProfile::Busy,
-            false => NoProfile::Unknown { asked: asked.to_owned(), known },
-        }
+    /// Takes what is counted out of the analysis, once that has caught up, and gives names to it.
+    fn profile(
+        &self,
+        selection: &Selection,
+        count: impl FnOnce(&mut Analysis) -> Result<Counted, NoProfile>,
+    ) -> Result<Profile, NoProfile> {
+        let (counted, unnamed) = {
+            let mut analysis = self.caught_up(TURN_PATIENCE).ok_or(NoProfile::Stalled)?;
+            let counted = count(&mut analysis)?;
+            let unnamed =
+                Unnamed::of(&counted, selection, &analysis.analyzer, &analysis.tasks, &self.directory);
+            (counted, unnamed)
+        };
+        self.named(&counted, unnamed).ok_or(NoProfile::Stalled)
     }
 }
 
 impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
     fn entries(&self) -> Vec<Arc<str>> {
-        self.intake().entries()
+        self.handoff.lock().entries().to_vec()
     }
 
     fn begin(&self, entry: &str) -> Result<Asked, NoProfile> {
-        let now = self.clock.kernel();
-        let mut intake = self.intake();
-        intake.begin(entry, now).map(Asked).ok_or_else(|| Self::unknown(&intake, entry))
+        let number = self.handoff.lock().begin(entry)?;
+        let mut rings = self.rings.lock();
+        let at = self.clock.kernel();
+        rings.command(at, Command::Begin { number, entry: entry.into(), at });
+        Ok(Asked(number))
     }
 
-    fn end(&self, Asked(number): Asked, selection: &Selection) -> Result<Profile, NoProfile> {
+    fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
-        let (counted, unnamed) = {
-            let mut intake = self.caught_up(None);
-            let counted = intake.end(number, now).ok_or(NoProfile::Gone)?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
-            (counted, unnamed)
-        };
-        Ok(self.named(&counted, unnamed))
+        let ended = self.profile(selection, |analysis| analysis.end(asked.0, now).ok_or(NoProfile::Gone));
+        match ended {
+            Err(NoProfile::Stalled) => self.abandon(asked),
+            _ => self.handoff.lock().end(asked.0),
+        }
+        ended
     }
 
     fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile> {
-        let (counted, unnamed) = {
-            let mut intake = self.caught_up(None);
-            let counted = intake.renew(asked.0).ok_or(NoProfile::Gone)?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
-            (counted, unnamed)
-        };
-        let mut profile = self.named(&counted, unnamed);
-        lock(&self.contexts).enter(&mut profile.tasks, self.clock.monotonic());
+        let renewed = self.profile(selection, |analysis| analysis.renew(asked.0).ok_or(NoProfile::Gone));
+        if renewed == Err(NoProfile::Gone) {
+            self.handoff.lock().end(asked.0);
+        }
+        let mut profile = renewed?;
+        self.contexts.lock().enter(&mut profile.tasks, &self.clock);
         Ok((profile, asked))
     }
 
     fn abandon(&self, Asked(number): Asked) {
-        self.intake().abandon(number);
+        self.handoff.lock().end(number);
+        self.rings.lock().abandon(self.clock.kernel(), number);
     }
 
     fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        let (counted, unnamed) = {
-            let mut intake = self.caught_up(None);
-            let counted = intake.last(entry, now, length).ok_or_else(|| Self::unknown(&intake, entry))?;
-            let unnamed = Unnamed::of(&counted, selection, &intake.analyzer, &intake.tasks, &self.directory);
-            (counted, unnamed)
-        };
-        Ok(self.named(&counted, unnamed))
+        self.profile(selection, |analysis| {
+            analysis.last(entry, now, length).ok_or_else(|| self.handoff.lock().unknown(entry))
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::Selection;
-use super::intake::Counted;
+use super::analysis::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;

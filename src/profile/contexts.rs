@@ -1,31 +1,36 @@
 //! What processes publish about themselves ([`ProcessContext`]), for the tasks of a profile.
 //!
-//! It is read by a thread for the purpose: a process can have a read of its memory last for ever, and then nobody else's
-//! is read any more, but nobody waits. A process that ends before it was asked stays without.
+//! Reading it may take for ever: a process can make a read of its memory hang. So threads for the purpose read, and each
+//! process has an answer of its own. A thread that gives none in time is written off, and another one goes on with the
+//! other processes, up to four threads in all. A process that ends before it was read stays without.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Task;
-use crate::clock::Monotonic;
-use crate::host::Roots;
+use crate::clock::{Clock, Monotonic};
 use crate::target::{ProcessContext, ProcessKey};
 
 /// For how long what was read is believed: less than a window, so that each one looks once, for all entries together.
 const FRESH: Duration = Duration::from_secs(30);
 /// For how long it is known of a process that nobody sees any more.
 const KEPT: Duration = Duration::from_secs(300);
-/// How long a profile waits for it.
+/// How long a profile waits for all answers.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The most processes that are asked at a time, and three times that are known.
+/// How long it waits for one answer before the thread that reads is written off.
+const ONE_PATIENCE: Duration = Duration::from_millis(250);
+/// The most threads, those that are written off included.
+const MOST_THREADS: usize = 4;
+/// The most processes that are read at a time, and three times that are known.
 const MOST: usize = 1 << 12;
 
-/// What some processes say.
-type Said = Vec<(ProcessKey, Option<Arc<ProcessContext>>)>;
+/// Reads what a process publishes.
+type Read = dyn Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync;
 
 #[derive(Debug)]
 struct Known {
@@ -36,76 +41,181 @@ struct Known {
 /// What is known of processes.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    roots: Roots,
     known: FxHashMap<ProcessKey, Known>,
-    /// From whom there will be an answer.
-    answer: Option<Receiver<Said>>,
-    /// When those were asked who answer last.
-    asked: Monotonic,
+    desk: Arc<Desk>,
+}
+
+/// What this shares with the threads that read.
+struct Desk {
+    read: Box<Read>,
+    work: Mutex<Work>,
+    /// There is an answer, or a thread has ended.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    due: VecDeque<ProcessKey>,
+    /// By the number of the read.
+    under_way: FxHashMap<u64, UnderWay>,
+    reads: u64,
+    answers: Vec<(ProcessKey, Option<Arc<ProcessContext>>)>,
+    threads: usize,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    key: ProcessKey,
+    /// It has taken too long.
+    written_off: bool,
+}
+
+impl Work {
+    /// Whether a thread reads that is not written off.
+    fn is_read(&self) -> bool {
+        self.threads > self.under_way.values().filter(|read| read.written_off).count()
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads processes until none is due any more.
+    fn run(&self) {
+        loop {
+            let (number, key) = {
+                let mut work = self.work();
+                let Some(key) = work.due.pop_front() else { return };
+                work.reads += 1;
+                let number = work.reads;
+                work.under_way.insert(number, UnderWay { key, written_off: false });
+                (number, key)
+            };
+            // Also after a panic this read is not under way any more.
+            let finished = Finished { desk: self, number };
+            let context = (self.read)(key).map(Arc::new);
+            self.work().answers.push((key, context));
+            drop(finished);
+        }
+    }
+}
+
+/// Ends a read when it is dropped.
+struct Finished<'a> {
+    desk: &'a Desk,
+    number: u64,
+}
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        self.desk.work().under_way.remove(&self.number);
+        self.desk.changed.notify_all();
+    }
+}
+
+/// Ends a thread when it is dropped.
+struct Running(Arc<Desk>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.work().threads -= 1;
+        self.0.changed.notify_all();
+    }
 }
 
 impl Contexts {
-    /// Nobody was asked yet.
-    pub(super) fn new(roots: &Roots) -> Self {
-        Self { roots: roots.clone(), known: FxHashMap::default(), answer: None, asked: Monotonic::default() }
+    /// Nothing is known yet. `read` may take any time.
+    pub(super) fn new(read: impl Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync + 'static) -> Self {
+        let desk = Desk { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
+        Self { known: FxHashMap::default(), desk: Arc::new(desk) }
     }
 
-    /// Writes to each task what its process says. Waits for a second at most.
-    pub(super) fn enter(&mut self, tasks: &mut [Task], now: Monotonic) {
-        self.hear(Duration::ZERO);
+    /// Writes to each task what its process publishes. Waits about a second at most; what was not read by then is known
+    /// the next time.
+    pub(super) fn enter(&mut self, tasks: &mut [Task], clock: &Clock) {
+        let now = clock.monotonic();
+        self.known.retain(|_, known| now.since(known.asked) < KEPT);
         let processes: FxHashSet<ProcessKey> = tasks.iter().map(Task::process).collect();
-        let due: Vec<ProcessKey> = processes.into_iter().filter(|key| self.is_due(*key, now)).collect();
-        if self.answer.is_none() && !due.is_empty() {
-            self.known.retain(|_, known| now.since(known.asked) < KEPT);
-            self.ask(due, now);
-            self.hear(PATIENCE);
+        self.ask(processes, now);
+        for _ in 0..MOST_THREADS {
+            if self.start() && self.wait(clock, now) {
+                break;
+            }
+        }
+        let answers = std::mem::take(&mut self.desk.work().answers);
+        for (key, context) in answers {
+            let before = self.known.remove(&key).and_then(|known| known.context);
+            // One that has ended since publishes nothing more, and was what it was.
+            self.known.insert(key, Known { asked: now, context: context.or(before) });
         }
         for task in tasks {
             task.context = self.known.get(&task.process()).and_then(|known| known.context.clone());
         }
     }
 
-    /// Whether a process can be asked and was not of late.
-    fn is_due(&self, key: ProcessKey, now: Monotonic) -> bool {
-        let fresh = |known: &Known| now.since(known.asked) < FRESH;
-        // One that had ended when it was seen has no time.
-        key.start_time != 0 && !self.known.get(&key).is_some_and(fresh)
+    /// Makes those processes due that can be read and were not lately, instead of those that nobody has read yet.
+    fn ask(&self, processes: FxHashSet<ProcessKey>, now: Monotonic) {
+        let mut work = self.desk.work();
+        let room = MOST.min((3 * MOST).saturating_sub(self.known.len() + work.answers.len()));
+        let is_fresh =
+            |key: &ProcessKey| self.known.get(key).is_some_and(|known| now.since(known.asked) < FRESH);
+        let under_way: FxHashSet<ProcessKey> = work.under_way.values().map(|read| read.key).collect();
+        // A process that had ended when it was seen has no time. One that is stuck is not read by a second thread.
+        let due = (processes.into_iter())
+            .filter(|key| key.start_time != 0 && !is_fresh(key) && !under_way.contains(key));
+        work.due = due.take(room).collect();
     }
 
-    fn ask(&mut self, mut due: Vec<ProcessKey>, now: Monotonic) {
-        due.truncate(MOST.min((3 * MOST).saturating_sub(self.known.len())));
-        let proc = self.roots.proc.clone();
-        let (send, answer) = sync_channel(1);
-        let started = thread::Builder::new().name("process-context".into()).spawn(move || {
-            let read = |key: ProcessKey| {
-                let said = ProcessContext::read(&proc.join(key.pid.to_string()), key);
-                (key, said.map(Arc::new))
-            };
-            // Whoever asked may be gone.
-            send.send(due.into_iter().map(read).collect::<Said>()).ok();
-        });
-        match started {
-            Ok(_) => (self.answer, self.asked) = (Some(answer), now),
-            Err(error) => tracing::debug!(%error, "there is no thread to ask processes what they publish"),
+    /// Has somebody read what is due. Whether a thread does.
+    fn start(&self) -> bool {
+        let mut work = self.desk.work();
+        if work.is_read() {
+            return true;
         }
+        if work.due.is_empty() || work.threads >= MOST_THREADS {
+            return false;
+        }
+        let running = Running(Arc::clone(&self.desk));
+        work.threads += 1;
+        drop(work);
+        let started = thread::Builder::new().name("process-context".into()).spawn(move || running.0.run());
+        started
+            .inspect_err(
+                |error| tracing::debug!(%error, "cannot start the thread that reads process contexts"),
+            )
+            .is_ok()
     }
 
-    /// Takes the answer, if there is one soon.
-    fn hear(&mut self, patience: Duration) {
-        let Some(answer) = &self.answer else { return };
-        let said = match answer.try_recv() {
-            Err(TryRecvError::Empty) if patience > Duration::ZERO => answer.recv_timeout(patience).ok(),
-            Err(TryRecvError::Empty) => None,
-            // Who was asked is gone: a bug, of which its panic tells.
-            Err(TryRecvError::Disconnected) => Some(Vec::new()),
-            Ok(said) => Some(said),
-        };
-        let Some(said) = said else { return };
-        self.answer = None;
-        for (key, context) in said {
-            let before = self.known.remove(&key).and_then(|known| known.context);
-            // One that has ended since says nothing more, and was what it was.
-            self.known.insert(key, Known { asked: self.asked, context: context.or(before) });
+    /// Waits until all that is due was read, or it has taken too long since `begin`: true. One read that takes too long is
+    /// written off: false.
+    fn wait(&self, clock: &Clock, begin: Monotonic) -> bool {
+        let mut work = self.desk.work();
+        loop {
+            if !work.is_read() {
+                return work.due.is_empty();
+            }
+            if clock.monotonic().since(begin) > PATIENCE {
+                return true;
+            }
+            let before = work.reads;
+            let (next, timeout) =
+                self.desk.changed.wait_timeout(work, ONE_PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            work = next;
+            if timeout.timed_out() && work.reads == before {
+                for read in work.under_way.values_mut().filter(|read| !read.written_off) {
+                    read.written_off = true;
+                    tracing::debug!(pid = read.key.pid, "the memory of a process does not answer");
+                }
+                return work.due.is_empty();
+            }
         }
     }
 }
@@ -113,8 +223,11 @@ impl Contexts {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::clock::Timestamp;
 
     /// A directory of procfs in which process 10 says that it is the service `s` (as OTLP's bytes), and 11 nothing.
     fn host() -> tempfile::TempDir {
@@ -137,6 +250,15 @@ mod tests {
         dir
     }
 
+    fn contexts(dir: &tempfile::TempDir) -> Contexts {
+        let proc = dir.path().join("proc");
+        Contexts::new(move |key| ProcessContext::read(&proc.join(key.pid.to_string()), key))
+    }
+
+    fn at(seconds: u64) -> Clock {
+        Clock::manual(Timestamp(seconds * 1000))
+    }
+
     fn tasks() -> Vec<Task> {
         [(10, 99), (11, 99), (10, 98), (10, 0)]
             .map(|(pid, start_time)| Task { pid, tid: pid, start_time, ..Task::default() })
@@ -151,28 +273,93 @@ mod tests {
     #[test]
     fn a_task_has_what_its_own_process_says_and_keeps_it_when_that_has_ended() {
         let dir = host();
-        let mut contexts = Contexts::new(&Roots::under(dir.path()));
-        let at = |seconds| Monotonic(Duration::from_secs(seconds));
+        let mut contexts = contexts(&dir);
         let mut seen = tasks();
-        contexts.enter(&mut seen, at(1));
+        contexts.enter(&mut seen, &at(1));
         assert_eq!(services(&seen), [Some("s"), None, None, None]);
         fs::remove_dir_all(dir.path().join("proc/10")).unwrap();
         let mut seen = tasks();
-        contexts.enter(&mut seen, at(60));
+        contexts.enter(&mut seen, &at(60));
         assert_eq!(services(&seen), [Some("s"), None, None, None]);
     }
 
     #[test]
     fn a_process_is_not_asked_again_at_once() {
         let dir = host();
-        let mut contexts = Contexts::new(&Roots::under(dir.path()));
-        let at = |seconds| Monotonic(Duration::from_secs(seconds));
-        contexts.enter(&mut tasks(), at(1));
+        let mut contexts = contexts(&dir);
+        contexts.enter(&mut tasks(), &at(1));
         fs::write(dir.path().join("proc/11/maps"), "0-1000 rw-p 0 00:00 0 [anon:OTEL_CTX]\n").unwrap();
         let mut seen = tasks();
-        contexts.enter(&mut seen, at(20));
+        contexts.enter(&mut seen, &at(20));
         assert_eq!(services(&seen), [Some("s"), None, None, None]);
-        contexts.enter(&mut seen, at(31));
+        contexts.enter(&mut seen, &at(31));
         assert_eq!(services(&seen), [Some("s"), Some("s"), None, None]);
+    }
+
+    /// Tasks of so many processes.
+    fn many(pids: std::ops::Range<u32>) -> Vec<Task> {
+        pids.map(|pid| Task { pid, tid: pid, start_time: 1, ..Task::default() }).collect()
+    }
+
+    /// Reads of processes below `stuck` do not end before the sender is dropped; how many began is counted.
+    fn hanging(stuck: u32) -> (Contexts, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
+        let (release, released) = channel::<()>();
+        let (released, begun) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&begun);
+        let contexts = Contexts::new(move |key: ProcessKey| {
+            if key.pid < stuck {
+                count.fetch_add(1, Ordering::SeqCst);
+                released.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+            }
+            ProcessContext::new([("service.name", "s")])
+        });
+        (contexts, release, begun)
+    }
+
+    #[test]
+    fn a_process_whose_memory_does_not_answer_does_not_take_the_contexts_of_others() {
+        let (mut contexts, release, begun) = hanging(2);
+        for (turn, last) in [(0, 10), (40, 20), (80, 30)] {
+            let answered = (0..100).map(|_| {
+                let mut seen = many(1..last);
+                contexts.enter(&mut seen, &at(turn));
+                services(&seen).iter().flatten().count() as u32
+            });
+            // Threads may take their time to start.
+            assert_eq!(answered.take_while(|&answered| answered < last - 2).count() / 100, 0, "turn {turn}");
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), 1, "one that is stuck is not read again");
+        drop(release);
+        for turn in 200..10_000 {
+            let mut seen = many(1..2);
+            contexts.enter(&mut seen, &at(turn));
+            if services(&seen) == [Some("s")] {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("its answer does not arrive");
+    }
+
+    #[test]
+    fn a_few_threads_are_stuck_at_most_and_answer_when_they_can() {
+        let (mut contexts, release, begun) = hanging(10);
+        for turn in 0..100 {
+            contexts.enter(&mut many(1..10), &at(turn * 40));
+            if begun.load(Ordering::SeqCst) >= MOST_THREADS && turn > 5 {
+                break;
+            }
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), MOST_THREADS);
+        drop(release);
+        for turn in 200..10_000 {
+            let mut seen = many(1..20);
+            contexts.enter(&mut seen, &at(turn));
+            if services(&seen).iter().all(Option::is_some) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("no thread is left that reads");
     }
 }

@@ -1,46 +1,56 @@
 //! Profiles: how often, or for how long, which stack was seen, with names.
 //!
 //! ```text
-//! rings ─► Merger ─► Analyzer: stacks ─► Window: the last minute ──┐
-//!                       └► Tasks: names  └► Recording: from … to … ┴► Counted ─► Symbolizer ─► Profile
+//! Rings (Merger) ─► Analysis ─┬► Window: the last minute ──┬► Counted ─► Symbolizer ─► Profile
+//!   commands ─┘               ├► Recording: from … to …  ──┘
+//!                             └► Handoff: sums, accounts ─► collections
 //! ```
 //!
-//! A thread of its own reads the rings and finds out whose each frame is while its process still runs. Names are looked
-//! up only when somebody asks for a profile.
+//! A thread of its own, `profile-reader`, analyzes records: it finds out whose each frame is while the process still runs,
+//! which takes reading files of that process. Names are looked up only when a profile is asked for.
+//!
+//! Such files may never answer. So `Analysis` is behind an [`IoLock`](crate::lock::IoLock), which the collector and the
+//! HTTP thread never take. These two reach [`rings`] and [`handoff`] alone, which are plain memory behind a
+//! [`Lock`](crate::lock::Lock): a collection empties the rings, takes what has been analyzed so far, and leaves the rest to
+//! a later one. What the collector tells the analysis is queued between the records.
 //!
 //! [`Profile`] is what every output is made of, and knows none of them: tables of stacks, locations, functions and files
 //! that refer to each other by place, as in pprof and OTLP, but with no entry that stands for nothing. A [`Selection`]
 //! takes the part of it that somebody asked for.
 
+mod analysis;
 mod ask;
 mod build;
 mod contexts;
-mod fair;
 mod functions;
-mod intake;
+mod handoff;
 mod model;
 mod namer;
 mod open;
 mod publish;
 #[cfg(test)]
 pub(crate) mod replayed;
+mod rings;
 mod selection;
 #[cfg(test)]
 pub(crate) mod specimen;
 mod tally;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod thin;
 mod totals;
 mod waits;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::{Clock, Monotonic};
+use crate::clock::Clock;
 use crate::config::profiled::Rate;
 use crate::container::Directory;
 use crate::counter::Whom;
@@ -51,17 +61,18 @@ use crate::plan::Sampler;
 use crate::ring::{Reader, RingBudget, room};
 use crate::sys::{Event, Kernel, Sampling};
 use crate::tracepoint::Context;
+pub use analysis::Losses;
 use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
-use intake::Intake;
-pub use intake::Losses;
+use handoff::Report;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
 use open::Opened;
 pub(crate) use open::Spot;
 pub use publish::METRICS;
-use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
+use publish::{Publisher, State};
+use rings::Command;
 pub use selection::{Cgroups, Selection};
 
 /// What frames have names by, too.
@@ -71,9 +82,6 @@ type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
 /// How often rings are read in any case: what a process has mapped must be looked at while it runs.
 const EVERY: Duration = Duration::from_millis(200);
-
-/// How long a collection waits until what was sampled before it has been looked at. What is left is in the next one.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The samplers of all CPUs, and what they saw.
 #[derive(Debug)]
@@ -90,8 +98,8 @@ pub(crate) struct Profiler<K: Kernel> {
     /// What was refused, and on which CPU.
     refused: Vec<(u32, Ticket)>,
     publisher: Publisher,
-    /// When it was taken in last what was seen.
-    collected: Monotonic,
+    /// Up to when records had been analyzed at the last collection. Nanoseconds of the records' clock.
+    analyzed: u64,
 }
 
 /// What there is to say about one entry.
@@ -105,6 +113,21 @@ pub struct SamplerState {
     pub samples: u64,
     /// How often one was of a series that there was no room for.
     pub folded: u64,
+    /// Time since all recorded samples were analyzed.
+    pub age: Duration,
+}
+
+/// What profiles take, in bytes, as of the last turn of the analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Memory {
+    /// Records that wait for the analysis.
+    pub(crate) waiting: u64,
+    /// Unwind tables.
+    pub(crate) unwind: u64,
+    /// Stacks.
+    pub(crate) stacks: u64,
+    /// How many processes have their mappings known.
+    pub(crate) processes: usize,
 }
 
 impl<K: Kernel> Profiler<K> {
@@ -113,11 +136,10 @@ impl<K: Kernel> Profiler<K> {
     /// # Errors
     /// When one of its own metrics cannot be called what it is called: a bug.
     pub(crate) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>) -> Result<Self, NameError> {
-        let collected = clock.monotonic();
         Ok(Self {
             samplers: Vec::new(),
             cpus: BTreeMap::new(),
-            shared: Arc::new(Shared::new(clock.clone(), roots, directory, Intake::new(roots))),
+            shared: Arc::new(Shared::new(clock.clone(), roots, directory)),
             clock,
             whom: None,
             reader: None,
@@ -125,7 +147,7 @@ impl<K: Kernel> Profiler<K> {
             rings: RingBudget { most: 1, bound_by_kernel: false },
             refused: Vec::new(),
             publisher: Publisher::new()?,
-            collected,
+            analyzed: 0,
         })
     }
 
@@ -149,10 +171,13 @@ impl<K: Kernel> Profiler<K> {
         self.shared.keep_functions(&stay);
         self.shared.debug_info.store(debug_info, Ordering::Relaxed);
         if self.samplers != samplers || memory != self.memory || !self.refused.is_empty() {
-            self.close(context);
+            self.close_cpus(context);
             self.samplers = samplers.to_vec();
             self.memory = memory;
-            self.intake().set_samplers(samplers);
+            self.shared.set_samplers(samplers);
+            if samplers.is_empty() {
+                self.reader = None;
+            }
         }
         self.follow(online, context);
     }
@@ -216,11 +241,12 @@ impl<K: Kernel> Profiler<K> {
 
     /// Lets the events of a ring write, once everybody is ready to read.
     fn start(&mut self, cpu: u32, opened: Opened<K::Event>, ring: Ring<K>) {
-        {
-            let mut intake = self.intake();
-            opened.events.iter().for_each(|open| intake.tap(open.id, open.tap));
-            intake.add(cpu, ring);
+        if self.cpus.is_empty() && self.reader.is_none() {
+            let now = self.clock.kernel();
+            self.shared.handoff.lock().start(now);
+            self.analyzed = now;
         }
+        self.shared.add(cpu, opened.events.iter().map(|open| (open.id, open.tap)), ring);
         self.listen(cpu, &opened.holder);
         if let Err(errno) = opened.start() {
             tracing::warn!(cpu, %errno, "an event does not start: no stacks are sampled on this CPU");
@@ -228,17 +254,26 @@ impl<K: Kernel> Profiler<K> {
         self.cpus.insert(cpu, opened);
     }
 
-    /// Lets the reader wake up for a ring. Without a reader, collections alone empty the rings.
+    /// Lets the reader wake up for a ring.
     fn listen(&mut self, cpu: u32, holder: &K::Event) {
         if self.reader.is_none() {
             let shared = Arc::clone(&self.shared);
             let namer = self.namer();
-            match Reader::start("profile-reader", Some(EVERY), move |_| shared.drain(namer.as_ref())) {
+            let mut panicked = false;
+            let drain = move |_: &[u64]| {
+                let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(namer.as_ref())));
+                if drained.is_err() && !std::mem::replace(&mut panicked, true) {
+                    tracing::error!(
+                        "the analysis of samples has panicked, which is a bug: some samples are missing"
+                    );
+                }
+            };
+            match Reader::start("profile-reader", Some(EVERY), drain) {
                 Ok(reader) => self.reader = Some(reader),
                 Err(error) => tracing::warn!(
                     %error,
-                    "there is no thread to read samples: collections do, rings may run over, and short-lived processes \
-                     stay unknown"
+                    "cannot start the thread that analyzes samples: they are analyzed when a profile is asked for, and \
+                     short-lived processes stay unknown"
                 ),
             }
         }
@@ -252,7 +287,16 @@ impl<K: Kernel> Profiler<K> {
 
     fn namer(&self) -> Option<Namer> {
         let shared = Arc::clone(&self.shared);
-        let started = Namer::start(move |news| shared.look_up(news));
+        let failures = Arc::clone(&self.shared);
+        let failed = move || {
+            if failures.naming_failures.fetch_add(1, Ordering::Relaxed) == 0 {
+                tracing::error!(
+                    "looking up names has panicked, which is a bug: some functions in metrics have no name (counted in \
+                     perf_profile_gaps_total with the reason naming_failed)"
+                );
+            }
+        };
+        let started = Namer::start(move |news| shared.look_up(news), failed);
         started
             .inspect_err(
                 |error| tracing::warn!(%error, "there is no thread to look up functions for metrics"),
@@ -281,35 +325,42 @@ impl<K: Kernel> Profiler<K> {
                 tracing::debug!(cpu, %errno, "cannot stop an event");
             }
         }
-        let ids = opened.events.iter().map(|open| open.id);
-        self.intake().remove(cpu, ids, self.clock.kernel());
+        self.shared.remove(cpu, opened.events.iter().map(|open| open.id).collect());
         context.budget.give_back(opened.descriptors());
     }
 
-    /// Closes everything. What was seen stays to be asked for.
+    /// Closes everything. What was seen stays to be asked for. Waits at most a second for a reader that is stuck.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
+        self.close_cpus(context);
+        self.reader = None;
+    }
+
+    fn close_cpus(&mut self, context: &mut Context<'_, K>) {
         let all: Vec<u32> = self.cpus.keys().copied().collect();
         all.into_iter().for_each(|cpu| self.close_cpu(cpu, context));
         for (_, ticket) in self.refused.drain(..) {
             context.board.remove(ticket);
         }
-        self.reader = None;
     }
 
-    /// Takes in what was seen since the last time.
+    /// Empties the rings, and takes in what has been analyzed since the last time. Never waits for the analysis.
     pub(crate) fn collect(&mut self) {
         if self.samplers.is_empty() {
             return;
         }
-        let mut intake = self.shared.caught_up(Some(PATIENCE));
-        let (taken, switches, now) = (intake.take(), intake.take_switches(), self.clock.now());
-        for (place, fresh) in taken.into_iter().enumerate() {
-            self.publisher.enter(place, fresh, &intake, now);
+        let now = self.clock.kernel();
+        self.shared.rings.lock().pull(now);
+        let (fresh, switches, analyzed) = {
+            let mut handoff = self.shared.handoff.lock();
+            let (fresh, switches) = handoff.take();
+            (fresh, switches, handoff.report().analyzed)
+        };
+        self.publisher.enter(fresh, self.clock.now());
+        let elapsed = analyzed.saturating_sub(std::mem::replace(&mut self.analyzed, analyzed));
+        // Without news nothing is known about rates.
+        if elapsed > 0 {
+            self.thin(&switches, Duration::from_nanos(elapsed));
         }
-        drop(intake);
-        let monotonic = self.clock.monotonic();
-        let elapsed = monotonic.since(std::mem::replace(&mut self.collected, monotonic));
-        self.thin(&switches, elapsed);
         self.grow();
     }
 
@@ -329,15 +380,14 @@ impl<K: Kernel> Profiler<K> {
                     continue;
                 }
                 open.tap.weight = Some(period);
-                self.shared.intake().weigh(open.id, period);
+                self.shared.command(Command::Weigh { id: open.id, weight: period });
             }
         }
     }
 
     /// Makes the rings larger if records were lost, as far as memory goes.
     fn grow(&mut self) {
-        let mut intake = self.shared.intake();
-        let lost = intake.losses.ring_full;
+        let lost = self.shared.handoff.lock().report().losses.ring_full;
         for (&cpu, opened) in &mut self.cpus {
             if lost == std::mem::replace(&mut opened.lost, lost) || opened.largest {
                 continue;
@@ -349,10 +399,10 @@ impl<K: Kernel> Profiler<K> {
                 continue;
             }
             // An event has one ring at a time.
-            intake.take_out(cpu);
+            self.shared.rings.lock().remove(cpu);
             match opened.make_ring(wanted) {
                 Ok(ring) => {
-                    intake.add(cpu, ring);
+                    self.shared.rings.lock().add(cpu, ring);
                     let kilobytes = room::kilobytes(opened.pages);
                     tracing::info!(
                         cpu,
@@ -372,18 +422,46 @@ impl<K: Kernel> Profiler<K> {
         if self.samplers.is_empty() {
             return Vec::new();
         }
-        let intake = self.intake();
-        self.publisher.publish(&intake, &self.shared)
+        let (losses, ring_bytes) = {
+            let rings = self.shared.rings.lock();
+            (rings.losses(), rings.bytes())
+        };
+        let report = self.shared.handoff.lock().report().clone();
+        let state = State {
+            losses: report.losses.plus(losses),
+            accounts: report.accounts,
+            ring_bytes,
+            age: self.age(report.analyzed),
+        };
+        self.publisher.publish(&state, &self.shared)
     }
 
     /// What was read and lost.
     pub(crate) fn losses(&self) -> Losses {
-        self.intake().losses
+        let before = self.shared.rings.lock().losses();
+        self.shared.handoff.lock().report().losses.plus(before)
     }
 
     /// Why stacks were cut and frames have no names, since the beginning.
     pub(crate) fn shortfalls(&self) -> Shortfalls {
-        Shortfalls::of(&self.intake(), &self.shared)
+        let accounts = self.shared.handoff.lock().report().accounts.clone();
+        Shortfalls::of(&accounts, &self.shared)
+    }
+
+    /// Sets how many bytes of records may wait for the analysis. Beyond that they stay in the rings, and the kernel counts
+    /// those that find no room.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the memory budget"))]
+    pub(crate) fn set_waiting_limit(&self, bytes: u64) {
+        self.shared.rings.lock().set_waiting_limit(bytes);
+    }
+
+    /// What profiles take, in bytes.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the memory budget"))]
+    pub(crate) fn memory(&self) -> Memory {
+        let waiting = self.shared.rings.lock().waiting_bytes();
+        let handoff = self.shared.handoff.lock();
+        let &Report { processes, unwind_bytes, stack_bytes, .. } = handoff.report();
+        Memory { waiting, unwind: unwind_bytes, stacks: stack_bytes, processes }
     }
 
     /// What there is to say about each entry.
@@ -392,18 +470,22 @@ impl<K: Kernel> Profiler<K> {
             let on = |opened: &&Opened<K::Event>| opened.events.iter().any(|open| open.tap.sampler == place);
             self.cpus.values().filter(on).count()
         };
+        let analyzed = self.shared.handoff.lock().report().analyzed;
+        let age = self.age(analyzed);
         let samplers = self.samplers.iter().enumerate();
         let state = |(place, sampler): (usize, &Arc<Sampler>)| SamplerState {
             plan: Arc::clone(sampler),
             open: open(place),
             samples: self.publisher.samples(place),
             folded: self.publisher.folded(place),
+            age,
         };
         samplers.map(state).collect()
     }
 
-    fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
-        self.shared.intake()
+    /// Time since this moment on the clock of the records.
+    fn age(&self, analyzed: u64) -> Duration {
+        Duration::from_nanos(self.clock.kernel().saturating_sub(analyzed))
     }
 }
 
@@ -412,9 +494,4 @@ fn bytes_per_second(sampler: &Arc<Sampler>) -> f64 {
     /// Where the event decides how often it is sampled.
     const SAMPLES: u64 = 1000;
     sampler.most_samples().unwrap_or(SAMPLES) as f64 * Sampling::of(sampler).most_bytes(None) as f64
-}
-
-/// What a panic of another thread left behind is still in order: nothing is half done when it could happen.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,7 +12,7 @@ use std::thread;
 
 use rustc_hash::FxHashMap;
 
-use super::intake::KernelFunction;
+use super::analysis::KernelFunction;
 use crate::plan::Sampler;
 use crate::stack::{Code, Frame, ProcessId};
 
@@ -42,17 +43,23 @@ impl fmt::Debug for Namer {
 }
 
 impl Namer {
-    /// Starts it.
+    /// Starts it. After a look-up that panicked it goes on with the next one, and calls `failed`.
     ///
     /// # Errors
     /// When there are no threads left.
-    pub(super) fn start(look_up: impl Fn(News) + Send + 'static) -> io::Result<Self> {
+    pub(super) fn start(
+        look_up: impl Fn(News) + Send + 'static,
+        failed: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
         let (news, arrived) = sync_channel::<News>(1);
         let busy = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&busy);
         thread::Builder::new().name("profile-names".into()).spawn(move || {
             for news in arrived {
-                look_up(news);
+                // Locks are not poisoned, and a symbol table that is half read is read again.
+                if catch_unwind(AssertUnwindSafe(|| look_up(news))).is_err() {
+                    failed();
+                }
                 done.store(false, Ordering::Release);
             }
         })?;
@@ -68,8 +75,53 @@ impl Namer {
     pub(super) fn tell(&self, news: News) {
         self.busy.store(true, Ordering::Release);
         if self.news.try_send(news).is_err() {
-            // It is not there any more: a bug, of which its panic tells.
-            tracing::error!("nobody looks up the names of functions any more");
+            // It takes one at a time, and never ends before this: a bug.
+            tracing::error!("the thread profile-names has ended: functions in metrics have no names");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn news(maker: u32) -> News {
+        News {
+            code: Code { modules: Vec::new(), processes: Vec::new() },
+            makers: vec![ProcessId(maker)],
+            ended: Vec::new(),
+            kernel_functions: Vec::new(),
+            innermost: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_are_looked_up_after_a_look_up_that_panicked() {
+        let (told, heard) = channel();
+        let failures = Arc::new(AtomicU32::new(0));
+        let failed = Arc::clone(&failures);
+        let look_up = move |news: News| {
+            assert_ne!(news.makers, [ProcessId(1)], "this one panics");
+            told.send(news.makers).unwrap();
+        };
+        let count = move || {
+            failed.fetch_add(1, Ordering::SeqCst);
+        };
+        let namer = Namer::start(look_up, count).unwrap();
+        namer.tell(news(1));
+        for _ in 0..10_000 {
+            if !namer.is_busy() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!namer.is_busy(), "it is not off for ever");
+        namer.tell(news(2));
+        assert_eq!(heard.recv().unwrap(), [ProcessId(2)]);
+        assert_eq!(failures.load(Ordering::SeqCst), 1);
     }
 }

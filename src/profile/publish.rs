@@ -1,26 +1,22 @@
 //! The families about samples: how many there were of whom, and what became of them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
+use super::analysis::Losses;
 use super::ask::Shared;
 use super::functions::{Function, Total};
-use super::intake::Intake;
-use super::lock;
-use super::model::Mode;
-use super::tally::Sum;
-use super::tasks::TaskId;
+use super::handoff::Fresh;
 use super::totals::Totals;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
-use crate::stack::{Cut, Loss};
+use crate::stack::{self, Cut, Loss};
 use crate::symbol::{LineReason, Reason};
-use crate::sys::Ring;
 
 /// Those that are there only where something is sampled.
-pub const METRICS: [&str; 7] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED, LINELESS];
+pub const METRICS: [&str; 8] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED, LINELESS, AGE];
 
 pub(crate) const SAMPLES: &str = "perf_samples";
 pub(crate) const FUNCTIONS: &str = "perf_function_samples";
@@ -29,12 +25,28 @@ const CUT: &str = "perf_stacks_cut";
 const GAPS: &str = "perf_profile_gaps";
 const UNRESOLVED: &str = "perf_frames_unresolved";
 const LINELESS: &str = "perf_frames_without_line";
+const AGE: &str = "perf_exporter_profile_age_seconds";
+
+/// The reason of gaps where the look-up of names panicked.
+const NAMING_FAILED: &str = "naming_failed";
 
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
 struct Book {
     sampler: Arc<Sampler>,
     totals: Totals<3>,
+}
+
+/// What a collection knows of samples besides their totals.
+#[derive(Debug)]
+pub(super) struct State {
+    /// What was read and lost.
+    pub(super) losses: Losses,
+    pub(super) accounts: stack::Accounts,
+    /// Bytes of all rings.
+    pub(super) ring_bytes: u64,
+    /// For how long the analysis has not come to the end of what was recorded.
+    pub(super) age: Duration,
 }
 
 /// The totals of all entries, and the metrics that they are published as.
@@ -52,6 +64,7 @@ pub(super) struct Publisher {
     gaps: Arc<Metadata>,
     unresolved: Arc<Metadata>,
     lineless: Arc<Metadata>,
+    age: Arc<Metadata>,
 }
 
 impl Publisher {
@@ -97,6 +110,13 @@ impl Publisher {
                 "Frames of stacks in files that were asked for with `lines`, and have no line or not all that was \
                  inlined, by reason.",
             )?,
+            age: Metadata::new(
+                AGE,
+                "Time since the profile reader last analyzed all recorded samples. It is below a second unless the \
+                 reader waits for a file, or falls behind.",
+                "seconds",
+                Kind::Gauge,
+            )?,
         })
     }
 
@@ -116,21 +136,18 @@ impl Publisher {
         stay
     }
 
-    /// Adds what an entry saw.
-    pub(super) fn enter<R: Ring>(
-        &mut self,
-        place: usize,
-        fresh: FxHashMap<(TaskId, Mode), Sum>,
-        intake: &Intake<R>,
-        now: Timestamp,
-    ) {
-        let Some(book) = self.books.get_mut(place) else { return };
-        for ((task, mode), sum) in fresh {
-            let Some(task) = intake.tasks.get(task) else { continue };
-            let cgroup = task.process.cgroup.clone().unwrap_or_else(|| "unknown".into());
-            book.totals.add([Arc::clone(&task.comm), cgroup, mode.as_str().into()], sum.count, now);
+    /// Adds what the analysis handed over. Samples of an entry that has gone meanwhile have no series.
+    pub(super) fn enter(&mut self, fresh: Vec<Fresh>, now: Timestamp) {
+        for Fresh { sampler, sums } in fresh {
+            let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
+                continue;
+            };
+            for ((comm, cgroup, mode), count) in sums {
+                let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
+                book.totals.add([comm, cgroup, mode.as_str().into()], count, now);
+            }
         }
-        book.totals.expire(now);
+        self.books.iter_mut().for_each(|book| book.totals.expire(now));
     }
 
     /// Samples of an entry so far.
@@ -143,7 +160,7 @@ impl Publisher {
         self.books.get(place).map_or(0, |book| book.totals.folded)
     }
 
-    pub(super) fn publish<R: Ring>(&self, intake: &Intake<R>, shared: &Shared<R>) -> Vec<Family> {
+    pub(super) fn publish<R>(&self, state: &State, shared: &Shared<R>) -> Vec<Family> {
         let points = |book: &Book| {
             let profile = Arc::clone(&book.sampler.entry);
             let point = move |([comm, cgroup, mode], total): ([Arc<str>; 3], super::totals::Total)| Point {
@@ -172,25 +189,28 @@ impl Publisher {
             Family::new(Arc::clone(&self.samples), samples),
             Family::new(Arc::clone(&self.folded), folded.collect()),
         ];
-        families.extend(self.rings(intake));
+        families.extend(self.rings(state));
         let by_reason = |metadata: &Arc<Metadata>, reasons: Vec<(&'static str, u64)>| {
             let points =
                 reasons.into_iter().map(|(reason, count)| counted(vec![("reason", reason.into())], count));
             Family::new(Arc::clone(metadata), points.collect())
         };
         families.push(self.functions(shared));
-        families.push(by_reason(&self.gaps, gaps(intake)));
-        families.push(by_reason(&self.cut, cuts(intake)));
+        families.push(by_reason(&self.gaps, gaps(state, shared)));
+        families.push(by_reason(&self.cut, cuts(&state.accounts)));
         families.push(by_reason(&self.unresolved, unresolved(shared)));
         if self.books.iter().any(|book| book.sampler.lines) {
             families.push(by_reason(&self.lineless, lineless(shared)));
         }
+        let value = Value::Float(state.age.as_secs_f64());
+        let point = Point { value, ..counted(Vec::new(), 0) };
+        families.push(Family::new(Arc::clone(&self.age), vec![point]));
         families
     }
 
     /// The busiest functions of each entry.
     fn functions<R>(&self, shared: &Shared<R>) -> Family {
-        let functions = lock(&shared.functions);
+        let functions = shared.functions.lock();
         let of = |book: &Book| {
             let entry = &book.sampler.entry;
             let top = functions.get(entry).map(|found| found.top(book.sampler.functions)).unwrap_or_default();
@@ -208,15 +228,15 @@ impl Publisher {
         Family::new(Arc::clone(&self.functions), self.books.iter().flat_map(of).collect())
     }
 
-    fn rings<R: Ring>(&self, intake: &Intake<R>) -> Vec<Family> {
+    fn rings(&self, state: &State) -> Vec<Family> {
         let ring = || ("ring", Arc::from("samples"));
-        let lost = intake.losses.reasons().into_iter();
+        let lost = state.losses.reasons().into_iter();
         let lost = lost.map(|(reason, count)| counted(vec![ring(), ("reason", reason.into())], count));
         vec![
-            Family::new(Arc::clone(&self.records), vec![counted(vec![ring()], intake.losses.samples)]),
+            Family::new(Arc::clone(&self.records), vec![counted(vec![ring()], state.losses.samples)]),
             Family::new(Arc::clone(&self.lost), lost.collect()),
-            Family::new(Arc::clone(&self.bytes), vec![counted(vec![ring()], intake.bytes())]),
-            Family::new(Arc::clone(&self.throttled), vec![counted(Vec::new(), intake.losses.throttled)]),
+            Family::new(Arc::clone(&self.bytes), vec![counted(vec![ring()], state.ring_bytes)]),
+            Family::new(Arc::clone(&self.throttled), vec![counted(Vec::new(), state.losses.throttled)]),
         ]
     }
 }
@@ -231,11 +251,11 @@ pub(crate) struct Shortfalls {
 }
 
 impl Shortfalls {
-    pub(super) fn of<R: Ring>(intake: &Intake<R>, shared: &Shared<R>) -> Self {
+    pub(super) fn of<R>(accounts: &stack::Accounts, shared: &Shared<R>) -> Self {
         let met = |reasons: Vec<(&'static str, u64)>| -> Vec<(&'static str, u64)> {
             reasons.into_iter().filter(|&(_, count)| count > 0).collect()
         };
-        Self { cut: met(cuts(intake)), unnamed: met(unresolved(shared)) }
+        Self { cut: met(cuts(accounts)), unnamed: met(unresolved(shared)) }
     }
 }
 
@@ -244,24 +264,26 @@ fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
 }
 
 /// Why stacks were cut, and how often.
-fn cuts<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
-    Cut::ALL.iter().map(|&cut| (cut.as_str(), intake.analyzer.accounts().cut(cut))).collect()
+fn cuts(accounts: &stack::Accounts) -> Vec<(&'static str, u64)> {
+    Cut::ALL.iter().map(|&cut| (cut.as_str(), accounts.cut(cut))).collect()
 }
 
 /// What stacks lack.
-fn gaps<R: Ring>(intake: &Intake<R>) -> Vec<(&'static str, u64)> {
-    Loss::ALL.iter().map(|&loss| (loss.as_str(), intake.analyzer.accounts().lost(loss))).collect()
+fn gaps<R>(state: &State, shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let losses = Loss::ALL.iter().map(|&loss| (loss.as_str(), state.accounts.lost(loss)));
+    let failures = shared.naming_failures.load(Ordering::Relaxed);
+    losses.chain([(NAMING_FAILED, failures)]).collect()
 }
 
 /// Why frames have no names, and how many.
-fn unresolved<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
-    let accounts = lock(&shared.accounts);
+fn unresolved<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let accounts = shared.accounts.lock();
     Reason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
 }
 
 /// Why frames have no lines, and how many.
-fn lineless<R: Ring>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
-    let accounts = lock(&shared.line_accounts);
+fn lineless<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let accounts = shared.line_accounts.lock();
     LineReason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::Shared;
-use super::intake::Intake;
 use super::open::Tap;
 use super::specimen::sampler;
 use super::{Ask, Profile, Selection};
@@ -33,20 +32,19 @@ impl Ring for Held {
 
 /// Something that samples nobody, to be asked.
 pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
-    let mut intake = Intake::<Held>::new(roots);
-    intake.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
-    Arc::new(Shared::new(Clock::manual(Timestamp(0)), roots, nobody(), intake))
+    let shared = Shared::<Held>::new(Clock::manual(Timestamp(0)), roots, nobody());
+    shared.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
+    Arc::new(shared)
 }
 
 /// The profile of all records of a CPU that are of the first second, with names by the files below `roots`. Samples are
 /// written by [`EVENT`] and have these `fields`; each stands for a millisecond.
 pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> Profile {
     let clock = Clock::manual(Timestamp(0));
-    let mut intake = Intake::new(roots);
-    intake.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
-    intake.tap(EVENT, Tap { sampler: 0, fields, weight: Some(1_000_000) });
-    intake.add(1, Held(records));
-    let shared = Shared::new(clock.clone(), roots, nobody(), intake);
+    let shared = Shared::new(clock.clone(), roots, nobody());
+    shared.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
+    let tap = Tap { sampler: 0, fields, weight: Some(1_000_000) };
+    shared.add(1, [(EVENT, tap)], Held(records));
     let asked = shared.begin("cpu").unwrap();
     clock.advance(Duration::from_secs(1));
     shared.end(asked, &Selection::default()).unwrap()

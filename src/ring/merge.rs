@@ -12,6 +12,8 @@ const KEPT: usize = 1 << 20;
 pub struct Merger {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
+    /// Whether those from `gone` on are in the order of their times.
+    sorted: bool,
     /// How many of those, from the first on, were given away already.
     gone: usize,
     /// Up to when records were given away.
@@ -32,6 +34,7 @@ impl Merger {
     #[inline]
     pub fn push(&mut self, cpu: u32, time: u64, record: &[u8]) {
         self.late += u64::from(time < self.given);
+        self.sorted = false;
         self.waiting.push(Waiting { time, cpu, at: self.bytes.len(), length: record.len() });
         self.bytes.extend_from_slice(record);
     }
@@ -45,8 +48,10 @@ impl Merger {
     /// The same for no more than `most` records. Whether those were all.
     pub fn flush_some(&mut self, until: u64, most: usize, mut each: impl FnMut(u32, &[u8])) -> bool {
         let Some(waiting) = self.waiting.get_mut(self.gone..) else { return true };
-        // Runs that are sorted already, one for each ring, are merged.
-        waiting.sort_by_key(|record| record.time);
+        if !std::mem::replace(&mut self.sorted, true) {
+            // Runs that are sorted already, one for each ring, are merged.
+            waiting.sort_by_key(|record| record.time);
+        }
         let ready = waiting.partition_point(|record| record.time < until);
         let now = ready.min(most);
         for record in &waiting[..now] {
@@ -85,9 +90,24 @@ impl Merger {
         self.waiting.len() - self.gone
     }
 
-    /// Bytes of the records that are kept, given away or not.
+    /// Whether records from before `until` wait. Takes time for all that wait.
+    pub fn is_ready(&self, until: u64) -> bool {
+        self.waiting.iter().skip(self.gone).any(|record| record.time < until)
+    }
+
+    /// Up to when records were given away.
+    pub fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// Bytes of the records that are kept, given away or not, with what it takes to order them.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.waiting.len() * size_of::<Waiting>()
+    }
+
+    /// Bytes that are allocated.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.waiting.capacity() * size_of::<Waiting>()
     }
 
     /// How many records came after younger ones had been given away: they were written for longer than it took to

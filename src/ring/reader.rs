@@ -1,8 +1,10 @@
 //! The thread that empties rings: asleep until one of them is half full.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -19,15 +21,18 @@ const BATCH: usize = 64;
 /// The nice value of the thread: it runs seldom and shortly, and what it comes too late for is lost.
 const PRIORITY: i32 = -10;
 
-/// How long to leave a ring alone that says that it has none, so that it does not keep the thread busy.
-const HANG_UP: Duration = Duration::from_millis(50);
+/// How long the end waits for a callback that is under way. One that waits for a file may never return.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A thread that calls back when rings want to be read. Dropping it ends the thread.
+/// A thread that calls back when rings want to be read. Dropping it ends the thread, and waits for that at most a second:
+/// a callback that does not return is left behind, and is the last one.
 #[derive(Debug)]
 pub struct Reader {
     epoll: Arc<OwnedFd>,
     stop: OwnedFd,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<Infallible>,
 }
 
 impl Reader {
@@ -39,13 +44,15 @@ impl Reader {
     pub fn start(
         name: &str,
         every: Option<Duration>,
-        mut read: impl FnMut(&[u64]) + Send + 'static,
+        read: impl FnMut(&[u64]) + Send + 'static,
     ) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         let waiting = Arc::clone(&epoll);
+        let (running, ended) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            let (_running, mut read) = (running, read);
             // On a machine with more to do than CPUs a ring fills up while its reader waits for one. Needs CAP_SYS_NICE,
             // and does without.
             if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
@@ -55,27 +62,35 @@ impl Reader {
                 read(&ready);
             }
         })?;
-        Ok(Self { epoll, stop, thread: Some(thread) })
+        Ok(Self { epoll, stop, thread, ended })
     }
 
     /// Listens to a ring from now on, by the descriptor of its event. That ends when the event is closed and the ring
-    /// dropped.
+    /// dropped. What the descriptor says is reported once each time that it changes: one that hangs up, because its
+    /// thread has ended or its ring was removed, is reported once and does not delay other rings.
     ///
     /// # Errors
     /// The kernel's errno; `EEXIST` if it listens already.
     pub fn listen(&self, event: BorrowedFd<'_>, number: u64) -> Result<(), Errno> {
-        epoll::add(&self.epoll, event, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        // The kernel forgets that a perf event wants to be read as soon as it has said so: it is edge-triggered anyway.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, event, epoll::EventData::new_u64(number), flags)?;
         Ok(())
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_ok()
-            && let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the ring reader has panicked: a bug");
+        if rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_err() {
+            return;
+        }
+        match self.ended.recv_timeout(PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => tracing::warn!(
+                thread = self.thread.thread().name(),
+                "the thread does not end, because it waits for a file: it is left behind"
+            ),
+            Err(RecvTimeoutError::Disconnected) => {}
+            Ok(never) => match never {},
         }
     }
 }
@@ -93,12 +108,9 @@ fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<u64>> {
             return None;
         }
     }
+    // The structure is packed on some architectures: its fields are copied, not borrowed.
     if events.iter().any(|&epoll::Event { data, .. }| data.u64() == STOP) {
         return None;
-    }
-    // The structure is packed on some architectures: its fields are copied, not borrowed.
-    if events.iter().any(|&epoll::Event { flags, .. }| flags.contains(epoll::EventFlags::HUP)) {
-        thread::sleep(HANG_UP);
     }
     Some(events.iter().map(|&epoll::Event { data, .. }| data.u64()).collect())
 }
@@ -131,5 +143,50 @@ mod tests {
         drop(reader);
         // The thread is gone, and with it whoever could send.
         while heard.recv().is_ok() {}
+    }
+
+    #[test]
+    fn a_ring_that_hung_up_is_told_once_and_does_not_hold_up_the_others() {
+        let (told, heard) = channel();
+        let reader = Reader::start("reader", None, move |ready| drop(told.send(ready.to_vec()))).unwrap();
+        let (hung_up, other_end) = rustix::pipe::pipe().unwrap();
+        let alive = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        reader.listen(hung_up.as_fd(), 1).unwrap();
+        reader.listen(alive.as_fd(), 2).unwrap();
+        drop(other_end);
+        let mut tellings = 0;
+        for turn in 1..=20 {
+            rustix::io::write(&alive, &1u64.to_ne_bytes()).unwrap();
+            loop {
+                let ready = heard.recv().unwrap();
+                tellings += ready.iter().filter(|&&ring| ring == 1).count();
+                if ready.contains(&2) {
+                    break;
+                }
+            }
+            assert!(tellings <= 1, "it was told {tellings} times by turn {turn}");
+        }
+        drop(reader);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_callback_that_is_stuck() {
+        let (begun, begins) = channel();
+        let (release, released) = channel::<()>();
+        let (gone, ends) = channel::<Infallible>();
+        let every = Some(Duration::from_millis(1));
+        let reader = Reader::start("reader", every, move |_| {
+            let _gone = &gone;
+            begun.send(()).unwrap();
+            // As a file that does not answer.
+            released.recv().ok();
+        })
+        .unwrap();
+        begins.recv().unwrap();
+        // Returns although nobody has released it.
+        drop(reader);
+        drop(release);
+        assert_eq!(ends.recv(), Err(std::sync::mpsc::RecvError), "it ends when it can");
+        assert!(begins.try_recv().is_err(), "and calls back no more");
     }
 }

@@ -9,6 +9,7 @@ use perf_exporter::host;
 const ORDER: [&str; 28] = [
     "error",
     "clean",
+    "lock",
     "host",
     "clock",
     "net",

@@ -75,9 +75,8 @@ fn guess(name: &str) -> Arc<Metadata> {
     let (name, kind) = match name.strip_suffix("_total") {
         Some(name) => (name.to_owned(), Kind::Counter),
         None if name.ends_with("_info") => (name.trim_end_matches("_info").to_owned(), Kind::Info),
-        None if name.ends_with("_bytes") || name.ends_with("_seconds") && !name.contains("stuck") && !name.contains("_age_") => {
-            (name, Kind::Histogram)
-        }
+        None if ["stuck", "_age_"].iter().any(|gauge| name.contains(gauge)) => (name, Kind::Gauge),
+        None if name.ends_with("_bytes") || name.ends_with("_seconds") => (name, Kind::Histogram),
         None => (name, Kind::Gauge),
     };
     let unit = ["seconds", "bytes", "joules"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("");

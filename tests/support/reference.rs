@@ -412,6 +412,13 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "rate(perf_frames_without_line_total[5m])",
             ),
             row("perf_throttled_total", "", &[], "profiles", "rate(perf_throttled_total[5m]) > 0"),
+            row(
+                "perf_exporter_profile_age_seconds",
+                "Time since the profile reader last analyzed all recorded samples",
+                &[],
+                "profiles",
+                "perf_exporter_profile_age_seconds > 10",
+            ),
         ],
     ),
     (

@@ -1,10 +1,15 @@
 //! What the status tells of profiles.
 
+use std::time::Duration;
+
 use super::traces::refused;
 use crate::export::status::{EventStatus, Loss, ProfileStatus, Series};
 use crate::health::Board;
 use crate::metrics::{Family, Snapshot};
 use crate::profile::{FUNCTIONS, Losses, SAMPLES, SamplerState};
+
+/// From this age on the status says that the analysis of samples is behind.
+const BEHIND: Duration = Duration::from_secs(10);
 
 /// One entry.
 pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
@@ -26,9 +31,13 @@ pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
         ),
     };
     let lines = if sampler.lines { ", with lines" } else { "" };
+    let behind = match state.age >= BEHIND {
+        true => format!("; the analysis is {} s behind", state.age.as_secs()),
+        false => String::new(),
+    };
     ProfileStatus {
         entry: sampler.entry.to_string(),
-        what: what + lines,
+        what: what + lines + &behind,
         events: sampler.events.iter().map(event).collect(),
         samples: state.samples,
     }

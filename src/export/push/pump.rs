@@ -172,6 +172,11 @@ impl Windows {
                 }
                 // It is sampled in another way since a reload: what was recorded has gone, and the next begins at once.
                 Err(NoProfile::Gone) => {}
+                // Nothing is lost: what was recorded is in the profile of a later turn.
+                Err(error @ NoProfile::Stalled) => {
+                    tracing::warn!(%kind, "no profile is pushed this time: {error}");
+                    self.open.push((kind, asked));
+                }
                 Err(error) => tracing::warn!(%kind, "no profile is pushed this time: {error}"),
             }
         }

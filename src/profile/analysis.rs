@@ -1,21 +1,24 @@
-//! From the bytes of rings to sums of stacks.
+//! From records to sums of stacks. Whatever happens here may read files of other processes, and take any time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::handoff::{Fresh, Handoff, Report};
 use super::model::Mode;
 use super::namer::News;
 use super::open::{SIDE, Tap};
+use super::rings::{Batch, Command, Rings};
 use super::tally::{Key, Sum, Tally, Window};
 use super::tasks::{Seen, TaskId, Tasks};
 use super::thin::Thinner;
 use super::waits::{self, Begun, Waiting};
 use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::host::Roots;
+use crate::lock::Lock;
 use crate::plan::Sampler;
-use crate::ring::{Malformed, Merger, Record, Sample, time_of};
+use crate::ring::{Malformed, Record, Sample, time_of};
 use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
 use crate::sys::Ring;
 use crate::target::{Cgroup, CgroupSelection};
@@ -31,6 +34,8 @@ pub struct Losses {
     pub unreadable: u64,
     /// Records that came after younger ones had been looked at.
     pub late: u64,
+    /// Records of a ring that was removed while too many records were queued for the analysis.
+    pub queue_full: u64,
     /// How often the kernel stopped an event for a while, for firing too often.
     pub throttled: u64,
 }
@@ -40,7 +45,7 @@ pub struct Losses {
 struct Source {
     sampler: Arc<Sampler>,
     window: Window,
-    /// What was seen since the last collection.
+    /// What was seen in the current turn.
     fresh: FxHashMap<(TaskId, Mode), Sum>,
     /// How often each stack was seen since functions were counted last.
     unnamed: FxHashMap<StackId, u64>,
@@ -113,15 +118,8 @@ pub(super) struct Counted {
     pub(super) losses: Losses,
 }
 
-/// The most profiles that are waited for at a time, beside one of each entry for who takes them one after the other.
-const MOST_RECORDINGS: usize = 16;
 /// The most stacks and tasks that are kept before those are dropped that nobody needs any more.
 const MANY: usize = 1 << 16;
-
-/// How many records are looked at before others get their turn: about a millisecond.
-const AT_A_TIME: usize = 256;
-/// Bytes of records that wait to be looked at, beside one more turn of all rings.
-const MOST_WAITING: usize = 32 << 20;
 
 /// How many processes that make code at run time are looked after.
 const MOST_MAKERS: usize = 1 << 12;
@@ -132,13 +130,9 @@ const MOST_NEWS: usize = 1 << 14;
 /// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
 pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
-/// The rings of all CPUs, and what comes of them.
+/// What records come to: stacks, tasks, windows and recordings.
 #[derive(Debug)]
-pub(super) struct Intake<R> {
-    rings: BTreeMap<u32, R>,
-    merger: Merger,
-    /// When the rings were emptied last, on the clock of the records: what follows is younger.
-    emptied: u64,
+pub(super) struct Analysis {
     sources: Vec<Source>,
     /// For each event what its records are.
     taps: FxHashMap<u64, Tap>,
@@ -152,22 +146,25 @@ pub(super) struct Intake<R> {
     ended: Vec<ProcessId>,
     /// Functions that the kernel got or lost.
     kernel_news: Vec<KernelFunction>,
-    /// Of each CPU.
+    /// Switches of each CPU in the current turn.
     switches: FxHashMap<u32, u64>,
     /// How many stacks there were when the last one was looked at.
     looked_at: usize,
     recordings: BTreeMap<u64, Recording>,
-    next_recording: u64,
-    pub(super) losses: Losses,
+    /// What was read here, and what could not be.
+    own: Losses,
+    /// What was lost in front of this, as of the last batch.
+    before: Losses,
+    /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
+    analyzed: u64,
+    /// What the next turn fills again.
+    batch: Batch,
 }
 
-impl<R: Ring> Intake<R> {
-    /// Nothing is read yet.
+impl Analysis {
+    /// Nothing is analyzed yet.
     pub(super) fn new(roots: &Roots) -> Self {
         Self {
-            rings: BTreeMap::new(),
-            merger: Merger::default(),
-            emptied: 0,
             sources: Vec::new(),
             taps: FxHashMap::default(),
             analyzer: Analyzer::new(roots, stack::Limits::default()),
@@ -179,13 +176,57 @@ impl<R: Ring> Intake<R> {
             looked_at: 0,
             tasks: Tasks::new(roots),
             recordings: BTreeMap::new(),
-            next_recording: 0,
-            losses: Losses::default(),
+            own: Losses::default(),
+            before: Losses::default(),
+            analyzed: 0,
+            batch: Batch::default(),
         }
     }
 
-    /// Counts for these entries from now on. Those that stay keep their windows.
-    pub(super) fn set_samplers(&mut self, samplers: &[Arc<Sampler>]) {
+    /// Analyzes some of the records that were pulled, in order, and hands over what they come to. Whether those were
+    /// all: other threads may want something in between.
+    pub(super) fn turn<R: Ring>(&mut self, rings: &Lock<Rings<R>>, handoff: &Lock<Handoff>) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        let all = rings.lock().take(&mut batch);
+        self.before = batch.losses;
+        if batch.torn {
+            self.distrust();
+        }
+        batch.records().for_each(|(cpu, record)| self.read(cpu, record));
+        batch.commands.drain(..).for_each(|command| self.obey(command));
+        self.analyzed = self.analyzed.max(batch.up_to);
+        self.batch = batch;
+        self.report(handoff);
+        let now = self.analyzed;
+        if all && self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
+            self.tidy();
+        }
+        all
+    }
+
+    /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
+    pub(super) fn analyzed(&self) -> u64 {
+        self.analyzed
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Samplers(samplers) => self.set_samplers(&samplers),
+            Command::Tap { id, tap } => {
+                self.taps.insert(id, tap);
+            }
+            Command::Weigh { id, weight } => {
+                if let Some(tap) = self.taps.get_mut(&id) {
+                    tap.weight = Some(weight);
+                }
+            }
+            Command::Forget(ids) => self.taps.retain(|id, _| !ids.contains(id)),
+            Command::Begin { number, entry, at } => self.begin(number, &entry, at),
+            Command::Abandon(number) => drop(self.recordings.remove(&number)),
+        }
+    }
+
+    fn set_samplers(&mut self, samplers: &[Arc<Sampler>]) {
         let mut old = std::mem::take(&mut self.sources);
         for sampler in samplers {
             let kept = old.iter().position(|source| sampler.continues(&source.sampler));
@@ -194,83 +235,30 @@ impl<R: Ring> Intake<R> {
         self.taps.clear();
     }
 
-    /// From now on each record of an event stands for so many hits.
-    pub(super) fn weigh(&mut self, id: u64, weight: u64) {
-        if let Some(tap) = self.taps.get_mut(&id) {
-            tap.weight = Some(weight);
-        }
-    }
-
-    /// How many switches each CPU had since this was asked last.
-    pub(super) fn take_switches(&mut self) -> FxHashMap<u32, u64> {
-        std::mem::take(&mut self.switches)
-    }
-
-    /// An event was opened whose records bear `id`.
-    pub(super) fn tap(&mut self, id: u64, tap: Tap) {
-        self.taps.insert(id, tap);
-    }
-
-    /// A ring to read from now on.
-    pub(super) fn add(&mut self, cpu: u32, ring: R) {
-        self.rings.insert(cpu, ring);
-    }
-
-    /// Forgets a ring. What it holds is looked at with the rest.
-    pub(super) fn take_out(&mut self, cpu: u32) {
-        self.empty_rings();
-        self.rings.remove(&cpu);
-    }
-
-    /// Forgets a ring whose events are closed; `ids` are those of its records. `now` is on the clock of the records.
-    pub(super) fn remove(&mut self, cpu: u32, ids: impl Iterator<Item = u64>, now: u64) {
-        self.take_out(cpu);
-        self.emptied = now.saturating_add(1);
-        while !self.look() {}
-        for id in ids {
-            self.taps.remove(&id);
-        }
-    }
-
-    /// Empties the rings at `now`, unless too much waits already to be looked at: rings have an end, and what finds no
-    /// room in them is counted.
-    pub(super) fn pull(&mut self, now: u64) {
-        if self.merger.bytes() <= MOST_WAITING {
-            self.empty_rings();
-            // Who began to wait earlier may come later.
-            self.emptied = self.emptied.max(now);
-        }
-    }
-
-    fn empty_rings(&mut self) {
-        let (merger, losses) = (&mut self.merger, &mut self.losses);
-        let late = merger.late();
-        let mut torn = false;
-        for (&cpu, ring) in &mut self.rings {
-            let drained = ring.drain(|record| match time_of(record, &SIDE) {
-                Some(time) => merger.push(cpu, time, record),
-                None => losses.unreadable += 1,
-            });
-            torn |= drained.torn;
-        }
-        losses.unreadable += u64::from(torn);
-        losses.late += merger.late() - late;
-        if torn {
-            self.distrust();
-        }
-    }
-
-    /// Looks at some of what was written before the rings were emptied last, in order. Whether that was all: others may
-    /// want to know something in between.
-    pub(super) fn look(&mut self) -> bool {
-        let now = self.emptied;
-        let mut merger = std::mem::take(&mut self.merger);
-        let all = merger.flush_some(now, AT_A_TIME, |cpu, record| self.read(cpu, record));
-        self.merger = merger;
-        if all && self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
-            self.tidy();
-        }
-        all
+    /// Hands over what was seen in this turn.
+    fn report(&mut self, handoff: &Lock<Handoff>) {
+        let tasks = &self.tasks;
+        let of = |source: &mut Source| {
+            let mut sums = FxHashMap::default();
+            for ((task, mode), sum) in source.fresh.drain() {
+                let Some(task) = tasks.get(task) else { continue };
+                let series = (Arc::clone(&task.comm), task.process.cgroup.clone(), mode);
+                *sums.entry(series).or_default() += sum.count;
+            }
+            Fresh { sampler: Arc::clone(&source.sampler), sums }
+        };
+        let fresh: Vec<Fresh> =
+            self.sources.iter_mut().filter(|source| !source.fresh.is_empty()).map(of).collect();
+        let report = Report {
+            losses: self.own,
+            accounts: self.analyzer.accounts().clone(),
+            analyzed: self.analyzed,
+            processes: self.analyzer.processes(),
+            unwind_bytes: self.analyzer.unwind_bytes(),
+            stack_bytes: self.analyzer.stacks().memory() as u64,
+        };
+        let switches = std::mem::take(&mut self.switches);
+        handoff.lock().put(fresh, &switches, report);
     }
 
     fn read(&mut self, cpu: u32, bytes: &[u8]) {
@@ -286,12 +274,12 @@ impl<R: Ring> Intake<R> {
             (Ok(Record::Switch { tid, out: false, .. }), _) => {
                 self.resume(tid, time_of(bytes, &SIDE).unwrap_or_default());
             }
-            (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.losses.unreadable += 1,
+            (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.own.unreadable += 1,
             (Ok(Record::Lost { count, .. } | Record::LostSamples { count }), _) => {
-                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
+                self.own.ring_full = self.own.ring_full.saturating_add(count);
                 self.distrust();
             }
-            (Ok(Record::Throttle { .. }), _) => self.losses.throttled += 1,
+            (Ok(Record::Throttle { .. }), _) => self.own.throttled += 1,
             (Ok(record), _) => {
                 if let Record::Exit(task) = record {
                     self.sources.iter_mut().for_each(|source| source.waiting.forget(task.tid));
@@ -315,7 +303,7 @@ impl<R: Ring> Intake<R> {
 
     fn sample(&mut self, cpu: u32, place: usize, sample: &Sample<'_>, weight: u64) {
         let Some(source) = self.sources.get_mut(place) else { return };
-        self.losses.samples += 1;
+        self.own.samples += 1;
         let task = self.tasks.id(sample);
         if !source.chooses(task, &self.tasks) {
             return;
@@ -448,8 +436,7 @@ impl<R: Ring> Intake<R> {
         let unnamed: Vec<StackId> =
             self.sources.iter().flat_map(|source| source.unnamed.keys().copied()).collect();
         let keys: Vec<Key> = all.flat_map(|tally| tally.iter().map(|(key, _)| key)).chain(waiting).collect();
-        let fresh = self.sources.iter().flat_map(|source| source.fresh.keys().map(|&(task, _)| task));
-        let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).chain(fresh).collect();
+        let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).collect();
         let retained = self
             .analyzer
             .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.values().copied());
@@ -466,53 +453,41 @@ impl<R: Ring> Intake<R> {
             source.unnamed =
                 unnamed.into_iter().filter_map(|(stack, count)| Some((stacks.get(stack)?, count))).collect();
             source.waiting.renumber(renumber);
-            let fresh = std::mem::take(&mut source.fresh);
-            let known =
-                fresh.into_iter().filter_map(|((task, mode), sum)| Some(((*tasks.get(&task)?, mode), sum)));
-            source.fresh = known.collect();
         }
         self.recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
-    }
-
-    pub(super) fn entries(&self) -> Vec<Arc<str>> {
-        self.sources.iter().map(|source| Arc::clone(&source.sampler.entry)).collect()
     }
 
     fn place(&self, entry: &str) -> Option<usize> {
         self.sources.iter().position(|source| &*source.sampler.entry == entry)
     }
 
-    /// Begins a profile of an entry. `None` if there is no such entry, or too many are under way.
-    pub(super) fn begin(&mut self, entry: &str, now: u64) -> Option<u64> {
-        let source =
-            self.place(entry).filter(|_| self.recordings.len() < MOST_RECORDINGS + self.sources.len())?;
-        self.next_recording += 1;
-        let sampler = Arc::clone(&self.sources.get(source)?.sampler);
-        let (tally, before) = (Tally::default(), self.losses);
-        let recording = Recording { sampler, begin: now, follows: false, tally, before };
-        self.recordings.insert(self.next_recording, recording);
-        Some(self.next_recording)
+    /// Begins a recording of an entry. There is none if the entry has gone meanwhile.
+    fn begin(&mut self, number: u64, entry: &str, at: u64) {
+        let before = self.losses();
+        let Some(source) = self.place(entry).and_then(|place| self.sources.get(place)) else { return };
+        let sampler = Arc::clone(&source.sampler);
+        let recording = Recording { sampler, begin: at, follows: false, tally: Tally::default(), before };
+        self.recordings.insert(number, recording);
     }
 
     /// Ends it. `None` if its entry has gone meanwhile.
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
         let Recording { sampler, begin, tally, before, .. } = self.recordings.remove(&number)?;
         self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
-        Some(Counted { sampler, tally, begin, end: now, losses: self.losses.since(before) })
+        Some(Counted { sampler, tally, begin, end: now, losses: self.own.since(before) })
     }
 
     /// Ends it, and begins the next one of the same entry, under the same number: what has been looked at by now is in
-    /// this one, and all else in the next. To be called when all that was written before [`pull`](Self::pull) has been
-    /// looked at. `None` if its entry has gone meanwhile.
+    /// this one, and all else in the next. `None` if its entry has gone meanwhile.
     pub(super) fn renew(&mut self, number: u64) -> Option<Counted> {
-        let losses = self.losses;
+        let losses = self.losses();
         let recording = self.recordings.get_mut(&number)?;
         if !self.sources.iter().any(|source| Arc::ptr_eq(&source.sampler, &recording.sampler)) {
             self.recordings.remove(&number);
             return None;
         }
-        // Of the records' clock nothing is known that is younger than what the rings held.
-        let end = self.emptied.max(recording.begin);
+        // What is younger has not been analyzed.
+        let end = self.analyzed.max(recording.begin);
         recording.follows = true;
         let counted = Counted {
             sampler: Arc::clone(&recording.sampler),
@@ -524,16 +499,11 @@ impl<R: Ring> Intake<R> {
         Some(counted)
     }
 
-    /// Ends it for nobody.
-    pub(super) fn abandon(&mut self, number: u64) {
-        self.recordings.remove(&number);
-    }
-
     /// What there is of an entry of the last `length` nanoseconds.
     pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
         let source = self.sources.get(self.place(entry)?)?;
         let (tally, begin) = source.window.last(now, length);
-        Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses })
+        Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses() })
     }
 
     /// The innermost frame of everything that was seen since this was asked last, by entry.
@@ -551,31 +521,44 @@ impl<R: Ring> Intake<R> {
         sources.iter_mut().map(of).collect()
     }
 
-    /// Takes out what each entry saw since the last time.
-    pub(super) fn take(&mut self) -> Vec<FxHashMap<(TaskId, Mode), Sum>> {
-        self.sources.iter_mut().map(|source| std::mem::take(&mut source.fresh)).collect()
-    }
-
-    /// Bytes of all rings.
-    pub(super) fn bytes(&self) -> u64 {
-        self.rings.values().map(|ring| ring.size() as u64).sum()
+    /// What was read and lost, as far as the analysis has come.
+    fn losses(&self) -> Losses {
+        self.own.plus(self.before)
     }
 }
 
 impl Losses {
+    /// Adds what was read and lost elsewhere.
+    pub(super) fn plus(self, more: Self) -> Self {
+        Self {
+            samples: self.samples + more.samples,
+            ring_full: self.ring_full + more.ring_full,
+            unreadable: self.unreadable + more.unreadable,
+            late: self.late + more.late,
+            queue_full: self.queue_full + more.queue_full,
+            throttled: self.throttled + more.throttled,
+        }
+    }
+
     fn since(self, before: Self) -> Self {
         Self {
             samples: self.samples - before.samples,
             ring_full: self.ring_full - before.ring_full,
             unreadable: self.unreadable - before.unreadable,
             late: self.late - before.late,
+            queue_full: self.queue_full - before.queue_full,
             throttled: self.throttled - before.throttled,
         }
     }
 
     /// Those that are losses, by reason.
-    pub fn reasons(self) -> [(&'static str, u64); 3] {
-        [("ring_full", self.ring_full), ("unreadable", self.unreadable), ("late", self.late)]
+    pub fn reasons(self) -> [(&'static str, u64); 4] {
+        [
+            ("ring_full", self.ring_full),
+            ("unreadable", self.unreadable),
+            ("late", self.late),
+            ("queue_full", self.queue_full),
+        ]
     }
 }
 

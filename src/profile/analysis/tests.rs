@@ -1,0 +1,77 @@
+use super::*;
+use crate::profile::specimen::sampler;
+
+#[test]
+fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let (one, other) = (sampler("one"), sampler("other"));
+    analysis.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
+    let [first, second] = [1, 2];
+    analysis.begin(first, "one", 5);
+    analysis.begin(second, "other", 5);
+    analysis.set_samplers(&[other]);
+    let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
+    analysis.count(0, 6, key, Sum { count: 1, value: 7 });
+    let counted = analysis.end(second, 9).unwrap();
+    let found: Vec<u64> = counted.tally.iter().map(|(_, sum)| sum.value).collect();
+    assert_eq!((&*counted.sampler.entry, found), ("other", vec![7]));
+    assert!(analysis.end(first, 9).is_none(), "its entry has gone");
+}
+
+#[test]
+fn profiles_that_follow_each_other_have_every_sample_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    analysis.set_samplers(&[sampler("one")]);
+    let number = 1;
+    analysis.begin(number, "one", 5);
+    let count = |analysis: &mut Analysis, time| {
+        let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
+        analysis.count(0, time, key, Sum { count: 1, value: time });
+    };
+    let said = |counted: &Counted| {
+        let value: u64 = counted.tally.iter().map(|(_, sum)| sum.value).sum();
+        (counted.begin, counted.end, value)
+    };
+    for time in [4, 6, 19] {
+        count(&mut analysis, time);
+    }
+    analysis.analyzed = 20;
+    assert_eq!(said(&analysis.renew(number).unwrap()), (5, 20, 25), "4 was before the first one");
+    // One that comes late is in the next.
+    for time in [18, 20, 39] {
+        count(&mut analysis, time);
+    }
+    analysis.own.ring_full = 3;
+    analysis.analyzed = 40;
+    let second = analysis.renew(number).unwrap();
+    assert_eq!((said(&second), second.losses.ring_full), ((20, 40, 77), 3));
+    analysis.analyzed = 30;
+    assert_eq!(said(&analysis.renew(number).unwrap()), (40, 40, 0), "time does not go back");
+    analysis.set_samplers(&[]);
+    assert!(analysis.renew(number).is_none(), "its entry has gone");
+    assert!(analysis.recordings.is_empty());
+}
+
+#[test]
+fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let cpus = Sampler { cpus: true, ..(*sampler("one")).clone() };
+    analysis.set_samplers(&[Arc::new(cpus), sampler("other")]);
+    let numbers = [1, 2];
+    analysis.begin(1, "one", 0);
+    analysis.begin(2, "other", 0);
+    for (cpu, place) in [(0, 0), (3, 0), (0, 1), (3, 1)] {
+        analysis.sample(cpu, place, &Sample { time: 7, pid: 1, tid: 1, ..Sample::default() }, 10);
+    }
+    let found = |counted: Counted| {
+        let mut cpus: Vec<_> = counted.tally.iter().map(|(key, sum)| (key.cpu, sum.value)).collect();
+        cpus.sort_unstable();
+        cpus
+    };
+    assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(None, 20)]);
+    let [one, other] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
+    assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
+}

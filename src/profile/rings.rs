@@ -1,0 +1,296 @@
+//! The rings of all CPUs and the queue in front of the analysis: records in the order of their times, with commands
+//! between them.
+//!
+//! Everything here is memory of this process, so that every thread may do it under a [`Lock`](crate::lock::Lock). What is
+//! queued is bounded: while the analysis does not take records out, rings stay full and the kernel counts what it loses.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::analysis::Losses;
+use super::open::{SIDE, Tap};
+use crate::plan::Sampler;
+use crate::ring::{Merger, time_of};
+use crate::sys::Ring;
+
+/// How many records are analyzed before other threads get their turn: about a millisecond.
+const AT_A_TIME: usize = 256;
+/// Bytes of queued records, beside one more turn of all rings, unless somebody sets another limit.
+const WAITING_LIMIT: u64 = 32 << 20;
+/// Bytes of a batch that are kept for the next one.
+const KEPT: usize = 1 << 20;
+
+/// What the analysis does between two records.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Counts for these entries from now on. Those that stay keep their windows.
+    Samplers(Vec<Arc<Sampler>>),
+    /// An event was opened whose records bear `id`.
+    Tap { id: u64, tap: Tap },
+    /// From now on each record of an event stands for so many hits.
+    Weigh { id: u64, weight: u64 },
+    /// These events are closed, and no more records of them follow.
+    Forget(Vec<u64>),
+    /// Begins a recording of an entry, at `at` nanoseconds on the clock of the records.
+    Begin { number: u64, entry: Arc<str>, at: u64 },
+    /// Discards a recording.
+    Abandon(u64),
+}
+
+/// Records, in order, with what comes before and after them.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    /// Of each record its CPU and where it ends in `bytes`.
+    ends: Vec<(u32, usize)>,
+    /// Records before these were damaged: what is known of processes may not be true any more.
+    pub(super) torn: bool,
+    /// To be done after the records.
+    pub(super) commands: Vec<Command>,
+    /// What has been lost in front of the analysis, since the beginning.
+    pub(super) losses: Losses,
+    /// All records from before this moment are in this batch or an earlier one. Nanoseconds of the records' clock.
+    pub(super) up_to: u64,
+}
+
+impl Batch {
+    pub(super) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let begins = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        self.ends
+            .iter()
+            .zip(begins)
+            .map(|(&(cpu, end), begin)| (cpu, self.bytes.get(begin..end).unwrap_or_default()))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+        self.ends.clear();
+        self.commands.clear();
+    }
+}
+
+/// The rings, and what was read from them and not analyzed yet.
+#[derive(Debug)]
+pub(super) struct Rings<R> {
+    rings: BTreeMap<u32, R>,
+    merger: Merger,
+    /// When the rings were emptied last, on the clock of the records: what follows is younger.
+    emptied: u64,
+    /// With the moment of each, which never decreases: records from before it are analyzed first.
+    commands: VecDeque<(u64, Command)>,
+    torn: bool,
+    losses: Losses,
+    limit: u64,
+}
+
+impl<R: Ring> Rings<R> {
+    /// No rings.
+    pub(super) fn new() -> Self {
+        Self {
+            rings: BTreeMap::new(),
+            merger: Merger::default(),
+            emptied: 0,
+            commands: VecDeque::new(),
+            torn: false,
+            losses: Losses::default(),
+            limit: WAITING_LIMIT,
+        }
+    }
+
+    /// Sets how many bytes of records are queued before rings are left full.
+    pub(super) fn set_waiting_limit(&mut self, bytes: u64) {
+        self.limit = bytes;
+    }
+
+    /// Bytes that the queue takes.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.merger.memory() as u64
+    }
+
+    /// Bytes of all rings.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rings.values().map(|ring| ring.size() as u64).sum()
+    }
+
+    /// What has been lost in front of the analysis, since the beginning.
+    pub(super) fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// Adds a ring to read from now on.
+    pub(super) fn add(&mut self, cpu: u32, ring: R) {
+        self.rings.insert(cpu, ring);
+    }
+
+    /// Removes a ring. What it holds is queued; if the queue is full, it is lost and counted.
+    pub(super) fn remove(&mut self, cpu: u32) {
+        let Some(mut ring) = self.rings.remove(&cpu) else { return };
+        if self.merger.bytes() as u64 > self.limit {
+            ring.drain(|_| self.losses.queue_full += 1);
+        } else {
+            self.torn |= empty(cpu, &mut ring, &mut self.merger, &mut self.losses);
+        }
+    }
+
+    /// Queues a command: it is done when all records from before `now` have been analyzed, and before all others.
+    pub(super) fn command(&mut self, now: u64, command: Command) {
+        let last = self.commands.back().map_or(0, |&(at, _)| at);
+        self.commands.push_back((now.max(last), command));
+    }
+
+    /// Discards a recording. One that has not begun yet leaves nothing behind.
+    pub(super) fn abandon(&mut self, now: u64, number: u64) {
+        let begins = |(_, command): &(u64, Command)| matches!(command, Command::Begin { number: of, .. } if *of == number);
+        match self.commands.iter().position(begins) {
+            Some(place) => drop(self.commands.remove(place)),
+            None => self.command(now, Command::Abandon(number)),
+        }
+    }
+
+    /// Empties the rings at `now`, unless too much is queued already: rings have an end, and the kernel counts the
+    /// records that find no room in them.
+    pub(super) fn pull(&mut self, now: u64) {
+        // A queue of which the analysis can take nothing must not stay as it is.
+        if self.merger.bytes() as u64 > self.limit && self.merger.is_ready(self.emptied) {
+            return;
+        }
+        for (&cpu, ring) in &mut self.rings {
+            self.torn |= empty(cpu, ring, &mut self.merger, &mut self.losses);
+        }
+        // A thread that took its time earlier may come later.
+        self.emptied = self.emptied.max(now);
+    }
+
+    /// Takes out some of what was written before the rings were emptied last. Whether that was all, commands included.
+    pub(super) fn take(&mut self, batch: &mut Batch) -> bool {
+        batch.clear();
+        (batch.torn, batch.losses) = (std::mem::take(&mut self.torn), self.losses);
+        let next = self.commands.front().map(|&(at, _)| at);
+        let until = next.map_or(self.emptied, |next| next.min(self.emptied));
+        let all = self.merger.flush_some(until, AT_A_TIME, |cpu, record| {
+            batch.bytes.extend_from_slice(record);
+            batch.ends.push((cpu, batch.bytes.len()));
+        });
+        batch.up_to = self.merger.given();
+        let Some(next) = next.filter(|&next| all && next <= self.emptied) else { return all };
+        let due = self.commands.partition_point(|&(at, _)| at <= next);
+        batch.commands.extend(self.commands.drain(..due).map(|(_, command)| command));
+        false
+    }
+}
+
+/// Queues what a ring holds. Whether records in it were damaged.
+fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Losses) -> bool {
+    let late = merger.late();
+    let drained = ring.drain(|record| match time_of(record, &SIDE) {
+        Some(time) => merger.push(cpu, time, record),
+        None => losses.unreadable += 1,
+    });
+    losses.unreadable += u64::from(drained.torn);
+    losses.late += merger.late() - late;
+    drained.torn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::replayed::Held;
+    use crate::ring::testing::{bytes, record};
+
+    /// A name, then pid and tid, time and identifier: nobody's.
+    fn named(length: usize, time: u64) -> Vec<u8> {
+        let name = vec![0; length / 8];
+        record(3, 0, &bytes(&[&[0][..], &name, &[0, time, 0]].concat()))
+    }
+
+    /// Everything that can be taken out: times of records, and `!` for each command.
+    fn taken(rings: &mut Rings<Held>) -> String {
+        let (mut batch, mut found) = (Batch::default(), Vec::new());
+        loop {
+            let all = rings.take(&mut batch);
+            found.extend(batch.records().map(|(_, record)| time_of(record, &SIDE).unwrap().to_string()));
+            found.extend(batch.commands.iter().map(|_| "!".to_owned()));
+            if all {
+                return found.join(" ");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_is_done_after_older_records_and_before_younger_ones() {
+        let mut rings = Rings::new();
+        rings.add(0, Held([10, 30, 50].map(|time| named(8, time)).into()));
+        rings.command(30, Command::Abandon(1));
+        rings.command(20, Command::Abandon(2));
+        rings.pull(25);
+        assert_eq!(taken(&mut rings), "10", "records from before 30 may still come");
+        rings.command(40, Command::Abandon(3));
+        rings.pull(60);
+        assert_eq!(taken(&mut rings), "! ! 30 ! 50");
+    }
+
+    #[test]
+    fn a_removed_ring_is_read_before_its_events_are_forgotten() {
+        let mut rings = Rings::new();
+        rings.add(0, Held([10, 20].map(|time| named(8, time)).into()));
+        rings.remove(0);
+        rings.command(21, Command::Forget(vec![1]));
+        assert_eq!(taken(&mut rings), "");
+        rings.pull(30);
+        assert_eq!(taken(&mut rings), "10 20 !");
+    }
+
+    #[test]
+    fn a_recording_that_was_given_up_before_it_began_leaves_nothing() {
+        let mut rings: Rings<Held> = Rings::new();
+        for number in 0..1000 {
+            rings.command(5, Command::Begin { number, entry: "one".into(), at: 5 });
+            rings.abandon(6, number);
+        }
+        assert!(rings.commands.is_empty());
+    }
+
+    #[test]
+    fn the_queue_is_bounded_while_nothing_is_taken_out() {
+        let mut rings = Rings::new();
+        rings.set_waiting_limit(10_000);
+        for turn in 0..10 {
+            rings.add(turn, Held((0..100).map(|at| named(96, u64::from(turn) * 100 + at)).collect()));
+            rings.pull(u64::from(turn) * 100 + 100);
+        }
+        assert!(rings.waiting_bytes() < 100_000, "{} bytes", rings.waiting_bytes());
+        let held: usize = rings.rings.values().map(|ring| ring.0.len()).sum();
+        assert_eq!((rings.merger.waiting(), held), (100, 900), "the rest stays in the rings");
+        (0..10).for_each(|cpu| rings.remove(cpu));
+        assert_eq!((rings.merger.waiting(), rings.losses().queue_full), (100, 900));
+    }
+
+    #[test]
+    fn records_that_stay_in_a_ring_because_too_much_is_queued_do_not_come_late() {
+        let mut rings = Rings::new();
+        let many = (0..1 + WAITING_LIMIT / 60_000).map(|at| named(60_000, at % 5)).collect();
+        rings.add(0, Held(many));
+        rings.pull(10);
+        let mut batch = Batch::default();
+        assert!(!rings.take(&mut batch), "there is more than is analyzed at a time");
+        rings.add(1, Held(vec![named(8, 15)]));
+        rings.pull(20);
+        taken(&mut rings);
+        rings.pull(30);
+        assert_eq!(taken(&mut rings), "15");
+        assert_eq!((rings.losses().late, rings.merger.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn a_queue_of_young_records_alone_does_not_stop_the_rings_from_being_emptied() {
+        let mut rings = Rings::new();
+        rings.set_waiting_limit(0);
+        // Written while the rings were emptied.
+        rings.add(0, Held(vec![named(8, 15)]));
+        rings.pull(10);
+        assert_eq!(taken(&mut rings), "");
+        rings.pull(20);
+        assert_eq!(taken(&mut rings), "15");
+    }
+}

@@ -1,0 +1,250 @@
+//! The profiler while the files of a process do not answer.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::thread::{self, sleep};
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::config::profiled;
+use crate::event::Catalog;
+use crate::health::Board;
+use crate::host::Facts;
+use crate::lock;
+use crate::metrics::Value;
+use crate::ring::testing::{bytes, record};
+use crate::sys::Budget;
+use crate::sys::fake::{FakeKernel, FakePlace};
+
+/// A process whose name is in a file that does not answer.
+const HANGING: u32 = 77;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A machine in which nobody has been sampled yet.
+struct Machine {
+    dir: tempfile::TempDir,
+    kernel: FakeKernel,
+    clock: Clock,
+    budget: Budget,
+    board: Board,
+    facts: Facts,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Self {
+            dir,
+            kernel: FakeKernel::new(),
+            clock: Clock::manual(Timestamp(1000)),
+            budget: Budget::new(1024, 0, None),
+            board: Board::default(),
+            facts: Facts::default(),
+        };
+        fs::create_dir_all(machine.fifo().parent().unwrap()).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, machine.fifo(), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        machine
+    }
+
+    fn fifo(&self) -> PathBuf {
+        self.dir.path().join(format!("proc/{HANGING}/task/{HANGING}/comm"))
+    }
+
+    fn profiler(&self) -> Profiler<FakeKernel> {
+        let directory = Arc::new(Directory::new(self.clock.clone()));
+        Profiler::new(self.clock.clone(), &Roots::under(self.dir.path()), directory).unwrap()
+    }
+
+    fn apply(&mut self, profiler: &mut Profiler<FakeKernel>, entries: &[&str], cpus: &str) {
+        let samplers: Vec<Arc<Sampler>> = entries.iter().map(|entry| sampler(entry)).collect();
+        let roots = Roots::under(self.dir.path());
+        let mut context = Context {
+            kernel: &self.kernel,
+            facts: &self.facts,
+            roots: &roots,
+            budget: &mut self.budget,
+            board: &mut self.board,
+        };
+        profiler.apply(&samplers, 100, (1 << 20, 0), &cpus.parse().unwrap(), &mut context);
+    }
+
+    /// A process is sampled on a CPU, for each entry, a second after what was written before.
+    fn sample(&self, cpu: u32, pid: u32) {
+        self.clock.advance(Duration::from_secs(1));
+        for open in self.kernel.opened() {
+            let Some(sampling) = open.attr.sampling.filter(|sampling| sampling.fields.callchain) else {
+                continue;
+            };
+            assert!(!sampling.fields.period && sampling.fields.user_stack == 0);
+            if open.place == FakePlace::Cpu(cpu) {
+                let thread = u64::from(pid) << 32 | u64::from(pid);
+                let sample = record(9, 2, &bytes(&[open.id(), 0x1000, thread, self.clock.kernel() - 1, 0]));
+                self.kernel.write(|holder| holder.place == open.place, &sample);
+            }
+        }
+    }
+
+    /// Waits until somebody reads the file that does not answer.
+    fn wait_until_stuck(&self) -> File {
+        loop {
+            let nonblocking = OpenOptions::new().write(true).custom_flags(0o4000).open(self.fifo());
+            match nonblocking {
+                Ok(file) => return file,
+                Err(_) => sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+/// An entry that samples page faults.
+fn sampler(entry: &str) -> Arc<Sampler> {
+    let dir = tempfile::tempdir().unwrap();
+    let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+    let event = profiled::one_event("page-faults").unwrap();
+    let events = catalog.resolve(&event).unwrap();
+    Arc::new(Sampler { events, rate: Rate::Period(1), window: HOUR, ..(*specimen::sampler(entry)).clone() })
+}
+
+/// The samples of an entry that are published, by the name of the task.
+fn published(profiler: &Profiler<FakeKernel>, name: &str) -> u64 {
+    let families = profiler.publish();
+    let family = families.iter().find(|family| family.metadata().name() == name).unwrap();
+    let value = |value: &Value| match value {
+        Value::Integer(count) => *count,
+        Value::Float(quantity) => *quantity as u64,
+        Value::Histogram(_) => panic!("{name} is a histogram"),
+    };
+    family.points().iter().map(|point| value(&point.value)).sum()
+}
+
+/// Collects until so many samples are published.
+fn collect_until(profiler: &mut Profiler<FakeKernel>, samples: u64) {
+    for _ in 0..6000 {
+        profiler.collect();
+        if published(profiler, SAMPLES) >= samples {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    assert_eq!(published(profiler, SAMPLES), samples);
+}
+
+/// Does something on a thread that must not wait for files.
+fn never_blocking(action: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            lock::never_blocks("collector");
+            action();
+        });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_later() {
+    let mut machine = Machine::new();
+    let mut profiler = machine.profiler();
+    let ask = profiler.asked();
+    let mut answer = None;
+    never_blocking(|| {
+        machine.apply(&mut profiler, &["faults"], "0");
+        let before = ask.begin("faults").unwrap();
+        machine.sample(0, 5);
+        machine.sample(0, HANGING);
+        machine.sample(0, 6);
+        machine.clock.advance(Duration::from_secs(1));
+        answer = Some(machine.wait_until_stuck());
+
+        machine.clock.advance(Duration::from_secs(100));
+        profiler.collect();
+        assert!(published(&profiler, "perf_exporter_profile_age_seconds") >= 100);
+        assert!(published(&profiler, SAMPLES) < 3);
+        // A CPU comes and goes, and a reload adds an entry.
+        machine.apply(&mut profiler, &["faults"], "0-1");
+        machine.sample(1, 6);
+        machine.apply(&mut profiler, &["faults"], "0");
+        machine.sample(0, 6);
+        machine.apply(&mut profiler, &["faults", "other"], "0");
+        assert_eq!(ask.entries(), ["faults".into(), "other".into()]);
+        machine.sample(0, 6);
+        machine.clock.advance(Duration::from_secs(1));
+        profiler.collect();
+        assert!(profiler.memory().waiting > 0);
+        (0..100).for_each(|_| ask.abandon(ask.begin("other").unwrap()));
+        ask.abandon(before);
+        assert_eq!(profiler.losses().unreadable, 0);
+    });
+    answer.unwrap().write_all(b"hanging\n").unwrap();
+    // Three, one on the CPU that went, one before the reload, and one of each entry after it.
+    collect_until(&mut profiler, 7);
+    assert_eq!(profiler.losses().reasons().map(|(_, lost)| lost), [0; 4]);
+    assert_eq!(published(&profiler, "perf_exporter_profile_age_seconds"), 0);
+    let last = ask.last("faults", Duration::MAX, &Selection::default()).unwrap();
+    assert_eq!(last.samples.iter().map(|sample| sample.count).sum::<u64>(), 6);
+    assert!(last.tasks.iter().any(|task| &*task.comm == "hanging"));
+}
+
+#[test]
+fn a_profile_has_what_was_recorded_after_it_was_asked_for_while_the_reader_was_stuck() {
+    let mut machine = Machine::new();
+    let mut profiler = machine.profiler();
+    let ask = profiler.asked();
+    machine.apply(&mut profiler, &["faults"], "0");
+    machine.sample(0, HANGING);
+    machine.clock.advance(Duration::from_secs(1));
+    let mut answer = machine.wait_until_stuck();
+    machine.sample(0, 5);
+    machine.clock.advance(Duration::from_secs(1));
+    let asked = ask.begin("faults").unwrap();
+    machine.sample(0, 6);
+    machine.clock.advance(Duration::from_secs(1));
+    answer.write_all(b"hanging\n").unwrap();
+    drop(answer);
+    let profile = ask.end(asked, &Selection::default()).unwrap();
+    let pids: Vec<u32> = profile.tasks.iter().map(|task| task.pid).collect();
+    assert_eq!(pids, [6]);
+    assert!(profile.duration >= Duration::from_secs(1), "{:?}", profile.duration);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_file_that_does_not_answer() {
+    let mut machine = Machine::new();
+    let mut profiler = machine.profiler();
+    let ask = profiler.asked();
+    machine.apply(&mut profiler, &["faults"], "0");
+    machine.sample(0, HANGING);
+    machine.clock.advance(Duration::from_secs(1));
+    let answer = machine.wait_until_stuck();
+    // A request waits, and gives up.
+    let stalled = ask.last("faults", Duration::MAX, &Selection::default());
+    assert_eq!(stalled, Err(NoProfile::Stalled));
+    // Returns, although nothing has been written.
+    drop(profiler);
+    drop(answer);
+}
+
+#[test]
+fn the_memory_of_records_that_wait_is_bounded() {
+    let mut machine = Machine::new();
+    let mut profiler = machine.profiler();
+    machine.apply(&mut profiler, &["faults"], "0");
+    profiler.set_waiting_limit(4096);
+    machine.sample(0, HANGING);
+    machine.clock.advance(Duration::from_secs(1));
+    let mut answer = machine.wait_until_stuck();
+    let mut written = 1;
+    for _ in 0..20 {
+        (0..50).for_each(|_| machine.sample(0, 5));
+        written += 50;
+        profiler.collect();
+    }
+    assert!(profiler.memory().waiting < 200_000, "{:?}", profiler.memory());
+    answer.write_all(b"hanging\n").unwrap();
+    drop(answer);
+    // The fake's rings have no end: what stayed in them is read now.
+    collect_until(&mut profiler, written);
+}
