@@ -257,9 +257,7 @@ pub struct FakeRing {
 impl Ring for FakeRing {
     fn drain(&mut self, each: impl FnMut(&[u8])) -> Drained {
         let mut bytes = self.kernel.state().rings.get_mut(&self.id).map(std::mem::take).unwrap_or_default();
-        let head = bytes.len() as u64;
-        bytes.resize(bytes.len().next_power_of_two(), 0);
-        let drained = records(&bytes, 0, head, &mut Vec::new(), each);
+        let drained = records(&bytes, &[], &mut Vec::new(), each);
         bytes.clear();
         // The memory stays, as that of a ring does: benchmarks do not measure the making of it.
         if let Some(ring) = self.kernel.state().rings.get_mut(&self.id).filter(|ring| ring.is_empty()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
 use super::live::last_errno;
-use super::sample::records;
+use super::sample::{Unread, records};
 use super::{Drained, Ring};
 use crate::error::Errno;
 
@@ -64,6 +64,26 @@ impl LiveRing {
         // SAFETY: as for `head`.
         unsafe { AtomicU64::from_ptr(tail) }
     }
+
+    /// Lends what is unread, up to the end of the ring and from its start, to `read`.
+    ///
+    /// The slices are exactly the bytes between tail and head. The kernel never writes there: it looks for room between
+    /// the head and the tail that this process published last (`perf_output_begin`, `ring_buffer_has_space`), and drops the
+    /// record if there is none, for the ring is mapped writable and so does not overwrite. Bytes outside of that range are
+    /// written at any time, and no reference ever covers them.
+    fn lend(&self, unread: Unread, read: impl FnOnce(&[u8], &[u8]) -> Drained) -> Drained {
+        debug_assert!(unread.start + unread.to_end <= self.size && unread.from_start <= unread.start);
+        // SAFETY: the pages behind the first are the ring's; `page` is within the mapping.
+        let data = unsafe { self.base.as_ptr().add(self.page) };
+        // SAFETY: `start` is within the ring.
+        let start = unsafe { data.add(unread.start) };
+        // SAFETY: `to_end` bytes from there are mapped for as long as `self` lives, are initialized, and are not written
+        // before `drain` moves the tail, which is after `read` has returned.
+        let to_end = unsafe { slice::from_raw_parts(start, unread.to_end) };
+        // SAFETY: as for the bytes up to the end; the two ranges are apart.
+        let from_start = unsafe { slice::from_raw_parts(data, unread.from_start) };
+        read(to_end, from_start)
+    }
 }
 
 impl Ring for LiveRing {
@@ -73,12 +93,12 @@ impl Ring for LiveRing {
         let head = self.head().load(Ordering::Acquire);
         let tail = self.tail().load(Ordering::Relaxed);
         let mut scratch = std::mem::take(&mut self.scratch);
-        // SAFETY: the pages behind the first are the ring's; `page` is within the mapping.
-        let data = unsafe { self.base.as_ptr().add(self.page) };
-        // SAFETY: `size` bytes from there are mapped for as long as `self` lives. The kernel writes to this memory, but
-        // never between tail and head, and `records` reads nowhere else.
-        let data = unsafe { slice::from_raw_parts(data, self.size) };
-        let drained = records(data, tail, head, &mut scratch, each);
+        let drained = match Unread::between(tail, head, self.size) {
+            Some(unread) => {
+                self.lend(unread, |to_end, from_start| records(to_end, from_start, &mut scratch, each))
+            }
+            None => Drained { bytes: head.wrapping_sub(tail) as usize, torn: true },
+        };
         self.scratch = scratch;
         // Ordered behind all reads above: from here on the kernel may write there.
         self.tail().store(head, Ordering::Release);

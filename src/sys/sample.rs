@@ -105,48 +105,69 @@ pub struct Drained {
     pub torn: bool,
 }
 
-/// Splits what stands between two positions of a ring into records.
+/// Where the unread bytes of a ring are: the offset and length of the part up to the end of the ring, and the length of
+/// the part that goes on at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unread {
+    pub start: usize,
+    pub to_end: usize,
+    pub from_start: usize,
+}
+
+impl Unread {
+    /// Locates the bytes between two positions of a ring of `size` bytes, a power of two. `head` and `tail` count all bytes
+    /// ever written and read. `None` if there are more than the ring holds.
+    pub(super) fn between(tail: u64, head: u64, size: usize) -> Option<Self> {
+        let length = usize::try_from(head.wrapping_sub(tail)).ok().filter(|length| *length <= size)?;
+        let start = (tail & (size as u64 - 1)) as usize;
+        let to_end = length.min(size - start);
+        Some(Self { start, to_end, from_start: length - to_end })
+    }
+}
+
+/// Splits the unread bytes of a ring into records: those up to the end of the ring, then those from its start.
 ///
-/// `data` is the ring's memory, whose length is a power of two; `head` and `tail` count all bytes ever written and
-/// read. A record that goes around the end is put together in `scratch`.
+/// A record that goes around the end is put together in `scratch`.
 pub(super) fn records(
-    data: &[u8],
-    tail: u64,
-    head: u64,
+    to_end: &[u8],
+    from_start: &[u8],
     scratch: &mut Vec<u8>,
     mut each: impl FnMut(&[u8]),
 ) -> Drained {
-    let mask = data.len() as u64 - 1;
-    let unread = head.wrapping_sub(tail);
-    let drained = |torn| Drained { bytes: unread as usize, torn };
-    if unread > data.len() as u64 {
-        return drained(true);
-    }
-    let mut at = tail;
-    while at != head {
-        let left = head.wrapping_sub(at) as usize;
-        let start = (at & mask) as usize;
+    let drained = |torn| Drained { bytes: to_end.len() + from_start.len(), torn };
+    let mut rest = from_start;
+    match split(to_end, &mut each) {
+        [] => {}
         // Records are aligned to 8 bytes, so that a header never goes around the end.
-        let Some(&[_, _, _, _, _, _, low, high]) = data[start..].first_chunk::<8>() else {
-            return drained(true);
-        };
-        let size = usize::from(u16::from_ne_bytes([low, high]));
-        if size < 8 || size % 8 != 0 || size > left {
-            return drained(true);
+        part @ [_, _, _, _, _, _, low, high, ..] => {
+            let size = usize::from(u16::from_ne_bytes([*low, *high]));
+            let around = size.checked_sub(part.len()).filter(|_| size.is_multiple_of(8));
+            let Some((end, after)) = around.and_then(|around| from_start.split_at_checked(around)) else {
+                return drained(true);
+            };
+            scratch.clear();
+            scratch.extend_from_slice(part);
+            scratch.extend_from_slice(end);
+            each(scratch);
+            rest = after;
         }
-        match data.get(start..start + size) {
-            Some(record) => each(record),
-            None => {
-                let (end, rest) = (&data[start..], size - (data.len() - start));
-                scratch.clear();
-                scratch.extend_from_slice(end);
-                scratch.extend_from_slice(&data[..rest]);
-                each(scratch);
-            }
-        }
-        at = at.wrapping_add(size as u64);
+        _ => return drained(true),
     }
-    drained(false)
+    drained(!split(rest, each).is_empty())
+}
+
+/// Hands over whole records from the front of `bytes`, and returns what is left: a part of a record, or no record.
+fn split(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> &[u8] {
+    while let [_, _, _, _, _, _, low, high, ..] = bytes {
+        let size = usize::from(u16::from_ne_bytes([*low, *high]));
+        if size < 8 || size % 8 != 0 {
+            break;
+        }
+        let Some((record, rest)) = bytes.split_at_checked(size) else { break };
+        each(record);
+        bytes = rest;
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -170,14 +191,27 @@ mod tests {
         data
     }
 
+    /// Reads them as a ring of the kernel is read.
     fn read(tail: u64, bytes: &[u8]) -> (Vec<Vec<u8>>, Drained) {
         let mut found = Vec::new();
         let data = ring(tail, bytes);
-        let drained =
-            records(&data, tail, tail.wrapping_add(bytes.len() as u64), &mut Vec::new(), |record| {
-                found.push(record.to_vec());
-            });
+        let unread = Unread::between(tail, tail.wrapping_add(bytes.len() as u64), data.len()).unwrap();
+        let to_end = &data[unread.start..unread.start + unread.to_end];
+        let drained = records(to_end, &data[..unread.from_start], &mut Vec::new(), |record| {
+            found.push(record.to_vec());
+        });
         (found, drained)
+    }
+
+    #[test]
+    fn unread_bytes_are_exactly_those_between_the_positions() {
+        let at = |start, to_end, from_start| Some(Unread { start, to_end, from_start });
+        assert_eq!(Unread::between(72, 72, 64), at(8, 0, 0));
+        assert_eq!(Unread::between(72, 128, 64), at(8, 56, 0));
+        assert_eq!(Unread::between(72, 136, 64), at(8, 56, 8), "a full ring");
+        assert_eq!(Unread::between(u64::MAX - 15, 8, 64), at(48, 16, 8));
+        assert_eq!(Unread::between(72, 137, 64), None);
+        assert_eq!(Unread::between(72, 64, 64), None, "the tail is past the head");
     }
 
     #[test]
@@ -200,19 +234,34 @@ mod tests {
         for size in [0u16, 4, 12, 48] {
             let mut torn = record(16, 1);
             torn[6..8].copy_from_slice(&size.to_ne_bytes());
-            let (found, drained) = read(8, &[record(8, 0), torn].concat());
-            assert_eq!((found.len(), drained), (1, Drained { bytes: 24, torn: true }), "{size}");
+            // In one part, in two, and as the first of the second.
+            for tail in [8, 48, 56, 40] {
+                let (found, drained) = read(tail, &[record(8, 0), torn.clone()].concat());
+                let expected = (1, Drained { bytes: 24, torn: true });
+                assert_eq!((found.len(), drained), expected, "{size} from {tail} on");
+            }
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_split_without_a_panic(tail: u64, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let tail = tail & !7;
-            let data = ring(tail, &bytes[..bytes.len().min(64)]);
-            records(&data, tail, tail.wrapping_add(bytes.len() as u64), &mut Vec::new(), |record| {
-                assert!(record.len() >= 8);
-            });
+            let (found, drained) = read(tail & !7, &bytes[..bytes.len().min(64)]);
+            let whole: usize = found.iter().map(Vec::len).sum();
+            prop_assert!(found.iter().all(|record| record.len() >= 8 && record.len() % 8 == 0));
+            prop_assert_eq!(drained.torn, whole != drained.bytes);
+        }
+
+        /// Wherever the ring ends in them.
+        #[test]
+        fn records_come_out_as_they_went_in(tail: u64, sizes in proptest::collection::vec(1u16..4, 0..8)) {
+            let mut written: Vec<_> = sizes.iter().zip(1..).map(|(size, fill)| record(8 * size, fill)).collect();
+            while written.iter().map(Vec::len).sum::<usize>() > 64 {
+                written.pop();
+            }
+            let (found, drained) = read(tail & !7, &written.concat());
+            prop_assert!(!drained.torn);
+            prop_assert_eq!(found, written);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cgroup::TestCgroup;
 use crate::support::program::Program;
-use crate::support::{Feature, eventually, lacks, of_three_tries};
+use crate::support::{Feature, eventually, lacks};
 
 const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
@@ -83,10 +83,6 @@ fn delays_are_those_of_perf() {
     if lacks_sched() || lacks(Feature::Perf) {
         return;
     }
-    of_three_tries(delays_agree);
-}
-
-fn delays_agree() {
     let (dir, program) = (tempfile::tempdir().unwrap(), Program::compile_scheduled());
     // Perf before Linux 6.12 records wakings and reckons with wake-ups, which come some microseconds later.
     let events = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_stat_runtime,\
@@ -128,10 +124,6 @@ fn a_line_for_each_run_says_what_perf_says() {
     if lacks_sched() || lacks(Feature::Perf) {
         return;
     }
-    of_three_tries(lines_agree);
-}
-
-fn lines_agree() {
     let (dir, program) = (tempfile::tempdir().unwrap(), Program::compile_scheduled());
     let (data, printed) =
         beside_perf(dir.path(), &["sched", "record", "-q"], &["timehist", "--state"], &program);

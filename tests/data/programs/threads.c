@@ -6,6 +6,7 @@
  *   sleeps N US    sleeps so often for so many microseconds
  *   spins MS       burns CPU time
  *   lasts MS       the same, until so much time has passed
+ *   meets AT MS    sleeps until the monotonic clock is AT milliseconds, then burns CPU time until MS later
  *   trades N       a thread sends a byte and waits for another one to come back, so often
  *   switches       answers how often its threads have left a CPU, those that have ended as well
  *   calls N        asks so many times for its parent
@@ -91,7 +92,11 @@ static long obey(const char *order, long first, long second) {
     burns(CLOCK_THREAD_CPUTIME_ID, first);
   else if (!strcmp(order, "lasts"))
     burns(CLOCK_MONOTONIC, first);
-  else if (!strcmp(order, "trades"))
+  else if (!strcmp(order, "meets")) {
+    struct timespec at = {.tv_sec = first / 1000, .tv_nsec = first % 1000 * 1000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+    burns(CLOCK_MONOTONIC, first + second - now(CLOCK_MONOTONIC));
+  } else if (!strcmp(order, "trades"))
     trades(first);
   else if (!strcmp(order, "switches")) {
     struct rusage usage;
