@@ -25,6 +25,7 @@ mod conservation;
 mod containers;
 mod counting;
 mod functions;
+mod hanging;
 mod inlined;
 mod leftovers;
 mod pairs;

@@ -10,6 +10,10 @@ pub(crate) mod cgroup;
 pub(crate) mod exposition;
 #[allow(dead_code, reason = "not every target samples stacks")]
 pub(crate) mod folded;
+#[allow(dead_code, reason = "not every target mounts file systems")]
+pub(crate) mod fuse;
+#[allow(dead_code, reason = "not every target asks with a deadline")]
+pub(crate) mod http;
 pub(crate) mod lines;
 #[allow(dead_code, reason = "each target takes the loads that it needs")]
 pub(crate) mod load;
@@ -81,6 +85,8 @@ pub(crate) enum Feature {
     Mounts,
     /// Loop devices.
     Loop,
+    /// File systems of our own, by FUSE.
+    Fuse,
     /// The program `promtool`, which reads what we serve as Prometheus does.
     Promtool,
     /// The program `strace`, which counts system calls by stopping at each.
@@ -92,7 +98,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Software,
         Self::Tracepoint,
         Self::Tracefs,
@@ -107,6 +113,7 @@ impl Feature {
         Self::Compiler,
         Self::Mounts,
         Self::Loop,
+        Self::Fuse,
         Self::Promtool,
         Self::Strace,
         Self::Containerd,
@@ -135,6 +142,7 @@ impl Feature {
             Self::Compiler => no_compiler(roots),
             Self::Mounts => no_mounts(roots),
             Self::Loop => no_loop_device(roots),
+            Self::Fuse => no_fuse(roots).or_else(|| no_mounts(roots)),
             Self::Promtool => fails("promtool", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Strace => fails("strace", &["-V"]).or_else(|| events_of_others_refused(roots)),
             Self::Containerd => fails("containerd", &["--version"])
@@ -164,6 +172,7 @@ impl fmt::Display for Feature {
             Self::Compiler => "compiler",
             Self::Mounts => "mounts",
             Self::Loop => "loop",
+            Self::Fuse => "fuse",
             Self::Promtool => "promtool",
             Self::Strace => "strace",
             Self::Containerd => "containerd",
@@ -255,6 +264,13 @@ fn no_mounts(roots: &Roots) -> Option<String> {
 
 fn no_loop_device(roots: &Roots) -> Option<String> {
     unreadable(&roots.mounted("/dev/loop-control")).or_else(|| fails("losetup", &["--find"]))
+}
+
+/// `access` does not tell: the device refuses to be opened where the kernel has no FUSE.
+fn no_fuse(roots: &Roots) -> Option<String> {
+    let path = roots.mounted("/dev/fuse");
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+    opened.err().map(|error| format!("{}: {error}", path.display()))
 }
 
 fn no_emulator(roots: &Roots) -> Option<String> {

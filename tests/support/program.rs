@@ -26,6 +26,9 @@ const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pro
 /// One that the scheduler has known things to do for, and that makes known system calls.
 const SCHEDULED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/scheduled.c");
 
+/// One that spins, and touches files by mappings.
+const MAPPING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/mapping.c");
+
 /// The program as a file, which is there as long as the value.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -90,6 +93,13 @@ impl Program {
         compiler.args(["-g", "-O", "--edition", "2024", "--crate-name", "inlining", "-o"]);
         said(compiler.arg(&path).arg(INLINING_RUST));
         Self { path, _dir: dir }
+    }
+
+    /// Compiles the one that spins, and touches files by mappings. It is one file of some hundred pages, of which few are
+    /// resident while it runs.
+    #[allow(dead_code, reason = "not every target mounts file systems")]
+    pub(crate) fn compile_mapping(name: &str) -> Self {
+        Self::compile_source(MAPPING, name, &["-O2", "-static", "-pthread"])
     }
 
     fn compile_with(options: &[&str]) -> Self {
