@@ -45,6 +45,18 @@ pub(crate) fn assert_may_block(what: &str) {
     }
 }
 
+/// Panics in debug builds if the current thread may not wait for files of other processes: it holds a [`Lock`], or other
+/// threads wait for it. Call this before `what`, which does.
+#[inline]
+#[track_caller]
+pub(crate) fn assert_may_wait_for_files(what: &str) {
+    assert_may_block(what);
+    if cfg!(debug_assertions) {
+        let marked = THREAD.get().never_blocks;
+        assert!(marked.is_none(), "{what} waits for a file system, and the thread {marked:?} must not: a bug");
+    }
+}
+
 /// A mutex for what collections, scrapes, health checks and shutdown need. It is never held across I/O, nor while another
 /// lock is taken.
 #[derive(Debug, Default)]

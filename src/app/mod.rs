@@ -219,6 +219,7 @@ async fn serve_until_stopped(
         }
         manager.stopping();
     };
+    lock::never_blocks("HTTP server");
     if let Ok(address) = server.address() {
         tracing::info!("serving on http://{address}/");
     }

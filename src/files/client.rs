@@ -20,6 +20,7 @@ use super::{Report, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::host::Roots;
+use crate::lock;
 
 /// How long an answer is waited for. The helper answers before, whatever a file system does; if it does not, it is left
 /// behind.
@@ -85,7 +86,7 @@ pub struct Kept {
     number: u64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -145,7 +146,7 @@ impl Client {
     pub(super) fn report(&self) -> Report {
         let shared = &self.shared;
         let stuck = {
-            let stuck = lock(&shared.stuck);
+            let stuck = locked(&shared.stuck);
             let more = self.clock.monotonic().since(stuck.0);
             stuck.1.iter().map(|one| Stuck { since: one.since + more, ..one.clone() }).collect()
         };
@@ -170,7 +171,7 @@ impl Client {
 
     /// The connection to a helper that runs, which is started if there is none.
     fn connection(&self) -> Result<Arc<Connection>, RootError> {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.has_ended()) {
             return Ok(Arc::clone(connection));
         }
@@ -230,7 +231,7 @@ impl Client {
             pid = connection.pid,
             "the helper process for files of other processes does not answer: killed"
         );
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.end_child(&self.shared);
         }
@@ -280,7 +281,7 @@ impl Connection {
     /// Lets everybody go who waits for an answer.
     fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        lock(&self.waiting).clear();
+        locked(&self.waiting).clear();
         // The reader of answers ends, and the helper too unless it hangs.
         if let Err(errno) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
             tracing::debug!(%errno, "the socket of the helper process is closed already");
@@ -288,16 +289,17 @@ impl Connection {
     }
 
     fn ask(&self, request: Request) -> Result<Received<Answer>, Unanswered> {
+        lock::assert_may_wait_for_files("a request to the helper process");
         self.close_files();
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, answered) = sync_channel(1);
-        lock(&self.waiting).insert(number, answer);
+        locked(&self.waiting).insert(number, answer);
         if self.has_ended() {
-            lock(&self.waiting).remove(&number);
+            locked(&self.waiting).remove(&number);
             return Err(Unanswered::Ended);
         }
         if let Err(error) = wire::send(self.socket.as_fd(), &Asked { number, request }, &[], None, false) {
-            lock(&self.waiting).remove(&number);
+            locked(&self.waiting).remove(&number);
             return Err(if error.kind() == io::ErrorKind::WouldBlock {
                 Unanswered::Busy
             } else {
@@ -305,7 +307,7 @@ impl Connection {
             });
         }
         answered.recv_timeout(PATIENCE).map_err(|error| {
-            lock(&self.waiting).remove(&number);
+            locked(&self.waiting).remove(&number);
             match error {
                 RecvTimeoutError::Timeout => Unanswered::Late,
                 RecvTimeoutError::Disconnected => Unanswered::Ended,
@@ -315,14 +317,14 @@ impl Connection {
 
     /// Has the helper close what was dropped while it took no requests.
     fn close_files(&self) {
-        let files = std::mem::take(&mut *lock(&self.to_close));
+        let files = std::mem::take(&mut *locked(&self.to_close));
         files.into_iter().for_each(|file| self.close(file));
     }
 
     fn close(&self, file: u64) {
         let asked = Asked { number: 0, request: Request::Close { file } };
         if wire::send(self.socket.as_fd(), &asked, &[], None, false).is_err() && !self.has_ended() {
-            let mut to_close = lock(&self.to_close);
+            let mut to_close = locked(&self.to_close);
             if to_close.len() < MOST_TO_CLOSE {
                 to_close.push(file);
             }
@@ -335,7 +337,7 @@ impl Connection {
         loop {
             match wire::receive::<Notice>(self.socket.as_fd(), &mut buffer) {
                 Ok(Some(Received { message: Notice::Answer { number, answer }, bytes, descriptor })) => {
-                    if let Some(waiting) = lock(&self.waiting).remove(&number) {
+                    if let Some(waiting) = locked(&self.waiting).remove(&number) {
                         // There is room for one; a thread that waits no longer gets nothing.
                         drop(waiting.try_send(Received { message: answer, bytes, descriptor }));
                     }
@@ -364,7 +366,7 @@ impl Connection {
 impl Shared {
     /// Takes note of what hangs, and logs each mount once when it begins to and once when it has ended.
     fn hear(&self, all: Vec<Stuck>, lifted: bool) {
-        let mut stuck = lock(&self.stuck);
+        let mut stuck = locked(&self.stuck);
         let is_in = |list: &[Stuck], one: &Stuck| list.iter().any(|other| other.mount == one.mount);
         for one in all.iter().filter(|one| !is_in(&stuck.1, one)) {
             tracing::warn!(
