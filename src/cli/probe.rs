@@ -95,13 +95,13 @@ struct Source {
 }
 
 impl Source {
-    fn open(&self, roots: &Roots) -> anyhow::Result<Binary> {
+    fn open(&self, roots: &Roots) -> anyhow::Result<Binary<'static>> {
         let mount = CgroupMount::find(roots).ok();
         let cgroup = match (&self.root, &mount) {
             (Root::Cgroup(path), Some(mount)) => Some(mount.dir().join(path.trim_start_matches('/'))),
             _ => None,
         };
-        Ok(root::open(&self.root, &self.path, roots, cgroup.as_deref())?.binary()?)
+        Ok(root::open(&self.root, &self.path, roots, cgroup.as_deref())?.into_binary()?)
     }
 }
 

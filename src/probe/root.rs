@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +23,7 @@ use super::Root;
 use super::binary::{Binary, BinaryError};
 use crate::error::{Errno, FileError, printable};
 use crate::event::FileId;
-use crate::host::{self, Roots};
+use crate::host::{self, ReadAt, Roots};
 
 /// The most processes of a cgroup whose file systems are looked into.
 const PROCESS_LIMIT: usize = 256;
@@ -131,9 +132,17 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Binary::read`].
-    pub fn binary(&self) -> Result<Binary, BinaryError> {
-        let file = self.file.try_clone().map_err(|error| FileError::io(&self.shown, &error))?;
-        Binary::read(file, &self.shown)
+    pub fn binary(&self) -> Result<Binary<'_>, BinaryError> {
+        Binary::read(self, &self.shown)
+    }
+
+    /// The headers of the file, which is closed with them.
+    ///
+    /// # Errors
+    /// As [`Binary::read`].
+    pub fn into_binary(self) -> Result<Binary<'static>, BinaryError> {
+        let shown = self.shown.clone();
+        Binary::read(self, &shown)
     }
 
     /// Which file it is; `None` if the kernel does not say.
@@ -154,6 +163,16 @@ impl Opened {
             Ok(path) if is_word(&path) && is_same(&self.file, &path) => path,
             _ => descriptor,
         }
+    }
+}
+
+impl ReadAt for Opened {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        ReadAt::read_at(&self.file, buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
     }
 }
 

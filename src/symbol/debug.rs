@@ -1,11 +1,12 @@
 //! The file that the symbols of a stripped file were moved to.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Component, Path};
 
 use flate2::Crc;
 
-use crate::host::Roots;
+use super::identity::Written;
+use super::source::Beside;
+use crate::host::{ReadAt, Roots};
 use crate::probe::Root;
 use crate::probe::binary::Binary;
 use crate::probe::root::{self, Opened};
@@ -24,9 +25,9 @@ pub(super) fn find(
     roots: &Roots,
     pid: Option<u32>,
     path: &str,
-    binary: &Binary,
-    has_it: impl Fn(&Binary) -> bool,
-) -> Option<(Opened, Binary)> {
+    binary: &Binary<'_>,
+    has_it: impl Fn(&Binary<'_>) -> bool,
+) -> Option<(Beside, Opened)> {
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
@@ -40,7 +41,9 @@ pub(super) fn find(
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
             if has_it(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
-                return Some((opened, debug));
+                let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
+                drop(debug);
+                return Some((Beside { root, path, written }, opened));
             }
         }
     }
@@ -67,13 +70,13 @@ fn beside(path: &str, name: &str) -> Vec<String> {
 
 /// The CRC-32 of a whole file, if it is not too large.
 fn checksum(opened: &Opened) -> Option<u32> {
-    let length = opened.file.metadata().ok()?.len();
+    let length = opened.length().ok()?;
     if length > CHECKED_LIMIT {
         return None;
     }
     let (mut crc, mut buffer, mut at) = (Crc::new(), vec![0; CHUNK], 0);
     while at < length {
-        let read = match opened.file.read_at(&mut buffer, at) {
+        let read = match opened.read_at(&mut buffer, at) {
             Ok(0) => break,
             Ok(read) => read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -79,6 +79,17 @@ impl Jits {
         Self { known: FxHashMap::default(), limit, each: limit / 2, now: 0 }
     }
 
+    /// Changes the limit.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        (self.limit, self.each) = (limit, limit / 2);
+    }
+
+    /// How many files are held open.
+    pub(super) fn open_files(&self) -> usize {
+        let maps = self.known.values().filter(|jit| matches!(jit.map, Map::Read(Some(_), _)));
+        maps.count() + self.known.values().filter(|jit| matches!(jit.dump, Some((Some(_), _)))).count()
+    }
+
     /// Looks what a process has told since it was looked at last, unless that is not longer ago than `refresh`.
     pub(super) fn look(
         &mut self,

@@ -64,6 +64,7 @@ pub(super) fn find(wish: &Wish, cgroups: Option<&Path>, kernel: &mut Kernel<'_>)
                 file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
             let arch = Arch::from(binary.machine());
             let spots = spots(wish, &binary, arch)?;
+            drop(binary);
             let path = file.kernel_path();
             Ok(Site { spots: Spots::File { path, spots }, file: Some(file), arch })
         }
@@ -141,7 +142,7 @@ fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
 }
 
 /// The places in a file.
-fn spots(wish: &Wish, binary: &Binary, arch: Arch) -> Result<Vec<Spot>, Refusal> {
+fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refusal> {
     let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Spot {
         offset,
