@@ -93,6 +93,30 @@ pub trait ReadAt {
     }
 }
 
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_at(buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        (**self).length()
+    }
+}
+
+/// Bytes in memory.
+impl ReadAt for [u8] {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
+        let read = rest.len().min(buffer.len());
+        buffer[..read].copy_from_slice(&rest[..read]);
+        Ok(read)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
 impl ReadAt for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(self, buffer, offset)

@@ -139,7 +139,7 @@ impl<K: Kernel> Engine<K> {
             spending: Spending::since(clock.monotonic()),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
-            profiler: Profiler::new(clock.clone(), &roots, Arc::clone(&naming.directory))?,
+            profiler: Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?,
             looked_at_files: clock.monotonic(),
             roots,
             clock,

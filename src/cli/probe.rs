@@ -95,13 +95,13 @@ struct Source {
 }
 
 impl Source {
-    fn open(&self, roots: &Roots) -> anyhow::Result<Opened> {
+    fn open(&self, roots: &Roots) -> anyhow::Result<Binary<'static>> {
         let mount = CgroupMount::find(roots).ok();
         let cgroup = match (&self.root, &mount) {
             (Root::Cgroup(path), Some(mount)) => Some(mount.dir().join(path.trim_start_matches('/'))),
             _ => None,
         };
-        Ok(super::files(roots).open(&self.root, &self.path, cgroup.as_deref())?)
+        Ok(super::files(roots).open(&self.root, &self.path, cgroup.as_deref())?.into_binary()?)
     }
 }
 

@@ -139,6 +139,16 @@ impl ReadAt for Contents {
     }
 }
 
+impl ReadAt for Opened {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+}
+
 /// Reads an open file from its beginning to its end.
 #[derive(Debug)]
 pub struct Sequential<'f>(&'f Contents, u64);

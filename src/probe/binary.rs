@@ -7,6 +7,7 @@
 //! back, and no number in it decides how much memory that takes.
 
 mod addresses;
+mod code;
 mod debug_info;
 mod error;
 mod headers;
@@ -20,12 +21,11 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::{Addresses, Place, Segment};
+pub use addresses::{Addresses, Function, Place, Region, Segment};
 pub use debug_info::{DebugInfo, NoDebugInfo};
 pub use error::{BinaryError, Stripped};
 pub use stubs::Stubs;
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ use self::symbols::{Hit, Kind};
 use super::argument::Arch;
 use super::usdt::{self, Marker};
 use crate::error::FileError;
+use crate::files::Opened;
+use crate::host::ReadAt;
 
 /// The most functions whose names are looked at for one that was misspelt: to find it must not take long.
 const NEAR_LIMIT: usize = 200_000;
@@ -52,10 +54,11 @@ const MARKERS_LIMIT: u64 = 16 << 20;
 /// The largest of the sections that tell which debug file belongs to a file, in bytes.
 const DEBUG_LINK_LIMIT: u64 = 4096;
 
-/// A program or shared library whose headers were read. It keeps the file open, and reads from it what it is asked for.
+/// A program or shared library whose headers were read. It reads from the file what it is asked for, for as long as the
+/// file is lent to it (`'f`), or given.
 #[derive(Debug)]
-pub struct Binary {
-    input: Input,
+pub struct Binary<'f> {
+    input: Input<'f>,
     headers: Headers,
 }
 
@@ -92,14 +95,33 @@ impl From<Machine> for Arch {
     }
 }
 
-impl Binary {
+impl Opened {
+    /// The headers of the file.
+    ///
+    /// # Errors
+    /// As [`Binary::read`].
+    pub fn binary(&self) -> Result<Binary<'_>, BinaryError> {
+        Binary::read(self, &self.shown)
+    }
+
+    /// The headers of the file, which is closed with them.
+    ///
+    /// # Errors
+    /// As [`Binary::read`].
+    pub fn into_binary(self) -> Result<Binary<'static>, BinaryError> {
+        let shown = self.shown.clone();
+        Binary::read(self, &shown)
+    }
+}
+
+impl<'f> Binary<'f> {
     /// Reads the headers of a file, of either class and byte order. `shown` is its path in messages.
     ///
     /// # Errors
     /// It is not ELF, nothing that is executed, damaged, or cannot be read.
-    pub fn read(file: File, shown: &Path) -> Result<Self, BinaryError> {
-        let metadata = file.metadata().map_err(|error| FileError::io(shown, &error))?;
-        let input = Input { file, path: shown.to_owned(), len: metadata.len() };
+    pub fn read(file: impl ReadAt + 'f, shown: &Path) -> Result<Self, BinaryError> {
+        let len = file.length().map_err(|error| FileError::io(shown, &error))?;
+        let input = Input { file: Box::new(file), path: shown.to_owned(), len };
         let headers = Headers::read(&input)?;
         Ok(Self { input, headers })
     }

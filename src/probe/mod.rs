@@ -13,6 +13,7 @@ pub mod btf;
 pub mod definition;
 pub mod install;
 pub mod kallsyms;
+mod packed;
 pub mod tracefs;
 pub mod usdt;
 

@@ -15,7 +15,7 @@ use super::tasks::{Seen, TaskId, Tasks};
 use super::thin::Thinner;
 use super::waits::{self, Begun, Waiting};
 use crate::config::profiled::{Rate, Unwind, Whose};
-use crate::host::Roots;
+use crate::files::Files;
 use crate::lock::Lock;
 use crate::plan::Sampler;
 use crate::ring::{Malformed, Record, Sample, time_of};
@@ -163,18 +163,19 @@ pub(super) struct Analysis {
 
 impl Analysis {
     /// Nothing is analyzed yet.
-    pub(super) fn new(roots: &Roots) -> Self {
+    pub(super) fn new(files: impl Into<Files>) -> Self {
+        let files = files.into();
         Self {
             sources: Vec::new(),
             taps: FxHashMap::default(),
-            analyzer: Analyzer::new(roots, stack::Limits::default()),
+            analyzer: Analyzer::new(&files, stack::Limits::default()),
             makers: FxHashMap::default(),
             news: Vec::new(),
             ended: Vec::new(),
             kernel_news: Vec::new(),
             switches: FxHashMap::default(),
             looked_at: 0,
-            tasks: Tasks::new(roots),
+            tasks: Tasks::new(files.roots()),
             recordings: BTreeMap::new(),
             own: Losses::default(),
             before: Losses::default(),

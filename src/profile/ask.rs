@@ -19,7 +19,7 @@ use super::rings::{Command, Rings};
 use super::{Profile, Selection};
 use crate::clock::{Clock, Timestamp};
 use crate::container::Directory;
-use crate::host::Roots;
+use crate::files::Files;
 use crate::lock::{IoGuard, IoLock, Lock};
 use crate::plan::Sampler;
 use crate::ring::Ksymbol;
@@ -146,15 +146,16 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 const NAMES_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Ring> Shared<R> {
-    pub(super) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>) -> Self {
-        let proc = roots.proc.clone();
-        let read = move |key: ProcessKey| ProcessContext::read(&proc.join(key.pid.to_string()), key);
+    pub(super) fn new(clock: Clock, files: impl Into<Files>, directory: Arc<Directory>) -> Self {
+        let files = files.into();
+        let asked = files.clone();
+        let read = move |key: ProcessKey| ProcessContext::read(&asked, key);
         Self {
             rings: Lock::new(Rings::new()),
             handoff: Lock::default(),
-            analysis: IoLock::new(Analysis::new(roots)),
-            symbols: IoLock::new(Symbolizer::new(roots, clock.clone(), symbol::Options::default())),
-            lines: IoLock::new(Lines::new(roots, 0)),
+            analysis: IoLock::new(Analysis::new(&files)),
+            symbols: IoLock::new(Symbolizer::new(&files, clock.clone(), symbol::Options::default())),
+            lines: IoLock::new(Lines::new(&files, 0)),
             debug_info: AtomicU64::new(0),
             line_accounts: Lock::default(),
             accounts: Lock::default(),

@@ -251,8 +251,8 @@ mod tests {
     }
 
     fn contexts(dir: &tempfile::TempDir) -> Contexts {
-        let proc = dir.path().join("proc");
-        Contexts::new(move |key| ProcessContext::read(&proc.join(key.pid.to_string()), key))
+        let files = Files::here(&Roots::under(dir.path()));
+        Contexts::new(move |key| ProcessContext::read(&files, key))
     }
 
     fn at(seconds: u64) -> Clock {

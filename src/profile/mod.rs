@@ -55,7 +55,8 @@ use crate::config::profiled::Rate;
 use crate::container::Directory;
 use crate::counter::Whom;
 use crate::health::{Refusal, Scope, Ticket};
-use crate::host::{CpuSet, Roots};
+use crate::files::Files;
+use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
 use crate::ring::{Reader, RingBudget, room};
@@ -135,11 +136,15 @@ impl<K: Kernel> Profiler<K> {
     ///
     /// # Errors
     /// When one of its own metrics cannot be called what it is called: a bug.
-    pub(crate) fn new(clock: Clock, roots: &Roots, directory: Arc<Directory>) -> Result<Self, NameError> {
+    pub(crate) fn new(
+        clock: Clock,
+        files: impl Into<Files>,
+        directory: Arc<Directory>,
+    ) -> Result<Self, NameError> {
         Ok(Self {
             samplers: Vec::new(),
             cpus: BTreeMap::new(),
-            shared: Arc::new(Shared::new(clock.clone(), roots, directory)),
+            shared: Arc::new(Shared::new(clock.clone(), files, directory)),
             clock,
             whom: None,
             reader: None,

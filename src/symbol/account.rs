@@ -13,7 +13,7 @@ pub enum Reason {
     Damaged,
     /// Somebody has written into it since it was read.
     Changed,
-    /// It has more functions than there is memory for.
+    /// It has more functions at nearly one address than there is memory for, or a table of symbols of more than 256 MiB.
     TooLarge,
     /// It has no functions with names at all, and no debug file was found.
     NoSymbols,
@@ -38,11 +38,13 @@ pub enum Reason {
     KernelUnreadable,
     /// The kernel does not list a function there.
     KernelUnknown,
+    /// Tables of symbols were read as fast as they may be. It gets its name when it is asked for again.
+    Postponed,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NoFile,
         Self::Unreadable,
         Self::NotElf,
@@ -60,6 +62,7 @@ impl Reason {
         Self::KernelForbidden,
         Self::KernelUnreadable,
         Self::KernelUnknown,
+        Self::Postponed,
     ];
 
     /// The word for it in labels.
@@ -82,6 +85,7 @@ impl Reason {
             Self::KernelForbidden => "kernel_forbidden",
             Self::KernelUnreadable => "kernel_unreadable",
             Self::KernelUnknown => "kernel_unknown",
+            Self::Postponed => "postponed",
         }
     }
 }

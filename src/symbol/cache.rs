@@ -36,6 +36,17 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         Self { young: Generation::default(), old: Generation::default(), limit }
     }
 
+    /// Changes the limit. What is over it is forgotten.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        if self.bytes() > limit {
+            self.old = Generation::default();
+        }
+        if self.bytes() > limit {
+            self.young = Generation::default();
+        }
+    }
+
     pub(super) fn get(&mut self, key: &K) -> Option<V> {
         if let Some((value, _)) = self.young.entries.get(key) {
             return Some(value.clone());

@@ -1,14 +1,15 @@
 //! The file that the symbols of a stripped file were moved to.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Component, Path};
 
 use flate2::Crc;
 
-use crate::host::Roots;
+use super::identity::Written;
+use super::source::Beside;
+use crate::host::ReadAt;
 use crate::probe::Root;
 use crate::probe::binary::Binary;
-use crate::probe::root::{self, Opened};
+use crate::files::{Files, Opened};
 
 /// Where distributions install debug files.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -21,12 +22,12 @@ const CHUNK: usize = 256 << 10;
 /// the root of the process first, then on the host. One that belongs to another build is none, nor is one that does not
 /// have what is wanted.
 pub(super) fn find(
-    roots: &Roots,
+    files: &Files,
     pid: Option<u32>,
     path: &str,
-    binary: &Binary,
-    has_it: impl Fn(&Binary) -> bool,
-) -> Option<(Opened, Binary)> {
+    binary: &Binary<'_>,
+    has_it: impl Fn(&Binary<'_>) -> bool,
+) -> Option<(Beside, Opened)> {
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
@@ -36,11 +37,13 @@ pub(super) fn find(
     let crc = link.map(|(_, crc)| crc);
     for root in pid.map(Root::Process).into_iter().chain([Root::Host]) {
         for path in by_id.iter().chain(&by_link) {
-            let Ok(opened) = root::open(&root, path, roots, None) else { continue };
+            let Ok(opened) = files.open(&root, path, None) else { continue };
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
             if has_it(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
-                return Some((opened, debug));
+                let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
+                drop(debug);
+                return Some((Beside { root, path, written }, opened));
             }
         }
     }
@@ -67,13 +70,13 @@ fn beside(path: &str, name: &str) -> Vec<String> {
 
 /// The CRC-32 of a whole file, if it is not too large.
 fn checksum(opened: &Opened) -> Option<u32> {
-    let length = opened.file.metadata().ok()?.len();
+    let length = opened.length().ok()?;
     if length > CHECKED_LIMIT {
         return None;
     }
     let (mut crc, mut buffer, mut at) = (Crc::new(), vec![0; CHUNK], 0);
     while at < length {
-        let read = match opened.file.read_at(&mut buffer, at) {
+        let read = match opened.read_at(&mut buffer, at) {
             Ok(0) => break,
             Ok(read) => read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -1,46 +1,86 @@
 //! Names of functions of files that are executed.
 //!
-//! A file is read once, when a place in it is asked for first, and again if its table had to make room meanwhile. One
-//! that cannot be read is not tried again.
+//! Of a file is kept how its functions are divided into regions, and the lists of those regions that were asked for, within
+//! a limit of memory; what was not used for longest goes. No file is held open: see [`Source`]. A file that cannot be read
+//! is not tried again.
 
+use std::fmt;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use rustix::fs::MemfdFlags;
 
-use super::cache::Cache;
 use super::demangle::demangle;
-use super::identity::{Identity, Written};
-use super::{FileHash, NamedLine, Reason, Segment, debug};
-use crate::host::{self, Roots};
-use crate::probe::binary::{self, Addresses, Binary, BinaryError, Stubs};
-use crate::probe::root::Opened;
+use super::identity::Identity;
+use super::source::{Bytes, Reader, Source};
+use super::spans::{Answer, Name, Space, Span, Spans};
+use super::work::Work;
+use super::{FileHash, Reason, Segment, debug};
+use crate::clock::Monotonic;
+use crate::files::Files;
+use crate::host::{self, ReadAt};
+use crate::probe::binary::{self, Addresses, Binary, BinaryError, Region, Stubs};
 use crate::stack::{self, Code, Module, ModuleId};
 
 /// What the kernel gives every process, in bytes at most.
 const VDSO_LIMIT: u64 = 256 << 10;
-/// What is known of a file beside its table, in bytes, roughly.
+/// What is known of a file beside its tables, in bytes, roughly.
 const KNOWN: usize = 400;
+/// The most functions that a region is to have: a list of 160 KiB, made in 512 KiB.
+const REGION: usize = 32 << 10;
+/// Into how many regions all memory for lists is to go at least, and how much a function takes there, in bytes.
+const REGIONS: usize = 8;
+const FUNCTION: usize = 8;
 
 /// The files that were asked for.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct FileNames {
     known: FxHashMap<ModuleId, Known>,
-    /// Functions by where they begin.
-    functions: Cache<(ModuleId, u64), Option<NamedLine>>,
-    /// How much memory tables may take, in bytes.
+    /// What [`Known`] takes, in bytes.
+    known_bytes: usize,
+    lists: Lists,
+    /// Files that are open until [`finish`](Self::finish).
+    open: Readers,
+    pub(super) work: Work,
+    /// How much memory all may take, in bytes.
     limit: usize,
     /// Grows with each use.
     now: u64,
 }
 
+/// Lists of functions of regions.
+#[derive(Debug, Default)]
+struct Lists {
+    held: FxHashMap<Key, List>,
+    bytes: usize,
+}
+
+/// A file, the place of one of its tables, and a region of it.
+type Key = (ModuleId, usize, usize);
+
+#[derive(Debug)]
+struct List {
+    region: Region,
+    used: u64,
+}
+
+/// Files that names are read from: that of a table, or the module's own ([`OWN`]).
+#[derive(Default)]
+struct Readers(FxHashMap<(ModuleId, usize), Result<Reader, Reason>>);
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Readers").field(&self.0.len()).finish()
+    }
+}
+
+/// Stands for the module's own file in [`Readers`].
+const OWN: usize = usize::MAX;
+
 /// A place in a file.
 pub(super) struct Found {
-    pub(super) line: Result<NamedLine, Reason>,
+    pub(super) name: Result<Name, Reason>,
     pub(super) segment: Arc<Segment>,
     pub(super) address: u64,
 }
@@ -48,8 +88,8 @@ pub(super) struct Found {
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    /// What of it is loaded; what has code first.
-    segments: Vec<(binary::Segment, Arc<Segment>)>,
+    /// What of it is loaded, what has code first; with what is shown of it, once it was asked for.
+    segments: Vec<(binary::Segment, Option<Arc<Segment>>)>,
     /// The file, where its headers tell nothing.
     whole: Arc<Segment>,
     names: Result<Names, Reason>,
@@ -67,160 +107,278 @@ struct Names {
     otherwise: Reason,
 }
 
-/// Where functions are, and the file that has their names.
+/// How functions are divided, and the file that has their names.
 #[derive(Debug)]
 struct Table {
     addresses: Addresses,
     source: Source,
 }
 
-/// A file that names are read from.
-#[derive(Debug)]
-struct Source {
-    file: Arc<Opened>,
-    /// When it was written to last, as its table was read.
-    written: Option<Written>,
-    /// How much memory it takes, in bytes: what was inflated is in no other place.
-    held: usize,
+/// What the names of one module are read with.
+struct Reading<'r> {
+    id: ModuleId,
+    module: &'r Module,
+    files: &'r Files,
+    lists: &'r mut Lists,
+    open: &'r mut Readers,
+    work: &'r mut Work,
+    limit: usize,
+    now: u64,
 }
 
-impl Files {
-    /// Tables take at most `tables` bytes, and names of functions `names`.
-    pub(super) fn new(tables: usize, names: usize) -> Self {
-        Self { known: FxHashMap::default(), functions: Cache::new(names), limit: tables, now: 0 }
+impl FileNames {
+    /// All take at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            known: FxHashMap::default(),
+            known_bytes: 0,
+            lists: Lists::default(),
+            open: Readers::default(),
+            work: Work::default(),
+            limit,
+            now: 0,
+        }
+    }
+
+    /// Changes the limit. Whether a file is not known any more.
+    pub(super) fn set_limit(&mut self, limit: usize) -> bool {
+        self.limit = limit;
+        self.make_room(None)
     }
 
     /// Forgets what a number stood for that stands for another file now. Whether there was any.
-    pub(super) fn check(&mut self, code: &Code) -> bool {
-        let is = |id: &ModuleId, known: &Known| {
-            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
-        };
+    pub(super) fn begin(&mut self, code: &Code, now: Monotonic) -> bool {
+        self.work.refill(now);
         let before = self.known.len();
-        self.known.retain(|id, known| is(id, known));
-        if self.known.len() == before {
-            return false;
+        self.known.retain(|id, known| {
+            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
+        });
+        let any = self.known.len() < before;
+        if any {
+            self.known_bytes = self.known.values().map(Known::bytes).sum();
+            let known = &self.known;
+            self.lists.retain(|id| known.contains_key(&id));
         }
-        let known = &self.known;
-        self.functions.retain(|(id, _)| known.contains_key(id));
-        true
+        any
     }
 
-    /// What is at an offset in a file.
-    pub(super) fn find(&mut self, id: ModuleId, offset: u64, code: &Code, roots: &Roots) -> Option<Found> {
+    /// Whether answers about a space hold: those about a file that is not known any more do not, for its number may be
+    /// given to another.
+    pub(super) fn answers_for(&self, space: Space) -> bool {
+        match space {
+            Space::Kernel => true,
+            Space::File(id) => self.known.contains_key(&id),
+        }
+    }
+
+    /// Closes all files.
+    pub(super) fn finish(&mut self) {
+        self.open.0.clear();
+    }
+
+    /// How many files are open: none but while names are looked up.
+    pub(super) fn open(&self) -> usize {
+        self.open.0.values().filter(|file| file.is_ok()).count()
+    }
+
+    /// What is at an offset in a file; from `spans` if it is there.
+    pub(super) fn find(
+        &mut self,
+        id: ModuleId,
+        offset: u64,
+        code: &Code,
+        files: &Files,
+        spans: &mut Spans,
+    ) -> Option<Found> {
         let module = code.modules.get(id.0 as usize)?;
         self.now += 1;
         if !self.known.contains_key(&id) {
-            self.known.insert(id, Known::read(module, code, roots, self.limit));
-            self.make_room(id);
+            if self.work.is_spent() {
+                let segment =
+                    Segment { limit: u64::MAX, path: Arc::clone(&module.path), ..Segment::default() };
+                return Some(Found {
+                    name: Err(Reason::Postponed),
+                    segment: segment.into(),
+                    address: offset,
+                });
+            }
+            let known = Known::read(module, code, files, self.limit);
+            self.work.take(known.passes());
+            self.known_bytes += known.bytes();
+            self.known.insert(id, known);
+            if self.make_room(Some(id)) {
+                spans.retain(|space, _| self.answers_for(space));
+            }
         }
         let known = self.known.get_mut(&id)?;
         known.used = self.now;
         let (segment, address) = known.locate(offset);
-        let line = match &known.names {
-            Err(reason) => Err(*reason),
-            Ok(names) => names.line(id, address, &mut self.functions),
-        };
-        Some(Found { line, segment, address })
-    }
-
-    /// Takes away tables that were not used for long, but this one.
-    fn make_room(&mut self, but: ModuleId) {
-        while self.table_bytes() > self.limit {
-            let tables = self.known.iter().filter(|(id, known)| **id != but && known.names.is_ok());
-            let Some(oldest) = tables.min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { return };
-            self.known.remove(&oldest);
+        let space = Space::File(id);
+        if let Some(answer) = spans.get(space, address) {
+            return Some(Found { name: answer.name, segment, address });
         }
+        let (limit, now) = (self.limit.saturating_sub(self.known_bytes), self.now);
+        let Self { lists, open, work, .. } = self;
+        let mut reading = Reading { id, module, files, lists, open, work, limit, now };
+        let (name, span) = match &known.names {
+            Err(reason) => (Err(*reason), None),
+            Ok(names) => reading.name(names, address),
+        };
+        if let Some(span) = span {
+            spans.insert(space, span, Answer { name: name.clone(), segment: None });
+        }
+        Some(Found { name, segment, address })
     }
 
-    fn table_bytes(&self) -> usize {
-        self.known.values().flat_map(|known| &known.names).map(Names::bytes).sum()
+    /// Takes away what was not used for longest, but not what is known of `but`: lists first, then files as a whole where
+    /// there are so many that what is known of them fills half of the memory. Whether any of these had to go.
+    fn make_room(&mut self, but: Option<ModuleId>) -> bool {
+        let before = self.known.len();
+        while self.known_bytes > self.limit / 2 {
+            let others = self.known.iter().filter(|(id, _)| Some(**id) != but);
+            let Some(oldest) = others.min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { break };
+            if let Some(known) = self.known.remove(&oldest) {
+                self.known_bytes -= known.bytes();
+            }
+            self.lists.retain(|id| id != oldest);
+        }
+        self.lists.shrink(self.limit.saturating_sub(self.known_bytes), None);
+        self.known.len() < before
     }
 
     /// How much memory they take, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
-        self.known.len() * KNOWN + self.table_bytes() + self.functions.bytes()
+        self.known_bytes + self.lists.bytes
+    }
+}
+
+impl Lists {
+    fn retain(&mut self, keep: impl Fn(ModuleId) -> bool) {
+        self.held.retain(|(id, ..), _| keep(*id));
+        self.bytes = self.held.values().map(List::bytes).sum();
+    }
+
+    /// Takes away those that were not used for longest, but this one.
+    fn shrink(&mut self, limit: usize, but: Option<Key>) {
+        while self.bytes > limit {
+            let others = self.held.iter().filter(|(key, _)| Some(**key) != but);
+            let Some(oldest) = others.min_by_key(|(_, list)| list.used).map(|(key, _)| *key) else { return };
+            if let Some(list) = self.held.remove(&oldest) {
+                self.bytes -= list.bytes();
+            }
+        }
+    }
+}
+
+impl List {
+    fn bytes(&self) -> usize {
+        self.region.bytes() + size_of::<(Key, Self)>()
     }
 }
 
 impl Known {
-    fn read(module: &Module, code: &Code, roots: &Roots, limit: usize) -> Self {
-        let vdso = (&*module.path == "[vdso]" && module.file.is_err()).then(|| vdso(roots)).flatten();
-        let file = vdso.map(Arc::new).or_else(|| module.file.as_ref().ok().cloned());
+    fn read(module: &Module, code: &Code, files: &Files, limit: usize) -> Self {
+        let identity = Identity::of(module);
         let mut segments = Vec::new();
-        let hash = file.as_ref().and_then(|file| FileHash::of(&file.file));
-        let go_build_id = file.as_ref().and_then(|file| stack::go_build_id(&file.file));
+        let copied = (&*module.path == "[vdso]" && module.file.is_err()).then(|| vdso(files)).flatten();
+        let copied = copied.map(|bytes| Arc::new(Bytes(bytes)));
+        let file: Option<&dyn ReadAt> = match (&copied, &module.file) {
+            (Some(bytes), _) => Some(&**bytes),
+            (None, Ok(file)) => Some(&**file),
+            (None, Err(_)) => None,
+        };
+        let own = || match &copied {
+            Some(bytes) => Source::Copied(Arc::clone(bytes)),
+            None => Source::Own(identity.written()),
+        };
         let names = match file {
             None => Err(Reason::NoFile),
-            Some(file) => read(file, module, code, roots, limit, &mut segments),
+            Some(file) => read(file, &own, module, code, files, limit, &mut segments),
         };
-        let named = names.as_ref().is_ok_and(|names| !names.tables.is_empty());
-        let segment = |start, limit, offset| {
-            let (path, build_id) = (Arc::clone(&module.path), module.build_id.clone());
-            let go_build_id = go_build_id.clone();
-            Arc::new(Segment { start, limit, offset, path, build_id, go_build_id, hash, named })
+        let hash = file.and_then(FileHash::of);
+        let go_build_id = module.file.as_ref().ok().and_then(|file| stack::go_build_id(&file.file));
+        let whole = Segment {
+            start: 0,
+            limit: u64::MAX,
+            offset: 0,
+            path: Arc::clone(&module.path),
+            build_id: module.build_id.clone(),
+            go_build_id,
+            hash,
+            named: names.as_ref().is_ok_and(|names| !names.tables.is_empty()),
         };
-        let shown = |found: binary::Segment| (found, segment(found.start, found.limit, found.offset));
-        Self {
-            identity: Identity::of(module),
-            whole: segment(0, u64::MAX, 0),
-            segments: segments.into_iter().map(shown).collect(),
-            names,
-            used: 0,
-        }
+        let segments = segments.into_iter().map(|segment| (segment, None)).collect();
+        Self { identity, whole: whole.into(), segments, names, used: 0 }
     }
 
     /// The segment that an offset is in, and its address.
-    fn locate(&self, offset: u64) -> (Arc<Segment>, u64) {
-        let mut found = self.segments.iter();
-        let found = found.find_map(|(segment, shown)| Some((Arc::clone(shown), segment.address_of(offset)?)));
-        found.unwrap_or_else(|| (Arc::clone(&self.whole), offset))
+    fn locate(&mut self, offset: u64) -> (Arc<Segment>, u64) {
+        let mut found = self.segments.iter_mut();
+        let found = found.find_map(|(segment, shown)| Some((segment.address_of(offset)?, segment, shown)));
+        let Some((address, segment, shown)) = found else { return (Arc::clone(&self.whole), offset) };
+        let shown = shown.get_or_insert_with(|| {
+            let &mut binary::Segment { start, limit, offset } = segment;
+            Arc::new(Segment { start, limit, offset, ..(*self.whole).clone() })
+        });
+        (Arc::clone(shown), address)
+    }
+
+    /// How many bytes of tables were read to know it.
+    fn passes(&self) -> u64 {
+        let tables = self.names.iter().flat_map(|names| &names.tables);
+        tables.map(|table| table.addresses.pass()).sum()
+    }
+
+    /// As if all of its segments were shown.
+    fn bytes(&self) -> usize {
+        let segment = size_of::<(binary::Segment, Option<Arc<Segment>>)>() + size_of::<Segment>();
+        KNOWN + self.segments.len() * segment + self.names.as_ref().map_or(0, Names::bytes)
     }
 }
 
 fn read(
-    file: Arc<Opened>,
+    file: &dyn ReadAt,
+    own: &dyn Fn() -> Source,
     module: &Module,
     code: &Code,
-    roots: &Roots,
+    files: &Files,
     limit: usize,
     segments: &mut Vec<binary::Segment>,
 ) -> Result<Names, Reason> {
-    let binary = file.binary().map_err(|error| reason(&error))?;
+    let binary = Binary::read(file, Path::new("")).map_err(|error| reason(&error))?;
     *segments = binary.segments();
-    let find = |named: &Binary, names: &Names| {
-        let functions = limit.saturating_sub(names.bytes()) / Addresses::EACH;
-        binary.addresses(named, functions).map_err(|error| reason(&error))
-    };
+    let each = (limit / (REGIONS * FUNCTION)).clamp(256, REGION);
+    let find = |named: &Binary<'_>| binary.addresses(named, each).map_err(|error| reason(&error));
     let mut names = Names { tables: Vec::new(), stubs: None, otherwise: Reason::Between };
-    let own = Source::of(&file);
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
     if binary.has_all_names() {
-        names.add(find(&binary, &names)?, own);
-    } else if let Some((opened, debug)) =
-        debug::find(roots, pid, &module.path, &binary, Binary::has_all_names)
-        && let Ok(Some(found)) = find(&debug, &names)
+        names.add(find(&binary)?, own());
+    } else if let Some((beside, opened)) =
+        debug::find(files, pid, &module.path, &binary, |debug| debug.has_all_names())
+        && let Ok(debug) = opened.binary()
+        && let Ok(Some(found)) = find(&debug)
     {
-        names.add(Some(found), Source::of(&Arc::new(opened)));
+        names.add(Some(found), Source::Beside(beside));
     } else {
         // What is exported is left out of what is compressed.
-        if let Some((mini, source)) = mini_debug(&binary, limit)
-            && let Ok(found) = find(&mini, &names)
+        if let Ok(Some(bytes)) = binary.mini_debug(limit as u64 / 4)
+            && let Some(found) = in_all_names(&bytes, &find)
         {
-            names.add(found, source);
+            names.add(found, Source::Copied(Arc::new(Bytes(bytes))));
         }
         if names.tables.is_empty() {
             names.otherwise = Reason::Stripped;
         }
-        match find(&binary, &names) {
-            Ok(found) => names.add(found, own),
+        match find(&binary) {
+            Ok(found) => names.add(found, own()),
             Err(reason) if names.tables.is_empty() => return Err(reason),
             Err(_) => {}
         }
     }
-    if let Ok(stubs) = binary.stubs(limit / Stubs::EACH)
+    if let Ok(stubs) = binary.stubs(limit / 4 / Stubs::EACH)
         && !stubs.is_empty()
     {
-        names.stubs = Some((stubs, Source::of(&file)));
+        names.stubs = Some((stubs, own()));
     }
     if names.tables.is_empty() {
         if names.stubs.is_none() {
@@ -231,25 +389,13 @@ fn read(
     Ok(names)
 }
 
-/// The names that a file brings along compressed, in a file that is in memory alone.
-fn mini_debug(binary: &Binary, limit: usize) -> Option<(Binary, Source)> {
-    let bytes = binary.mini_debug(limit as u64 / 2).ok()??;
-    let mut file = File::from(rustix::fs::memfd_create("gnu_debugdata", MemfdFlags::CLOEXEC).ok()?);
-    file.write_all(&bytes).ok()?;
-    let opened = Opened { file, shown: PathBuf::from("[.gnu_debugdata]"), pid: None };
-    let mini = opened.binary().ok().filter(Binary::has_all_names)?;
-    Some((mini, Source { held: bytes.len(), ..Source::of(&Arc::new(opened)) }))
-}
-
-impl Source {
-    fn of(file: &Arc<Opened>) -> Self {
-        Self { written: Written::of(&file.file), file: Arc::clone(file), held: 0 }
-    }
-
-    /// Whether names are where they were when the table was read.
-    fn is_unchanged(&self) -> bool {
-        Written::of(&self.file.file) == self.written
-    }
+/// The functions of a file in memory, if it has the names of all of them.
+fn in_all_names(
+    bytes: &[u8],
+    find: impl Fn(&Binary<'_>) -> Result<Option<Addresses>, Reason>,
+) -> Option<Option<Addresses>> {
+    let mini = Binary::read(bytes, Path::new("")).ok().filter(Binary::has_all_names)?;
+    find(&mini).ok()
 }
 
 impl Names {
@@ -258,72 +404,108 @@ impl Names {
     }
 
     fn bytes(&self) -> usize {
-        let tables = self.tables.iter().map(|table| table.addresses.bytes() + table.source.held);
+        let tables = self.tables.iter().map(|table| table.addresses.bytes() + table.source.bytes());
         tables.sum::<usize>() + self.stubs.as_ref().map_or(0, |(stubs, _)| stubs.bytes())
-    }
-
-    fn line(
-        &self,
-        id: ModuleId,
-        address: u64,
-        functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
-    ) -> Result<NamedLine, Reason> {
-        // Of two tables the one counts whose function begins nearer: sizes may be guessed.
-        let found =
-            self.tables.iter().rev().filter_map(|table| Some((table, table.addresses.find(address)?)));
-        let Some((table, place)) = found.max_by_key(|(_, place)| place.start) else {
-            return self.stub(id, address, functions);
-        };
-        let key = (id, place.start);
-        if let Some(line) = functions.get(&key) {
-            return line.ok_or(self.otherwise);
-        }
-        if !table.source.is_unchanged() {
-            return Err(Reason::Changed);
-        }
-        let name = table.addresses.name(&table.source.file.file, place).map_err(|_| Reason::Unreadable)?;
-        let line = name.map(|name| {
-            let linkage = String::from_utf8_lossy(&name);
-            NamedLine { name: demangle(&linkage).into(), linkage: linkage.into(), file: None, line: 0 }
-        });
-        keep(key, line.clone(), functions);
-        line.ok_or(self.otherwise)
-    }
-
-    /// What calls a function of another file is called after it, as perf does.
-    fn stub(
-        &self,
-        id: ModuleId,
-        address: u64,
-        functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
-    ) -> Result<NamedLine, Reason> {
-        let Some((stubs, source)) = &self.stubs else { return Err(self.otherwise) };
-        let Some(start) = stubs.start(address) else { return Err(self.otherwise) };
-        let key = (id, start);
-        if let Some(line) = functions.get(&key) {
-            return line.ok_or(self.otherwise);
-        }
-        if !source.is_unchanged() {
-            return Err(Reason::Changed);
-        }
-        let name = stubs.name(&source.file.file, address).map_err(|_| Reason::Unreadable)?;
-        let line = name.map(|name| {
-            let linkage = String::from_utf8_lossy(&name);
-            let (name, linkage) = (format!("{}@plt", demangle(&linkage)), format!("{linkage}@plt"));
-            NamedLine { name: name.into(), linkage: linkage.into(), file: None, line: 0 }
-        });
-        keep(key, line.clone(), functions);
-        line.ok_or(self.otherwise)
     }
 }
 
-fn keep(
-    key: (ModuleId, u64),
-    line: Option<NamedLine>,
-    functions: &mut Cache<(ModuleId, u64), Option<NamedLine>>,
-) {
-    let held = line.as_ref().map_or(0, |line| line.name.len() + line.linkage.len() + 32);
-    functions.insert(key, line, held);
+/// A name or why there is none, and from where to where that holds; `None` if it is to be asked for again.
+type Told = (Result<Name, Reason>, Option<Span>);
+
+impl Reading<'_> {
+    /// The name of the function that an address is in.
+    fn name(&mut self, names: &Names, address: u64) -> Told {
+        let (mut best, mut span) = (None, (0, u64::MAX));
+        // Of two tables the one counts whose function begins nearer: sizes may be guessed.
+        for (number, table) in names.tables.iter().enumerate().rev() {
+            let (reader, place) = match self.place(number, table, address) {
+                Ok(found) => found,
+                Err((reason, span)) => return (Err(reason), span),
+            };
+            span = within(span, place.span);
+            if let Some(function) = place.function {
+                let is_best = best
+                    .as_ref()
+                    .is_none_or(|(_, _, best): &(_, _, binary::Function)| best.start <= function.start);
+                if is_best {
+                    best = Some((table, reader, function));
+                }
+            }
+        }
+        let Some((table, reader, function)) = best else { return self.stub(names, address, span) };
+        match table.addresses.name(&*reader, &function) {
+            Err(_) => (Err(Reason::Unreadable), None),
+            Ok(None) => (Err(names.otherwise), Some(span)),
+            Ok(Some(name)) => {
+                let linkage = String::from_utf8_lossy(&name);
+                (Ok(Name::new(&demangle(&linkage), &linkage)), Some(span))
+            }
+        }
+    }
+
+    /// What calls a function of another file is called after it, as perf does.
+    fn stub(&mut self, names: &Names, address: u64, span: Span) -> Told {
+        let Some((stubs, source)) = &names.stubs else { return (Err(names.otherwise), Some(span)) };
+        let (own, is_stub) = stubs.span(address);
+        let span = within(span, own);
+        if !is_stub {
+            return (Err(names.otherwise), Some(span));
+        }
+        let reader = match self.open(OWN, source) {
+            Ok(reader) => reader,
+            Err(reason) => return (Err(reason), None),
+        };
+        match stubs.name(&*reader, address) {
+            Err(_) => (Err(Reason::Unreadable), None),
+            Ok(None) => (Err(names.otherwise), Some(span)),
+            Ok(Some(name)) => {
+                let linkage = String::from_utf8_lossy(&name);
+                let (name, linkage) = (format!("{}@plt", demangle(&linkage)), format!("{linkage}@plt"));
+                (Ok(Name::new(&name, &linkage)), Some(span))
+            }
+        }
+    }
+
+    /// What a table tells of an address.
+    fn place(
+        &mut self,
+        number: usize,
+        table: &Table,
+        address: u64,
+    ) -> Result<(Reader, binary::Place), (Reason, Option<Span>)> {
+        let addresses = &table.addresses;
+        let reader = self.open(number, &table.source).map_err(|reason| (reason, None))?;
+        let key = (self.id, number, addresses.region_of(address));
+        if !self.lists.held.contains_key(&key) {
+            if !self.work.take(addresses.pass()) {
+                return Err((Reason::Postponed, None));
+            }
+            let span = addresses.span_of(key.2);
+            let region = addresses.read(&*reader, key.2);
+            let list = List { region: region.map_err(|error| (reason(&error), Some(span)))?, used: self.now };
+            if list.bytes() > self.limit {
+                return Err((Reason::TooLarge, Some(span)));
+            }
+            self.lists.bytes += list.bytes();
+            self.lists.held.insert(key, list);
+            self.lists.shrink(self.limit, Some(key));
+        }
+        // It was there, or was put there.
+        let Some(list) = self.lists.held.get_mut(&key) else { return Err((Reason::TooLarge, None)) };
+        list.used = self.now;
+        let place = addresses.find(&*reader, &list.region, address);
+        Ok((reader, place.map_err(|_| (Reason::Unreadable, None))?))
+    }
+
+    /// Opens a file, once for all names that are looked up together.
+    fn open(&mut self, number: usize, source: &Source) -> Result<Reader, Reason> {
+        let opened = self.open.0.entry((self.id, number));
+        opened.or_insert_with(|| source.open(self.module, self.files)).clone()
+    }
+}
+
+fn within(one: Span, other: Span) -> Span {
+    (one.0.max(other.0), one.1.min(other.1))
 }
 
 fn reason(error: &BinaryError) -> Reason {
@@ -336,16 +518,14 @@ fn reason(error: &BinaryError) -> Reason {
 }
 
 /// What the kernel maps into every process, which is in no file. It is taken out of this one, where it is the same.
-fn vdso(roots: &Roots) -> Option<Opened> {
-    let own = roots.proc.join("self");
+fn vdso(files: &Files) -> Option<Vec<u8>> {
+    let own = files.roots().proc.join("self");
     let maps = host::read_text(&own.join("maps")).ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;
     let (start, end) = range.split_once('-')?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     let size = end.checked_sub(start).filter(|&size| size <= VDSO_LIMIT)?;
     let mut bytes = vec![0; usize::try_from(size).ok()?];
-    File::open(own.join("mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
-    let mut file = File::from(rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?);
-    file.write_all(&bytes).ok()?;
-    Some(Opened { file, shown: PathBuf::from("[vdso]"), pid: None })
+    ReadAt::read_exact_at(&File::open(own.join("mem")).ok()?, &mut bytes, start).ok()?;
+    Some(bytes)
 }

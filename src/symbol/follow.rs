@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use crate::error::FileError;
-use crate::probe::root::Opened;
+use crate::files::Opened;
 
 /// How much is read at a time, in bytes.
 const CHUNK: usize = 256 << 10;

@@ -4,10 +4,10 @@
 //! [specification](https://github.com/open-telemetry/opentelemetry-specification/blob/v1.60.0/specification/profiles/mappings.md).
 
 use std::fmt;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use ::ring::digest::{Context, SHA256};
+
+use crate::host::ReadAt;
 
 /// How much of the beginning and of the end is taken, in bytes. In shorter files both are all of it.
 const PART: u64 = 4096;
@@ -18,8 +18,8 @@ pub struct FileHash([u8; 16]);
 
 impl FileHash {
     /// Of a file, of which at most 8 KiB are read. `None` if it cannot be read.
-    pub fn of(file: &File) -> Option<Self> {
-        let length = file.metadata().ok()?.len();
+    pub fn of(file: &dyn ReadAt) -> Option<Self> {
+        let length = file.length().ok()?;
         let mut bytes = [0; PART as usize];
         // In bounds: it is not longer than what there is room for.
         let part = &mut bytes[..usize::try_from(length.min(PART)).ok()?];

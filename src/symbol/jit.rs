@@ -13,9 +13,9 @@ use super::regions::Name;
 use super::{NamedLine, Reason};
 use crate::clock::Monotonic;
 use crate::error::printable;
-use crate::host::{self, Roots};
+use crate::host;
 use crate::probe::Root;
-use crate::probe::root::{self, Opened, RootError};
+use crate::files::{Files, Opened, RootError};
 use crate::stack::{Code, Process, ProcessId};
 
 /// The most processes whose files are followed. Each keeps one or two open.
@@ -79,12 +79,23 @@ impl Jits {
         Self { known: FxHashMap::default(), limit, each: limit / 2, now: 0 }
     }
 
+    /// Changes the limit.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        (self.limit, self.each) = (limit, limit / 2);
+    }
+
+    /// How many files are held open.
+    pub(super) fn open_files(&self) -> usize {
+        let maps = self.known.values().filter(|jit| matches!(jit.map, Map::Read(Some(_), _)));
+        maps.count() + self.known.values().filter(|jit| matches!(jit.dump, Some((Some(_), _)))).count()
+    }
+
     /// Looks what a process has told since it was looked at last, unless that is not longer ago than `refresh`.
     pub(super) fn look(
         &mut self,
         id: ProcessId,
         code: &Code,
-        roots: &Roots,
+        files: &Files,
         now: Monotonic,
         refresh: Duration,
     ) -> Losses {
@@ -100,7 +111,7 @@ impl Jits {
         }
         jit.looked = Some(now);
         let before = jit.losses();
-        jit.look(id, code, roots, self.each);
+        jit.look(id, code, files, self.each);
         let losses = jit.losses().since(before);
         self.make_room(id);
         losses
@@ -151,11 +162,11 @@ impl Jit {
         }
     }
 
-    fn look(&mut self, id: ProcessId, code: &Code, roots: &Roots, limit: usize) {
+    fn look(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
         if self.ended {
             return;
         }
-        match open_map(roots, &self.process) {
+        match open_map(files, &self.process) {
             Ok(opened) if matches!(&self.map, Map::Read(Some(held), _) if held.is(&opened)) => {}
             Ok(opened) => {
                 self.map = Map::Read(Some(Followed::new(Arc::new(opened))), PerfMap::new(limit));
@@ -255,16 +266,16 @@ fn interned<'t>(
 
 /// Opens the list that a process keeps for `perf`: in its own root, by the number that it calls itself. `/tmp` is
 /// everybody's, so it must be its user's or root's, as for `perf` itself.
-fn open_map(roots: &Roots, process: &Process) -> Result<Opened, Reason> {
+fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     let path = format!("/tmp/perf-{}.map", process.own_pid);
     let opened =
-        root::open(&Root::Process(process.pid), &path, roots, None).map_err(|error| match error {
+        files.open(&Root::Process(process.pid), &path, None).map_err(|error| match error {
             RootError::NoProcess(_) | RootError::Absent { .. } => Reason::MapMissing,
             RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Reason::MapForbidden,
             _ => Reason::MapUnreadable,
         })?;
     let owner = opened.file.metadata().map_err(|_| Reason::MapUnreadable)?.uid();
-    if owner == 0 || users(roots, process.pid).contains(&owner) {
+    if owner == 0 || users(files, process.pid).contains(&owner) {
         Ok(opened)
     } else {
         Err(Reason::MapForbidden)
@@ -272,8 +283,8 @@ fn open_map(roots: &Roots, process: &Process) -> Result<Opened, Reason> {
 }
 
 /// The users that a process acts for: real, effective, saved and of file systems. None if it has ended.
-fn users(roots: &Roots, pid: u32) -> Vec<u32> {
-    let status = host::read_text(&roots.proc.join(pid.to_string()).join("status")).unwrap_or_default();
+fn users(files: &Files, pid: u32) -> Vec<u32> {
+    let status = host::read_text(&files.roots().proc.join(pid.to_string()).join("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

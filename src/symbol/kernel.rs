@@ -1,11 +1,14 @@
 //! Names of the kernel's functions: those that it lists, and those that it told of since.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{NamedLine, Reason, Segment};
+use super::spans::{Answer, Name, Span};
+use super::{Reason, Segment};
 use crate::clock::Monotonic;
+use crate::error::{FileError, FileErrorKind};
 use crate::host::Roots;
 use crate::probe::kallsyms::{KallsymsError, Table};
 use crate::ring::Ksymbol;
@@ -48,12 +51,6 @@ struct Heard {
     removed: bool,
 }
 
-/// A function of the kernel.
-pub(super) struct Found {
-    pub(super) line: NamedLine,
-    pub(super) segment: Option<Arc<Segment>>,
-}
-
 impl Kernel {
     /// Its list takes at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
@@ -75,7 +72,7 @@ impl Kernel {
         if !is_first && now.since(self.read_at) < self.wait.max(refresh) {
             return false;
         }
-        let Some(missing) = addresses.find(|&address| is_first || self.find(address).is_err()) else {
+        let Some(missing) = addresses.find(|&address| is_first || !self.knows(address)) else {
             return false;
         };
         self.table = Some(match Table::read(roots, self.limit) {
@@ -83,7 +80,7 @@ impl Kernel {
             Err(error) => Err((reason(&error), error)),
         });
         self.read_at = now;
-        let has_helped = is_first || self.find(missing).is_ok();
+        let has_helped = is_first || self.knows(missing);
         self.wait = if has_helped { refresh } else { (self.wait.max(refresh) * 2).min(LONGEST_WAIT) };
         true
     }
@@ -116,24 +113,49 @@ impl Kernel {
         has_room
     }
 
-    /// The function that an address is in.
-    pub(super) fn find(&self, address: u64) -> Result<Found, Reason> {
-        let heard = self.heard.range(..=address).next_back().map(|(_, heard)| heard);
-        let heard = heard.filter(|heard| address < heard.end);
-        if let Some(heard) = heard.filter(|heard| !heard.removed) {
-            return Ok(Found::heard(heard));
+    /// What is at an address, and from where to where that holds.
+    pub(super) fn find(&self, address: u64) -> (Answer, Span) {
+        let before = self.heard.range(..=address).next_back();
+        let heard = before.filter(|(_, heard)| address < heard.end);
+        if let Some((&start, heard)) = heard.filter(|(_, heard)| !heard.removed) {
+            return (heard.answer(), (start, heard.end));
         }
+        let after = self.heard.range((Bound::Excluded(address), Bound::Unbounded)).next();
+        let bounds = match heard {
+            Some((&start, heard)) => (start, heard.end),
+            None => (before.map_or(0, |(_, heard)| heard.end), after.map_or(u64::MAX, |(&start, _)| start)),
+        };
         let listed = match &self.table {
             Some(Ok(listed)) => listed.find(address).ok_or(Reason::KernelUnknown),
             Some(Err((reason, _))) => Err(*reason),
             None => Err(Reason::KernelUnreadable),
         };
-        listed.or_else(|reason| heard.map(Found::heard).ok_or(reason))
+        match (listed, heard) {
+            (Ok((answer, (start, end))), _) => (answer, (start.max(bounds.0), end.min(bounds.1))),
+            (Err(_), Some((_, heard))) => (heard.answer(), (address, address.saturating_add(1))),
+            (Err(reason), None) => {
+                (Answer { name: Err(reason), segment: None }, (address, address.saturating_add(1)))
+            }
+        }
+    }
+
+    /// Whether an address is in a function that is known.
+    fn knows(&self, address: u64) -> bool {
+        let heard = self.heard.range(..=address).next_back().is_some_and(|(_, heard)| address < heard.end);
+        heard || matches!(&self.table, Some(Ok(listed)) if listed.table.covers(address))
     }
 
     /// Why there is no list.
     pub(super) fn refusal(&self) -> Option<&KallsymsError> {
         self.table.as_ref().and_then(|table| table.as_ref().err()).map(|(_, error)| error)
+    }
+
+    /// Its list takes at most `limit` bytes, once it is read again.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        if self.table.iter().flatten().any(|listed| listed.table.bytes() > limit) {
+            self.table = None;
+        }
     }
 
     /// How much memory it takes, in bytes.
@@ -146,6 +168,7 @@ impl Kernel {
 fn reason(error: &KallsymsError) -> Reason {
     match error {
         KallsymsError::Hidden { .. } | KallsymsError::Forbidden(_) => Reason::KernelForbidden,
+        KallsymsError::Unreadable(FileError { kind: FileErrorKind::TooLarge { .. }, .. }) => Reason::TooLarge,
         _ => Reason::KernelUnreadable,
     }
 }
@@ -165,21 +188,17 @@ impl Listed {
         Self { table, segments }
     }
 
-    fn find(&self, address: u64) -> Option<Found> {
+    fn find(&self, address: u64) -> Option<(Answer, Span)> {
         let at = self.table.find(address)?;
         let segment = self.segments.get(at.range).cloned();
-        Some(Found { line: line(at.name.into()), segment })
+        Some((Answer { name: Ok(Name::plain(at.name.into())), segment }, (at.start, at.end)))
     }
 }
 
-impl Found {
-    fn heard(heard: &Heard) -> Self {
-        Self { line: line(Arc::clone(&heard.name)), segment: None }
+impl Heard {
+    fn answer(&self) -> Answer {
+        Answer { name: Ok(Name::plain(Arc::clone(&self.name))), segment: None }
     }
-}
-
-fn line(name: Arc<str>) -> NamedLine {
-    NamedLine { linkage: Arc::clone(&name), name, file: None, line: 0 }
 }
 
 #[cfg(test)]
@@ -217,10 +236,10 @@ ffffffffc0000100 d table\t[nf_conntrack]
     }
 
     fn name(kernel: &Kernel, address: u64) -> Result<String, Reason> {
-        kernel.find(address).map(|found| {
-            let path = found.segment.map(|segment| segment.path.to_string()).unwrap_or_default();
-            format!("{} {path}", found.line.name)
-        })
+        let (answer, (start, end)) = kernel.find(address);
+        assert!((start..end).contains(&address) || address == u64::MAX, "{start:#x} {end:#x}");
+        let path = answer.segment.map(|segment| segment.path.to_string()).unwrap_or_default();
+        answer.name.map(|name| format!("{} {path}", name.line().name))
     }
 
     #[test]

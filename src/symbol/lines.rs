@@ -5,6 +5,7 @@
 //! nobody asks holds no debug information. Whoever reads rings never waits for this.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -14,14 +15,16 @@ use super::debug;
 use super::demangle::demangle;
 use super::dwarf::{self, Budget, Found, Trouble};
 use super::identity::{Identity, Written};
-use super::{Named, NamedLine};
-use crate::host::Roots;
+use super::source::Source;
+use super::{Named, NamedLine, Reason};
+use crate::files::Files;
 use crate::probe::binary::{Binary, BinaryError, NoDebugInfo};
-use crate::probe::root::Opened;
 use crate::stack::{Code, Frame, Module, ModuleId};
 
-/// Memory for answers, in bytes.
-const ANSWERS: usize = 16 << 20;
+/// Memory for answers and for what is known of files, in bytes, unless [`Lines::set_memory`] says otherwise.
+const MEMORY: usize = 4 << 20;
+/// How much of it what is known of files may take: one part in so many.
+const KNOWN_PART: usize = 4;
 /// How many times as much as of one file is read of all files for one profile.
 const FILES: u64 = 4;
 /// How much work one file may be for one profile, and all of them. A step takes some nanoseconds, going through a unit of
@@ -29,7 +32,7 @@ const FILES: u64 = 4;
 const STEPS: u64 = 1 << 26;
 const STEPS_OF_ALL: u64 = 1 << 27;
 /// How much memory may be taken by what is found in one file, in bytes.
-const FOUND: usize = 64 << 20;
+const FOUND: usize = 8 << 20;
 
 /// Why a frame has no line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,14 +127,13 @@ struct Answer {
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    source: Result<Source, LineReason>,
+    debug: Result<Debug, LineReason>,
 }
 
-/// Where it is.
+/// Where it is. The file is open only while it is read.
 #[derive(Debug)]
-struct Source {
-    file: Arc<Opened>,
-    written: Option<Written>,
+struct Debug {
+    source: Source,
     /// It is too large, damaged, or not what can be read.
     spoilt: Option<LineReason>,
 }
@@ -139,9 +141,11 @@ struct Source {
 /// Finds lines and inlined functions.
 #[derive(Debug)]
 pub struct Lines {
-    roots: Roots,
+    files: Files,
     /// The most that is read of one file, in bytes, uncompressed.
     limit: u64,
+    /// How much may be held, in bytes.
+    memory: usize,
     known: FxHashMap<ModuleId, Known>,
     answers: Cache<(ModuleId, u64), Arc<Answer>>,
     accounts: LineAccounts,
@@ -155,12 +159,13 @@ struct Left {
 
 impl Lines {
     /// One that has read nothing yet. Of a file with more than `limit` bytes of debug information none is read.
-    pub fn new(roots: &Roots, limit: u64) -> Self {
+    pub fn new(files: impl Into<Files>, limit: u64) -> Self {
         Self {
-            roots: roots.clone(),
+            files: files.into(),
             limit,
+            memory: MEMORY,
             known: FxHashMap::default(),
-            answers: Cache::new(ANSWERS),
+            answers: Cache::new(MEMORY - MEMORY / KNOWN_PART),
             accounts: LineAccounts::default(),
         }
     }
@@ -173,6 +178,27 @@ impl Lines {
         }
     }
 
+    /// Changes how much memory may be held, in bytes. What is over it is forgotten at once. While a file is read, its debug
+    /// information is in memory too, and up to 8 MiB of what is found there.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.memory = bytes;
+        self.answers.set_limit(bytes - bytes / KNOWN_PART);
+        self.make_room();
+    }
+
+    /// Forgets what is known of all files where it is too much: it costs a look at their headers.
+    fn make_room(&mut self) {
+        if self.known_bytes() > self.memory / KNOWN_PART {
+            self.known.clear();
+            self.answers.retain(|_| false);
+        }
+    }
+
+    fn known_bytes(&self) -> usize {
+        let held = |known: &Known| known.debug.as_ref().map_or(0, |debug| debug.source.bytes());
+        self.known.values().map(|known| size_of::<(ModuleId, Known)>() + held(known)).sum()
+    }
+
     /// How many frames have lines, and why the others have none.
     pub fn accounts(&self) -> &LineAccounts {
         &self.accounts
@@ -180,7 +206,7 @@ impl Lines {
 
     /// How much memory is held, in bytes, roughly.
     pub fn bytes(&self) -> usize {
-        self.answers.bytes() + self.known.len() * size_of::<(ModuleId, Known)>()
+        self.answers.bytes() + self.known_bytes()
     }
 
     /// Adds lines, and the functions that were inlined, to what [`Symbolizer::resolve`](super::Symbolizer::resolve) has
@@ -188,6 +214,7 @@ impl Lines {
     /// information is in memory.
     pub fn refine(&mut self, frames: &[Frame], named: &mut [Arc<Named>], code: &Code) {
         self.check(code);
+        self.make_room();
         let mut by_file: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
         for (place, frame) in frames.iter().enumerate() {
             if let Frame::File { module, .. } = frame {
@@ -211,11 +238,10 @@ impl Lines {
 
     /// Forgets what a number stood for that stands for another file now.
     fn check(&mut self, code: &Code) {
-        let is = |id: &ModuleId, known: &Known| {
-            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
-        };
         let before = self.known.len();
-        self.known.retain(|id, known| is(id, known));
+        self.known.retain(|id, known| {
+            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
+        });
         if self.known.len() < before {
             let known = &self.known;
             self.answers.retain(|(id, _)| known.contains_key(id));
@@ -274,15 +300,16 @@ impl Lines {
         left: &mut Left,
     ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
         let module = code.modules.get(id.0 as usize).ok_or(LineReason::NoFile)?;
-        let roots = &self.roots;
+        let files = &self.files;
         let known = self.known.entry(id).or_insert_with(|| Known {
             identity: Identity::of(module),
-            source: Source::find(module, code, roots),
+            debug: Debug::find(module, code, files),
         });
-        let source = known.source.as_mut().map_err(|reason| *reason)?;
-        match source.read(addresses, self.limit, left) {
-            Err(reason) if reason != LineReason::Postponed => {
-                source.spoilt = Some(reason);
+        let debug = known.debug.as_mut().map_err(|reason| *reason)?;
+        match debug.read(module, files, addresses, self.limit, left) {
+            // A file that was closed may be open again the next time.
+            Err(reason) if !matches!(reason, LineReason::Postponed | LineReason::NoFile) => {
+                debug.spoilt = Some(reason);
                 Err(reason)
             }
             answer => answer,
@@ -290,23 +317,25 @@ impl Lines {
     }
 }
 
-impl Source {
+impl Debug {
     /// The file of a module, or the one that its debug information was moved to.
-    fn find(module: &Module, code: &Code, roots: &Roots) -> Result<Self, LineReason> {
+    fn find(module: &Module, code: &Code, files: &Files) -> Result<Self, LineReason> {
         let file = module.file.as_ref().map_err(|_| LineReason::NoFile)?;
         let binary = file.binary().map_err(|_| LineReason::Unreadable)?;
-        let file = if binary.has_debug_info() {
-            Arc::clone(file)
+        let source = if binary.has_debug_info() {
+            Source::Own(Written::of(file))
         } else {
             let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-            let found = debug::find(roots, pid, &module.path, &binary, Binary::has_debug_info);
-            Arc::new(found.ok_or(LineReason::NoDebugInfo)?.0)
+            let found = debug::find(files, pid, &module.path, &binary, |debug| debug.has_debug_info());
+            Source::Beside(found.ok_or(LineReason::NoDebugInfo)?.0)
         };
-        Ok(Self { written: Written::of(&file.file), file, spoilt: None })
+        Ok(Self { source, spoilt: None })
     }
 
     fn read(
         &self,
+        module: &Module,
+        files: &Files,
         addresses: &[u64],
         limit: u64,
         left: &mut Left,
@@ -314,10 +343,11 @@ impl Source {
         if let Some(reason) = self.spoilt {
             return Err(reason);
         }
-        if Written::of(&self.file.file) != self.written {
-            return Err(LineReason::Changed);
-        }
-        let binary = self.file.binary().map_err(|_| LineReason::Unreadable)?;
+        let reader = self.source.open(module, files).map_err(|reason| match reason {
+            Reason::Changed => LineReason::Changed,
+            _ => LineReason::NoFile,
+        })?;
+        let binary = Binary::read(&*reader, Path::new("")).map_err(|_| LineReason::Unreadable)?;
         let info = binary.debug_info(limit.min(left.bytes)).map_err(|error| match error {
             NoDebugInfo::Absent => LineReason::NoDebugInfo,
             NoDebugInfo::TooLarge { size } if size <= limit => LineReason::Postponed,
@@ -352,9 +382,9 @@ impl Interned {
         let lines = found.levels.iter().map(|level| {
             // What was inlined and has no name is a function all the same.
             let linkage = level.function.clone().unwrap_or_else(|| "".into());
-            let name = self.0.entry(Arc::clone(&linkage)).or_insert_with_key(|linkage| match &**linkage {
-                "" => "".into(),
-                linkage => demangle(linkage).into(),
+            let name = self.0.entry(Arc::clone(&linkage)).or_insert_with_key(|linkage| {
+                let name = if linkage.is_empty() { String::new() } else { demangle(linkage) };
+                if *name == **linkage { Arc::clone(linkage) } else { name.into() }
             });
             NamedLine { name: Arc::clone(name), linkage, file: level.file.clone(), line: level.line }
         });
@@ -373,7 +403,8 @@ impl Answer {
     /// Roughly, as if no name were shared.
     fn bytes(&self) -> usize {
         let text = |line: &NamedLine| {
-            line.name.len() + line.linkage.len() + line.file.as_ref().map_or(0, |file| file.len())
+            let linkage = if Arc::ptr_eq(&line.name, &line.linkage) { 0 } else { line.linkage.len() };
+            line.name.len() + linkage + line.file.as_ref().map_or(0, |file| file.len())
         };
         let texts: usize = self.lines.iter().map(text).sum();
         size_of::<Self>() + self.lines.len() * size_of::<NamedLine>() + texts

@@ -30,6 +30,9 @@ mod kernel;
 mod lines;
 mod perfmap;
 mod regions;
+mod source;
+mod spans;
+mod work;
 
 #[cfg(test)]
 mod tests;
@@ -41,13 +44,13 @@ pub use lines::{LineAccounts, LineReason, Lines};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::cache::Cache;
-use self::files::Files;
+use self::files::FileNames;
 use self::jit::{Jits, Losses};
 use self::kernel::Kernel;
+use self::spans::{Answer, Space, Spans};
 use crate::clock::Clock;
 use crate::error::printable;
-use crate::host::Roots;
+use crate::files::Files;
 use crate::probe::kallsyms::KallsymsError;
 use crate::ring::Ksymbol;
 use crate::stack::{BuildId, Code, Frame, ModuleId, ProcessId};
@@ -121,10 +124,10 @@ pub struct Segment {
 /// How much a [`Symbolizer`] may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Memory, in bytes: a quarter for answers, a quarter for tables of files, a quarter for functions that were made at
-    /// run time, a quarter for the kernel. Below 32 MiB, large kernels and programs lose their names
-    /// ([`Reason::TooLarge`]). While a table is read, it takes up to twice its
-    /// size.
+    /// Memory, in bytes: a quarter for the kernel at most, a quarter for functions that were made at run time, a quarter
+    /// for names that were found, and the rest for lists of the functions of files. Below 8 MiB, large kernels lose their
+    /// names ([`Reason::TooLarge`]), and tables of files are read again and again. While the kernel's list is read, it
+    /// takes four times its share; a table of a file takes 2 MiB then.
     pub memory: usize,
     /// How long it is believed that nothing has changed: no module of the kernel was loaded, no function was made at run
     /// time.
@@ -133,21 +136,41 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: 64 << 20, refresh: Duration::from_secs(2) }
+        Self { memory: 16 << 20, refresh: Duration::from_secs(2) }
+    }
+}
+
+/// How much memory a [`Symbolizer`] holds, in bytes, roughly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// The list of the kernel's functions.
+    pub kernel: usize,
+    /// Lists of the functions of files, and what else is known of files.
+    pub files: usize,
+    /// Functions that were made at run time.
+    pub jits: usize,
+    /// Names that were found.
+    pub names: usize,
+}
+
+impl Held {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.kernel + self.files + self.jits + self.names
     }
 }
 
 /// Finds the names of frames. Keeps what it has read within a limit of memory.
 #[derive(Debug)]
 pub struct Symbolizer {
-    roots: Roots,
+    opener: Files,
     clock: Clock,
     options: Options,
     kernel: Kernel,
-    files: Files,
+    files: FileNames,
     jits: Jits,
-    /// Answers for frames of the kernel and of files.
-    answers: Cache<Frame, Arc<Named>>,
+    /// Names in the kernel and in files.
+    names: Spans,
     /// Whether the kernel told of something, so that answers for its frames may be wrong.
     heard: bool,
     accounts: Accounts,
@@ -155,23 +178,45 @@ pub struct Symbolizer {
 
 impl Symbolizer {
     /// One that has read nothing yet.
-    pub fn new(roots: &Roots, clock: Clock, options: Options) -> Self {
+    pub fn new(files: impl Into<Files>, clock: Clock, options: Options) -> Self {
         let quarter = options.memory / 4;
         Self {
-            roots: roots.clone(),
+            opener: files.into(),
             clock,
             kernel: Kernel::new(quarter),
-            files: Files::new(quarter, quarter / 2),
+            files: FileNames::new(options.memory - 2 * quarter),
             jits: Jits::new(quarter),
-            answers: Cache::new(quarter / 2),
+            names: Spans::new(quarter),
             heard: false,
             accounts: Accounts::default(),
             options,
         }
     }
 
-    /// Names each frame: one answer per frame, in their order. A file is read when a frame in it is seen first, which
-    /// takes 1.6 MB for 100 000 functions and, without optimisation, 0.3 s; the kernel's list takes 5 MB and 0.1 s.
+    /// Changes how much memory may be held, in bytes. What is over it is forgotten at once.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.options.memory = bytes;
+        let quarter = bytes / 4;
+        self.kernel.set_limit(quarter);
+        self.jits.set_limit(quarter);
+        self.names.set_limit(quarter);
+        // What was too large may not be any more.
+        self.names.retain(|_, answer| answer.name != Err(Reason::TooLarge));
+        self.share();
+    }
+
+    /// Files get what the kernel leaves of its quarter.
+    fn share(&mut self) {
+        let quarter = self.options.memory / 4;
+        let rest = self.options.memory.saturating_sub(2 * quarter);
+        if self.files.set_limit(rest.saturating_sub(self.kernel.bytes())) {
+            self.names.retain(|space, _| self.files.answers_for(space));
+        }
+    }
+
+    /// Names each frame: one answer per frame, in their order. Tables of symbols are read when an address in them is asked
+    /// for first, at most 1 GiB of them at once and 64 MiB a second in the long run ([`Reason::Postponed`]); the kernel's
+    /// list is read in 0.1 s. Files are open in the meantime only.
     pub fn resolve(&mut self, frames: &[Frame], code: &Code) -> Vec<Arc<Named>> {
         self.prepare(frames, code);
         // What is in one file is asked for together, so that none is read twice however little memory there is.
@@ -188,6 +233,7 @@ impl Symbolizer {
                 *answer = Some(named);
             }
         }
+        self.files.finish();
         // Each place was in the order.
         answers.into_iter().flatten().collect()
     }
@@ -202,7 +248,7 @@ impl Symbolizer {
     /// memory is seen first: when it has ended, its files cannot be found any more.
     pub fn notice(&mut self, process: ProcessId, code: &Code) {
         let now = self.clock.monotonic();
-        let losses = self.jits.look(process, code, &self.roots, now, self.options.refresh);
+        let losses = self.jits.look(process, code, &self.opener, now, self.options.refresh);
         self.lose(losses);
     }
 
@@ -223,23 +269,43 @@ impl Symbolizer {
         self.kernel.refusal()
     }
 
+    /// How much memory is held, by parts.
+    pub fn held(&self) -> Held {
+        Held {
+            kernel: self.kernel.bytes(),
+            files: self.files.bytes(),
+            jits: self.jits.bytes(),
+            names: self.names.bytes(),
+        }
+    }
+
     /// How much memory is held, in bytes, roughly.
     pub fn bytes(&self) -> usize {
-        self.kernel.bytes() + self.files.bytes() + self.jits.bytes() + self.answers.bytes()
+        self.held().total()
+    }
+
+    /// How many files are held open: those in which processes tell of functions that they make.
+    pub fn open_files(&self) -> usize {
+        self.files.open() + self.jits.open_files()
     }
 
     /// Reads what the frames need that may have changed.
     fn prepare(&mut self, frames: &[Frame], code: &Code) {
         let now = self.clock.monotonic();
-        if self.files.check(code) {
-            self.answers.retain(|frame| matches!(frame, Frame::Kernel(_)));
+        if self.files.begin(code, now) {
+            let files = &self.files;
+            self.names.retain(|space, _| files.answers_for(space));
         }
         let kernel = frames.iter().filter_map(|frame| match frame {
             Frame::Kernel(address) => Some(*address),
             _ => None,
         });
-        if self.kernel.prepare(&self.roots, now, self.options.refresh, kernel) || self.heard {
-            self.answers.retain(|frame| !matches!(frame, Frame::Kernel(_)));
+        let is_read = self.kernel.prepare(self.opener.roots(), now, self.options.refresh, kernel);
+        if is_read {
+            self.share();
+        }
+        if is_read || self.heard {
+            self.names.retain(|space, _| space != Space::Kernel);
             self.heard = false;
         }
     }
@@ -251,8 +317,8 @@ impl Symbolizer {
 
     fn name(&mut self, frame: Frame, code: &Code) -> Arc<Named> {
         match frame {
-            Frame::Kernel(address) => self.kept(frame, |own| own.name_in_kernel(address)),
-            Frame::File { module, offset } => self.kept(frame, |own| own.name_in_file(module, offset, code)),
+            Frame::Kernel(address) => Arc::new(self.name_in_kernel(address)),
+            Frame::File { module, offset } => Arc::new(self.name_in_file(module, offset, code)),
             Frame::Memory { process, address } => Arc::new(self.name_in_memory(process, address, code)),
             Frame::Nowhere(address) => {
                 let text = format!("[unmapped] {address:#x}");
@@ -264,23 +330,17 @@ impl Symbolizer {
         }
     }
 
-    /// The answer from before, or a new one.
-    fn kept(&mut self, frame: Frame, find: impl FnOnce(&mut Self) -> Named) -> Arc<Named> {
-        if let Some(named) = self.answers.get(&frame) {
-            return named;
-        }
-        let named = Arc::new(find(self));
-        let text = named.unknown.as_ref().map_or(0, |text| text.len());
-        let held = size_of::<Named>() + named.lines.len() * size_of::<NamedLine>() + text + 32;
-        self.answers.insert(frame, Arc::clone(&named), held);
-        named
-    }
-
     fn name_in_kernel(&mut self, address: u64) -> Named {
-        match self.kernel.find(address) {
-            Ok(found) => {
-                Named { segment: found.segment, ..Named::known(Origin::Kernel, address, found.line) }
+        let Answer { name, segment } = match self.names.get(Space::Kernel, address) {
+            Some(answer) => answer,
+            None => {
+                let (answer, span) = self.kernel.find(address);
+                self.names.insert(Space::Kernel, span, answer.clone());
+                answer
             }
+        };
+        match name {
+            Ok(name) => Named { segment, ..Named::known(Origin::Kernel, address, name.line()) },
             Err(reason) => {
                 Named::unknown(Origin::Kernel, address, format!("[kernel] {address:#x}"), Some(reason))
             }
@@ -288,20 +348,20 @@ impl Symbolizer {
     }
 
     fn name_in_file(&mut self, module: ModuleId, offset: u64, code: &Code) -> Named {
-        let Some(found) = self.files.find(module, offset, code, &self.roots) else {
+        let Some(found) = self.files.find(module, offset, code, &self.opener, &mut self.names) else {
             // Somebody asks for a file that is not among those that were given.
             let text = format!("[unknown file]+{offset:#x}");
             return Named::unknown(Origin::Unknown, offset, text, Some(Reason::NoFile));
         };
-        let (address, segment) = (found.address, Some(Arc::clone(&found.segment)));
-        let named = match found.line {
-            Ok(line) => Named::known(Origin::Native, address, line),
+        let (address, segment) = (found.address, found.segment);
+        let named = match found.name {
+            Ok(name) => Named::known(Origin::Native, address, name.line()),
             Err(reason) => {
-                let text = place_in(&found.segment.path, address);
+                let text = place_in(&segment.path, address);
                 Named::unknown(Origin::Native, address, text, Some(reason))
             }
         };
-        Named { segment, ..named }
+        Named { segment: Some(segment), ..named }
     }
 
     fn name_in_memory(&mut self, process: ProcessId, address: u64, code: &Code) -> Named {

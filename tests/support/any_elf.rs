@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use perf_exporter::probe::binary::{Binary, BinaryError};
+use perf_exporter::probe::binary::{Addresses, Binary, BinaryError};
 
 /// The bytes as a file that is gone when it is closed.
 fn file(bytes: &[u8]) -> File {
@@ -18,6 +18,22 @@ fn file(bytes: &[u8]) -> File {
 /// it is refused.
 pub(crate) fn holds(bytes: &[u8]) -> usize {
     asked(bytes).unwrap_or(0)
+}
+
+/// Every place that a number of the file may stand for is in one region, and in the span that is told of it.
+fn by_address(bytes: &[u8], addresses: &Addresses) {
+    let numbers = bytes.rchunks_exact(8).filter_map(|chunk| chunk.first_chunk());
+    for address in numbers.map(|&chunk| u64::from_le_bytes(chunk)).take(64).chain([0, u64::MAX - 1]) {
+        let region = addresses.region_of(address);
+        let (from, to) = addresses.span_of(region);
+        assert!((from..to).contains(&address));
+        let Ok(read) = addresses.read(&bytes, region) else { continue };
+        assert!(read.len() <= bytes.len() / 16);
+        let Ok(place) = addresses.find(&bytes, &read, address) else { continue };
+        assert!((place.span.0..place.span.1).contains(&address), "{address:#x} {place:x?}");
+        let name = place.function.map(|function| addresses.name(&bytes, &function));
+        assert!(name.and_then(Result::ok).flatten().is_none_or(|name| name.len() <= bytes.len()));
+    }
 }
 
 fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
@@ -39,6 +55,11 @@ fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
             }
             assert!(markers.len() <= bytes.len() / 12);
         }
+        Err(error) => told("", error),
+    }
+    match binary.addresses(&binary, 64) {
+        Ok(Some(addresses)) => by_address(bytes, &addresses),
+        Ok(None) => {}
         Err(error) => told("", error),
     }
     match binary.stubs(10_000) {

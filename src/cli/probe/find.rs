@@ -130,7 +130,7 @@ fn in_file(
     args: &ProbeArgs,
     source: &Source,
     wanted: &Wanted,
-    binary: &Binary,
+    binary: &Binary<'_>,
 ) -> anyhow::Result<(Vec<Row>, usize)> {
     let markers = match binary.usdt() {
         _ if args.funcs => Vec::new(),
@@ -203,7 +203,7 @@ fn of_function(source: &Source, symbol: &Symbol, is_one: bool) -> Row {
     }
 }
 
-fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &Binary) -> anyhow::Error {
+fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &Binary<'_>) -> anyhow::Error {
     let what = if args.markers { "marker" } else { "function" };
     // The file knows near names, and what it lacks.
     if let (true, "function", Err(error)) = (wanted.is_word(), what, binary.symbol(wanted.text())) {

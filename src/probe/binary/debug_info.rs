@@ -77,7 +77,7 @@ struct Compression {
     length: u64,
 }
 
-impl Binary {
+impl Binary<'_> {
     /// Whether it has debug information of its own.
     pub fn has_debug_info(&self) -> bool {
         self.headers.debug.iter().any(|found| found.id == SectionId::DebugInfo && found.part.size > 0)

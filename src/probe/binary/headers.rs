@@ -147,7 +147,7 @@ impl Headers {
     }
 
     fn of<Elf: FileHeader<Endian = Endianness>>(
-        input: &Input,
+        input: &Input<'_>,
         start: &[u8],
         class: Class,
     ) -> Result<Self, BinaryError> {
@@ -204,7 +204,7 @@ fn looks_like(start: &[u8]) -> &'static str {
 }
 
 fn segments<Elf: FileHeader<Endian = Endianness>>(
-    input: &Input,
+    input: &Input<'_>,
     header: &Elf,
     endian: Endianness,
 ) -> Result<Vec<Segment>, BinaryError> {
@@ -230,7 +230,7 @@ fn segments<Elf: FileHeader<Endian = Endianness>>(
 }
 
 fn sections<Elf: FileHeader<Endian = Endianness>>(
-    input: &Input,
+    input: &Input<'_>,
     header: &Elf,
     endian: Endianness,
 ) -> Result<Vec<Section>, BinaryError> {
@@ -318,7 +318,7 @@ impl Section {
 }
 
 fn section_names<Elf: FileHeader<Endian = Endianness>>(
-    input: &Input,
+    input: &Input<'_>,
     header: &Elf,
     endian: Endianness,
     sections: &[Section],
@@ -355,7 +355,7 @@ fn has_name(strings: &[u8], offset: u32, name: &[u8]) -> bool {
 }
 
 fn symbol_table(
-    input: &Input,
+    input: &Input<'_>,
     sections: &[Section],
     kind: SectionType,
     width: usize,

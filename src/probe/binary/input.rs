@@ -1,12 +1,12 @@
 //! A file that may be gigabytes large, read where it is needed and never whole. What it says about sizes is checked
 //! against its length and a limit before anything is allocated.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fmt;
 use std::path::PathBuf;
 
 use super::BinaryError;
 use crate::error::FileError;
+use crate::host::ReadAt;
 
 /// How much is read at a time where a table is gone through, in bytes. Symbols of both classes and numbers of
 /// versions fit in without a rest.
@@ -17,9 +17,8 @@ const CHUNK: usize = 96 << 10;
 const TABLE_LIMIT: u64 = 4 << 30;
 
 /// A file and its length.
-#[derive(Debug)]
-pub(super) struct Input {
-    pub(super) file: File,
+pub(super) struct Input<'f> {
+    pub(super) file: Box<dyn ReadAt + 'f>,
     pub(super) path: PathBuf,
     pub(super) len: u64,
 }
@@ -41,7 +40,13 @@ impl Part {
     }
 }
 
-impl Input {
+impl fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("path", &self.path).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Input<'_> {
     /// The whole of a part that holds at most `limit` bytes; `what` is its name in messages.
     pub(super) fn bytes(&self, part: Part, limit: u64, what: &str) -> Result<Vec<u8>, BinaryError> {
         self.check(part, limit, what)?;

@@ -30,7 +30,7 @@ struct Block {
     size: u64,
 }
 
-impl Binary {
+impl Binary<'_> {
     /// The ELF file with names that it brings along, inflated; `None` if it brings none.
     ///
     /// # Errors

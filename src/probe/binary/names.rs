@@ -25,7 +25,7 @@ pub(super) enum End {
 
 /// Where `name` stands in a table, as offsets that symbols may have, and how it ends there.
 pub(super) fn places(
-    input: &Input,
+    input: &Input<'_>,
     strings: Part,
     name: &str,
     what: &str,
@@ -64,7 +64,7 @@ pub(super) fn places(
 /// Names by their offsets, cheap for who asks in their order.
 #[derive(Debug)]
 pub(super) struct Names<'i> {
-    input: &'i Input,
+    input: &'i Input<'i>,
     strings: Part,
     what: &'static str,
     /// A piece of the table, and where it begins in it.
@@ -73,7 +73,7 @@ pub(super) struct Names<'i> {
 }
 
 impl<'i> Names<'i> {
-    pub(super) fn new(input: &'i Input, strings: Part, what: &'static str) -> Self {
+    pub(super) fn new(input: &'i Input<'i>, strings: Part, what: &'static str) -> Self {
         Self { input, strings, what, window: Vec::new(), start: 0 }
     }
 

@@ -5,12 +5,11 @@
 //! is which. Sources: the psABI of x86-64 (5.2) and of AArch64 (ELF for the Arm 64-bit architecture), and what ld, lld and
 //! mold write.
 
-use std::fs::File;
-
 use super::addresses::name_at;
 use super::headers::Class;
 use super::input::Part;
 use super::{Binary, BinaryError, Machine};
+use crate::host::ReadAt;
 
 /// The largest section of stubs, in bytes. A browser has 100 KB.
 const STUBS_LIMIT: u64 = 4 << 20;
@@ -52,7 +51,7 @@ enum Slot {
     Number(u64),
 }
 
-impl Binary {
+impl Binary<'_> {
     /// The stubs of the file; none where they are not understood. Takes 24 bytes for each.
     ///
     /// # Errors
@@ -199,22 +198,26 @@ impl Stubs {
     /// What each stub takes, in bytes.
     pub const EACH: usize = size_of::<At>();
 
-    /// Where the stub begins that an address is in.
-    pub fn start(&self, address: u64) -> Option<u64> {
-        self.at(address).map(|at| at.start)
+    /// The addresses that have the same answer as one of them, from and to (exclusive): those of its stub, or those
+    /// between two stubs. And whether it is in a stub.
+    pub fn span(&self, address: u64) -> ((u64, u64), bool) {
+        let behind = self.entries.partition_point(|at| at.start <= address);
+        let next = self.entries.get(behind).map_or(u64::MAX, |at| at.start);
+        match behind.checked_sub(1).and_then(|before| self.entries.get(before)) {
+            Some(at) if address < at.end => ((at.start, at.end.min(next)), true),
+            Some(at) => ((at.end, next), false),
+            None => ((0, next), false),
+        }
     }
 
-    /// The name of whom the stub calls that an address is in, read from the file itself.
+    /// The name of the function that the stub at an address calls, read from the file itself.
     ///
     /// # Errors
     /// The kernel's refusal to read.
-    pub fn name(&self, file: &File, address: u64) -> std::io::Result<Option<Vec<u8>>> {
-        self.at(address).map_or(Ok(None), |at| name_at(file, self.strings, at.name))
-    }
-
-    fn at(&self, address: u64) -> Option<&At> {
-        let before = self.entries.partition_point(|at| at.start <= address).checked_sub(1)?;
-        self.entries.get(before).filter(|at| address < at.end)
+    pub fn name(&self, file: &dyn ReadAt, address: u64) -> std::io::Result<Option<Vec<u8>>> {
+        let before = self.entries.partition_point(|at| at.start <= address).checked_sub(1);
+        let stub = before.and_then(|before| self.entries.get(before)).filter(|at| address < at.end);
+        stub.map_or(Ok(None), |at| name_at(file, self.strings, at.name))
     }
 
     /// How many there are.

@@ -7,18 +7,23 @@ use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, pod};
 
 use super::headers::{Class, SymbolTable};
+use super::input::Input;
 use super::names::{End, Names, places};
 use super::versions::{Version, Versions};
 use super::{Binary, BinaryError};
+use crate::host::ReadAt;
 
 /// The most symbols of one name that are told apart.
 const SAME_NAME_LIMIT: usize = 4096;
+
+/// The size of a symbol of the wider class, in bytes.
+const WIDEST: usize = 24;
 
 /// A symbol as a table has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     /// Its place in the table.
-    index: u64,
+    pub(super) index: u64,
     /// Where its name is in the table of names.
     pub(super) name: u32,
     pub(super) kind: Kind,
@@ -60,7 +65,7 @@ pub(super) struct Listed {
     pub(super) size: u64,
 }
 
-impl Binary {
+impl Binary<'_> {
     /// All symbols called `base`, whatever their versions.
     pub(super) fn hits(&self, table: &SymbolTable, base: &str) -> Result<Vec<Hit>, BinaryError> {
         let (input, what) = (&self.input, "the names of symbols");
@@ -142,40 +147,7 @@ impl Binary {
         table: &SymbolTable,
         each: impl FnMut(Entry) -> Result<(), BinaryError>,
     ) -> Result<(), BinaryError> {
-        match self.headers.class {
-            Class::Elf32 => self.entries_of::<FileHeader32<Endianness>>(table, each),
-            Class::Elf64 => self.entries_of::<FileHeader64<Endianness>>(table, each),
-        }
-    }
-
-    fn entries_of<Elf: FileHeader<Endian = Endianness>>(
-        &self,
-        table: &SymbolTable,
-        mut each: impl FnMut(Entry) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
-        let (endian, width) = (self.headers.endian, size_of::<Elf::Sym>() as u64);
-        self.input.chunks(table.entries, "the table of symbols", |at, bytes| {
-            let symbols: &[Elf::Sym] = pod::slice_from_all_bytes(bytes).unwrap_or_default();
-            for (place, symbol) in symbols.iter().enumerate() {
-                let kind = match symbol.st_type() {
-                    STT_SECTION | STT_FILE => continue,
-                    _ if symbol.is_undefined(endian) => Kind::Imported,
-                    STT_FUNC => Kind::Function,
-                    STT_GNU_IFUNC => Kind::Ifunc,
-                    STT_NOTYPE => Kind::Label,
-                    _ => Kind::Data,
-                };
-                each(Entry {
-                    index: at / width + place as u64,
-                    name: symbol.st_name(endian),
-                    kind,
-                    local: symbol.st_bind() == STB_LOCAL,
-                    address: symbol.st_value(endian).into(),
-                    size: symbol.st_size(endian).into(),
-                })?;
-            }
-            Ok(())
-        })
+        Format { class: self.headers.class, endian: self.headers.endian }.walk(&self.input, table, each)
     }
 
     /// The entry of `.gnu.version` for a symbol; 0 where there is none.
@@ -197,6 +169,101 @@ impl Binary {
                 }
             }
             Ok(())
+        })
+    }
+}
+
+/// How the symbols of a file are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Format {
+    pub(super) class: Class,
+    pub(super) endian: Endianness,
+}
+
+impl Format {
+    /// Shows each symbol but those of sections and source files, in the order of the table. Reads the table once, in
+    /// pieces.
+    pub(super) fn walk(
+        self,
+        input: &Input<'_>,
+        table: &SymbolTable,
+        each: impl FnMut(Entry) -> Result<(), BinaryError>,
+    ) -> Result<(), BinaryError> {
+        match self.class {
+            Class::Elf32 => self.walk_class::<FileHeader32<Endianness>>(input, table, each),
+            Class::Elf64 => self.walk_class::<FileHeader64<Endianness>>(input, table, each),
+        }
+    }
+
+    fn walk_class<Elf: FileHeader<Endian = Endianness>>(
+        self,
+        input: &Input<'_>,
+        table: &SymbolTable,
+        mut each: impl FnMut(Entry) -> Result<(), BinaryError>,
+    ) -> Result<(), BinaryError> {
+        let width = size_of::<Elf::Sym>() as u64;
+        input.chunks(table.entries, "the table of symbols", |at, bytes| {
+            let symbols: &[Elf::Sym] = pod::slice_from_all_bytes(bytes).unwrap_or_default();
+            for (place, symbol) in symbols.iter().enumerate() {
+                if let Some(entry) = Entry::of::<Elf>(symbol, self.endian, at / width + place as u64) {
+                    each(entry)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// One symbol, read from the file; `None` where the table has no such symbol.
+    pub(super) fn read(
+        self,
+        file: &dyn ReadAt,
+        table: &SymbolTable,
+        index: u32,
+    ) -> std::io::Result<Option<Entry>> {
+        match self.class {
+            Class::Elf32 => self.read_class::<FileHeader32<Endianness>>(file, table, index),
+            Class::Elf64 => self.read_class::<FileHeader64<Endianness>>(file, table, index),
+        }
+    }
+
+    fn read_class<Elf: FileHeader<Endian = Endianness>>(
+        self,
+        file: &dyn ReadAt,
+        table: &SymbolTable,
+        index: u32,
+    ) -> std::io::Result<Option<Entry>> {
+        let mut bytes = [0; WIDEST];
+        let width = size_of::<Elf::Sym>();
+        let place = table.entries.within(u64::from(index) * width as u64, width as u64);
+        let (Some(place), Some(bytes)) = (place, bytes.get_mut(..width)) else { return Ok(None) };
+        file.read_exact_at(bytes, place.offset)?;
+        let symbol = pod::from_bytes::<Elf::Sym>(bytes).ok();
+        Ok(symbol.and_then(|(symbol, _)| Entry::of::<Elf>(symbol, self.endian, index.into())))
+    }
+}
+
+impl Entry {
+    /// `None` for those of sections and source files.
+    fn of<Elf: FileHeader<Endian = Endianness>>(
+        symbol: &Elf::Sym,
+        endian: Endianness,
+        index: u64,
+    ) -> Option<Self> {
+        let kind = match symbol.st_type() {
+            STT_SECTION | STT_FILE => return None,
+            _ if symbol.is_undefined(endian) => Kind::Imported,
+            STT_FUNC => Kind::Function,
+            STT_GNU_IFUNC => Kind::Ifunc,
+            STT_NOTYPE => Kind::Label,
+            _ => Kind::Data,
+        };
+        Some(Self {
+            index,
+            name: symbol.st_name(endian),
+            kind,
+            local: symbol.st_bind() == STB_LOCAL,
+            address: symbol.st_value(endian).into(),
+            size: symbol.st_size(endian).into(),
         })
     }
 }

@@ -25,7 +25,7 @@ impl Workshop {
     }
 }
 
-fn open(path: &Path) -> Result<Binary, BinaryError> {
+fn open(path: &Path) -> Result<Binary<'static>, BinaryError> {
     Binary::read(File::open(path).unwrap(), path)
 }
 
@@ -458,4 +458,64 @@ fn a_file_without_markers_says_how_programs_get_them() {
     let path = workshop.build("program", PROGRAM, &[]);
     let error = open(&path).unwrap().usdt().unwrap_err().to_string();
     assert!(error.contains("has no USDT markers: it was built without them"), "{error}");
+}
+
+/// Functions that have others within them, aliases and labels, that have no size, and a gap without any.
+const NESTED: &str = r#"
+    __asm__(".text\n.altmacro\n"
+            ".macro one number\n"
+            ".globl fn\\number\n.type fn\\number,@function\nfn\\number:\n.type alias\\number,@function\nalias\\number: nop\n"
+            "inner\\number: nop\n.type inner\\number,@function\n.size inner\\number,1\nnop\n"
+            "label\\number: nop\n\"$x\\number\": nop\n"
+            ".size fn\\number,5\n.size alias\\number,5\n"
+            ".type unsized\\number,@function\nunsized\\number: nop\nnop\n"
+            ".endm\n"
+            ".set at,0\n.rept 150\none %at\n.set at,at+1\n.endr\n"
+            ".space 5000\n.type far,@function\nfar: nop\nnop\n.size far,-1\n");
+    int main(void) { return 0; }
+"#;
+
+/// The name at each address, and the span that is told of it.
+fn by_address(path: &Path, each: usize, asked: &[u64]) -> Vec<(Option<String>, (u64, u64))> {
+    let (binary, file) = (open(path).unwrap(), File::open(path).unwrap());
+    let addresses = binary.addresses(&binary, each).unwrap().unwrap();
+    let regions: Vec<Region> =
+        (0..=addresses.region_of(u64::MAX)).map(|region| addresses.read(&file, region).unwrap()).collect();
+    assert!(each > 1000 || regions.len() > 10, "{} regions", regions.len());
+    let told = asked.iter().map(|&address| {
+        let place = addresses.find(&file, &regions[addresses.region_of(address)], address).unwrap();
+        let name = place.function.and_then(|function| addresses.name(&file, &function).unwrap());
+        (name.map(|name| String::from_utf8(name).unwrap()), place.span)
+    });
+    told.collect()
+}
+
+#[test]
+fn names_by_address_are_the_same_however_a_file_is_divided() {
+    let workshop = Workshop::new();
+    let path = workshop.build("nested", NESTED, &["-O1"]);
+    let (from, to) = open(&path).unwrap().code()[0];
+    let segments = open(&path).unwrap().segments();
+    let asked: Vec<u64> = (from..to).map(|offset| segments[0].address_of(offset).unwrap()).collect();
+    let whole = by_address(&path, 1 << 20, &asked);
+    let name = |wanted: &str| whole.iter().filter(|(name, _)| name.as_deref() == Some(wanted)).count();
+    // Of five bytes of a function one belongs to what is nested in it.
+    assert_eq!([name("fn7"), name("inner7"), name("unsized7"), name("label7")], [4, 1, 2, 0]);
+    for each in [16, 50] {
+        let divided = by_address(&path, each, &asked);
+        for ((&address, (name, _)), (expected, _)) in asked.iter().zip(&divided).zip(&whole) {
+            assert_eq!(name, expected, "{address:#x}, regions of {each}");
+        }
+    }
+    // All addresses of a span have the same answer.
+    for each in [1 << 20, 16] {
+        let answers = by_address(&path, each, &asked);
+        for (&address, (name, (start, end))) in asked.iter().zip(&answers) {
+            assert!((*start..*end).contains(&address), "{address:#x} {start:#x} {end:#x}");
+            let within = asked.iter().zip(&answers).filter(|(other, _)| (*start..*end).contains(other));
+            for (other, (same, _)) in within {
+                assert_eq!(same, name, "{address:#x} and {other:#x}");
+            }
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub(super) struct Versions(BTreeMap<u16, String>);
 
 impl Versions {
     pub(super) fn read(
-        input: &Input,
+        input: &Input<'_>,
         table: &SymbolTable,
         endian: Endianness,
         names: &mut Names<'_>,

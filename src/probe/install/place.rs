@@ -65,9 +65,10 @@ pub(super) fn find(
             let file = open(definition, path, cgroups, files)
                 .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
             let binary =
-                Binary::of(&file).map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
+                file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
             let arch = Arch::from(binary.machine());
             let spots = spots(wish, &binary, arch)?;
+            drop(binary);
             let path = file.kernel_path().ok_or_else(|| {
                 let reason = format!("{} is not open in this process: a bug", file.shown.display());
                 refused(wish, Cause::Broken, reason)
@@ -148,7 +149,7 @@ fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
 }
 
 /// The places in a file.
-fn spots(wish: &Wish, binary: &Binary, arch: Arch) -> Result<Vec<Spot>, Refusal> {
+fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refusal> {
     let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Spot {
         offset,

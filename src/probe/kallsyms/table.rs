@@ -1,21 +1,34 @@
 //! All functions of the kernel by address, kept.
+//!
+//! The list cannot be read in part: the kernel makes `/proc/kallsyms` anew for each reader. So all of it is kept, packed:
+//! addresses as distances (3 to 4 bytes for each function), names compressed in pieces of 4 KiB, of which a search
+//! inflates one (6 bytes for each). The 122 000 functions of a distribution's kernel take 1.1 MB.
+
+mod names;
 
 use std::sync::Arc;
 
+use self::names::Names;
 use super::{FUNCTION_LIMIT, KallsymsError, Symbol, symbols, text};
 use crate::error::{FileError, FileErrorKind};
 use crate::host::{self, Roots};
+use crate::probe::packed::{Packed, Packing};
 
-/// All functions of the kernel by address: 16 bytes for each, and its name. The 122 000 of a distribution's kernel take
-/// 5 MB.
+/// How many times as much memory as the table may take is taken at most while the list is read and sorted.
+const READING: usize = 4;
+
+/// All functions of the kernel by address.
 #[derive(Debug)]
 pub struct Table {
-    /// Sorted by address, one at each.
-    entries: Box<[Entry]>,
-    /// Names, each with a NUL behind it.
-    names: Box<[u8]>,
-    /// What the entries are in; the first is the kernel itself.
+    /// The first addresses of functions, one each, and of what is no function and ends the one before. The number is the
+    /// place of the name, or [`NONE`].
+    list: Packed,
+    names: Names,
+    /// What functions are in; the first is the kernel itself.
     ranges: Box<[Range]>,
+    /// From which address on entries are in which range.
+    switches: Box<[(u64, u16)]>,
+    functions: usize,
 }
 
 /// The kernel itself, or a module.
@@ -30,56 +43,75 @@ pub struct Range {
 }
 
 /// A function that an address is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At<'t> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At {
     /// Its first address.
     pub start: u64,
+    /// Its end, which is not in it: where the next one begins, or 256 KiB behind its start.
+    pub end: u64,
     /// Its name.
-    pub name: &'t str,
+    pub name: String,
     /// What it is in: a place in [`Table::ranges`].
     pub range: usize,
 }
 
+/// A symbol while the list is read.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     address: u64,
-    /// Where the name begins; [`NONE`] for what is no function, and ends the one before.
+    /// Where the name begins; [`NO_NAME`] for what is no function, and ends the one before.
     name: u32,
     range: u16,
     is_local: bool,
 }
 
-const NONE: u32 = u32::MAX;
+const NO_NAME: u32 = u32::MAX;
+/// What is no function. Places of names begin at 1 in the list.
+const NONE: u32 = 0;
 
 impl Table {
-    /// Reads all functions, if they and their names take no more than `limit` bytes.
+    /// Reads all functions, if they and their names take no more than `limit` bytes. Takes up to four times as much in the
+    /// meantime.
     ///
     /// # Errors
     /// [`KallsymsError::Hidden`] if this process may not know where functions are; [`KallsymsError::Absent`],
     /// [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`] for the file itself.
     pub fn read(roots: &Roots, limit: usize) -> Result<Self, KallsymsError> {
-        let mut reading = Reading { limit, ..Reading::default() };
+        let mut reading = Reading { limit: limit.saturating_mul(READING), ..Reading::default() };
         reading.ranges.push(Range { module: None, start: u64::MAX, limit: 0 });
         symbols(roots, |symbol| reading.take(&symbol))?;
         if !reading.seen {
             let restrict = host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok();
             return Err(KallsymsError::Hidden { restrict });
         }
-        if reading.full {
+        let table = if reading.full { None } else { reading.packed() };
+        table.filter(|table| table.bytes() <= limit).ok_or_else(|| {
             let kind = FileErrorKind::TooLarge { limit: limit as u64 };
-            return Err(KallsymsError::Unreadable(FileError { path: roots.proc.join("kallsyms"), kind }));
-        }
-        Ok(reading.sorted())
+            KallsymsError::Unreadable(FileError { path: roots.proc.join("kallsyms"), kind })
+        })
     }
 
-    /// The function that an address is in. The last one of a module ends with it, or after 256 KiB.
-    pub fn find(&self, address: u64) -> Option<At<'_>> {
-        let place = self.entries.partition_point(|entry| entry.address <= address).checked_sub(1)?;
-        let entry = self.entries.get(place).filter(|entry| entry.name != NONE)?;
-        let name = name_at(&self.names, entry.name);
-        let near = address - entry.address < FUNCTION_LIMIT;
-        let name = std::str::from_utf8(name).ok().filter(|_| near)?;
-        Some(At { start: entry.address, name, range: entry.range.into() })
+    /// The function that an address is in. The last one of a module ends with it, or after 256 KiB. Inflates 4 KiB.
+    pub fn find(&self, address: u64) -> Option<At> {
+        let (start, end, place) = self.place(address)?;
+        let name = self.names.at(place)?;
+        let switch = self.switches.partition_point(|&(from, _)| from <= start).checked_sub(1)?;
+        let range = self.switches.get(switch).map(|&(_, range)| range.into())?;
+        Some(At { start, end, name, range })
+    }
+
+    /// Whether an address is in a function.
+    pub fn covers(&self, address: u64) -> bool {
+        self.place(address).is_some()
+    }
+
+    /// From where to where the function is that an address is in, and the place of its name.
+    fn place(&self, address: u64) -> Option<(u64, u64, u32)> {
+        let near = self.list.near(address, 1);
+        let &(start, number) = near.before.first()?;
+        let end = near.next.unwrap_or(u64::MAX).min(start.saturating_add(FUNCTION_LIMIT));
+        let place = number.checked_sub(1)?;
+        (address < end).then_some((start, end, place))
     }
 
     /// The kernel itself, and its modules.
@@ -89,27 +121,28 @@ impl Table {
 
     /// How many functions there are.
     pub fn len(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.name != NONE).count()
+        self.functions
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.functions == 0
     }
 
     /// How much memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.entries) + self.names.len() + size_of_val(&*self.ranges)
+        self.list.bytes() + self.names.bytes() + size_of_val(&*self.ranges) + size_of_val(&*self.switches)
     }
 }
 
 fn name_at(names: &[u8], at: u32) -> &[u8] {
     let rest = names.get(at as usize..).unwrap_or_default();
-    rest.split(|&byte| byte == 0).next().unwrap_or_default()
+    memchr::memchr(0, rest).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
 #[derive(Default)]
 struct Reading {
+    /// In bytes.
     limit: usize,
     entries: Vec<Entry>,
     names: Vec<u8>,
@@ -127,10 +160,13 @@ impl Reading {
             return;
         }
         self.seen = true;
+        if self.full {
+            return;
+        }
         let taken = size_of_val(&*self.entries) + self.names.len();
         let needed = taken + size_of::<Entry>() + symbol.name.len() + 1;
         let range = self.range(symbol.module);
-        let at = u32::try_from(self.names.len()).ok().filter(|&at| at != NONE && needed <= self.limit);
+        let at = u32::try_from(self.names.len()).ok().filter(|&at| at != NO_NAME && needed <= self.limit);
         let (Some(range), Some(at)) = (range, at) else {
             self.full = true;
             return;
@@ -140,7 +176,7 @@ impl Reading {
             self.names.push(0);
             at
         } else {
-            NONE
+            NO_NAME
         };
         self.entries.push(Entry { address: symbol.address, name, range, is_local: symbol.is_local });
     }
@@ -157,30 +193,52 @@ impl Reading {
         Some(self.last)
     }
 
-    fn sorted(mut self) -> Table {
-        let names = self.names;
+    fn sort(&mut self) {
+        let names = &self.names;
         // At one address: functions before all else, and of their names the one with the fewest underscores in front,
         // then one that is known everywhere, then the shortest. So it is __x64_sys_getppid, not __do_sys_getppid.
         self.entries.sort_unstable_by_key(|entry| {
-            let name = if entry.name == NONE { &[][..] } else { name_at(&names, entry.name) };
+            let name = if entry.name == NO_NAME { &[][..] } else { name_at(names, entry.name) };
             let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-            (entry.address, entry.name == NONE, underscores, entry.is_local, name.len(), entry.name)
+            (entry.address, entry.name == NO_NAME, underscores, entry.is_local, name.len(), entry.name)
         });
         self.entries.dedup_by_key(|entry| entry.address);
-        let starts: Vec<u64> = self.entries.iter().skip(1).map(|entry| entry.address).collect();
-        for (place, entry) in self.entries.iter().enumerate() {
+        let starts = self.entries.iter().skip(1).map(|entry| entry.address).chain([u64::MAX]);
+        for (entry, next) in self.entries.iter().zip(starts) {
             if let Some(range) = self.ranges.get_mut(usize::from(entry.range))
-                && entry.name != NONE
+                && entry.name != NO_NAME
             {
-                let next = starts.get(place).copied().unwrap_or(u64::MAX);
                 let end = next.min(entry.address.saturating_add(FUNCTION_LIMIT));
                 range.start = range.start.min(entry.address);
                 range.limit = range.limit.max(end);
             }
         }
         // Of what is no function only the beginning counts, for it ends the function before.
-        self.entries.dedup_by(|next, kept| next.name == NONE && kept.name == NONE);
-        Table { entries: self.entries.into(), names: names.into(), ranges: self.ranges.into() }
+        self.entries.dedup_by(|next, kept| next.name == NO_NAME && kept.name == NO_NAME);
+    }
+
+    /// `None` where places do not fit into their numbers.
+    fn packed(mut self) -> Option<Table> {
+        self.sort();
+        let (mut list, mut names, mut switches) = (Packing::default(), names::Packing::default(), Vec::new());
+        let (mut functions, mut last) = (0, None);
+        for entry in &self.entries {
+            let number = if entry.name == NO_NAME {
+                NONE
+            } else {
+                functions += 1;
+                names.push(name_at(&self.names, entry.name))?.checked_add(1)?
+            };
+            if last != Some(entry.range) {
+                last = Some(entry.range);
+                switches.push((entry.address, entry.range));
+            }
+            if !list.push(entry.address, number) {
+                return None;
+            }
+        }
+        let (list, names, ranges) = (list.finish(), names.finish()?, self.ranges.into());
+        Some(Table { list, names, ranges, switches: switches.into(), functions })
     }
 }
 
@@ -214,9 +272,9 @@ ffffffffc0000100 d table\t[nf_conntrack]
         let (_dir, roots) = host(SYMBOLS);
         let table = Table::read(&roots, 1 << 20).unwrap();
         let found = |address| {
-            let at: At<'_> = table.find(address)?;
-            let module = table.ranges()[at.range].module.as_deref();
-            Some((at.start, at.name, module))
+            let at = table.find(address)?;
+            assert!((at.start..at.end).contains(&address), "{at:?}");
+            Some((at.start, at.name, table.ranges()[at.range].module.clone()))
         };
         let cases = [
             (0xffff_ffff_8100_0000, Some((0xffff_ffff_8100_0000, "first", None))),
@@ -231,7 +289,9 @@ ffffffffc0000100 d table\t[nf_conntrack]
             (u64::MAX, None),
         ];
         for (address, expected) in cases {
-            assert_eq!(found(address), expected, "{address:#x}");
+            let found = found(address);
+            let found = found.as_ref().map(|(start, name, module)| (*start, &**name, module.as_deref()));
+            assert_eq!(found, expected, "{address:#x}");
         }
         assert_eq!(table.len(), 5);
         let kernel = Range { module: None, start: 0xffff_ffff_8100_0000, limit: 0xffff_ffff_8100_0300 };
@@ -246,7 +306,7 @@ ffffffffc0000100 d table\t[nf_conntrack]
              ffffffff81000010 T __x64_sys_getppid\n",
         );
         let table = Table::read(&roots, 1 << 20).unwrap();
-        assert_eq!(table.find(0xffff_ffff_8100_0010).map(|at| at.name), Some("__x64_sys_getppid"));
+        assert_eq!(table.find(0xffff_ffff_8100_0010).map(|at| at.name).as_deref(), Some("__x64_sys_getppid"));
     }
 
     #[test]
@@ -269,13 +329,14 @@ ffffffffc0000100 d table\t[nf_conntrack]
             Err(reason) => return println!("skipped: {reason}"),
         };
         println!("{} functions, {} bytes", table.len(), table.bytes());
-        assert!(table.len() > 10_000 && table.bytes() < 16 << 20);
-        let addresses: Vec<u64> = table.entries.iter().step_by(997).map(|entry| entry.address + 1).collect();
+        // The names alone are 25 bytes each.
+        assert!(table.len() > 10_000 && table.bytes() < 14 * table.len());
+        let addresses: Vec<u64> = table.list.iter().step_by(997).map(|(start, _)| start + 1).collect();
         let names = super::super::names(&roots, &addresses).unwrap();
         let alike = addresses
             .iter()
             .zip(&names)
-            .filter(|(address, name)| table.find(**address).map(|at| at.name) == name.as_deref());
+            .filter(|(address, name)| table.find(**address).map(|at| at.name).as_deref() == name.as_deref());
         // They may choose differently among the names of one address.
         let alike = alike.count();
         assert!(alike * 10 >= names.len() * 8, "{alike} of {}", names.len());

@@ -1,0 +1,70 @@
+//! How fast tables of symbols may be read.
+
+use std::time::Duration;
+
+use crate::clock::Monotonic;
+
+/// How much may be read in the long run, in bytes for each second: some per cent of a CPU.
+const RATE: u64 = 64 << 20;
+/// How much may be read at once, in bytes: some hundred passes over the tables of compilers.
+const BURST: u64 = 1 << 30;
+
+/// What may still be read. Programs decide how large their tables are and where in them they execute code. With this, no
+/// choice of theirs takes more of a CPU, or holds up the names of other programs for longer than a second.
+#[derive(Debug)]
+pub(super) struct Work {
+    left: u64,
+    /// When it was added to last.
+    since: Option<Monotonic>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { left: BURST, since: None }
+    }
+}
+
+impl Work {
+    /// Adds what the time since the last call allows.
+    pub(super) fn refill(&mut self, now: Monotonic) {
+        let elapsed = self.since.map_or(Duration::ZERO, |since| now.since(since));
+        let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        if milliseconds > 0 || self.since.is_none() {
+            self.left = self.left.saturating_add((RATE / 1000).saturating_mul(milliseconds)).min(BURST);
+            self.since = Some(now);
+        }
+    }
+
+    /// Takes so many bytes; `false` if there is nothing left.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left = self.left.saturating_sub(bytes);
+        true
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_in_the_long_run_is_bounded_and_comes_back_with_time() {
+        let at = |seconds| Monotonic(Duration::from_secs(seconds));
+        let mut work = Work::default();
+        work.refill(at(5));
+        let passes = (0..1000).filter(|_| work.take(256 << 20)).count();
+        assert_eq!(passes, 4);
+        assert!(work.is_spent());
+        work.refill(at(6));
+        assert!(work.take(1) && !work.is_spent());
+        work.refill(at(1000));
+        assert_eq!((0..1000).filter(|_| work.take(256 << 20)).count(), 4);
+    }
+}
