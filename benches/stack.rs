@@ -114,7 +114,7 @@ struct Subject {
 
 impl Subject {
     fn new(name: &'static str, records: Vec<Vec<u8>>, fields: Fields, unwind: Unwind) -> Self {
-        let limits = Limits { unwind_at_once: u64::MAX, ..Limits::default() };
+        let limits = Limits::default();
         let analyzer = Analyzer::new(&Roots::default(), limits);
         let (merger, counts) = (Merger::default(), HashMap::new());
         Self { name, records, fields, unwind, analyzer, merger, counts, now: 1 << 40, figures: Vec::new() }

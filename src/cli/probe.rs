@@ -17,7 +17,7 @@ use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail};
 use crate::host::Roots;
 use crate::probe::binary::Binary;
-use crate::probe::{Root, root};
+use crate::files::Root;
 use crate::target::CgroupMount;
 
 #[derive(Debug, Clone, Args)]

@@ -32,11 +32,11 @@ pub enum Loss {
     FileStuck,
     /// A file has nothing that says how to unwind its functions.
     UnwindAbsent,
-    /// What says how to unwind them is damaged, or of a kind that could take any time.
+    /// Call frame information of a file is damaged, or of a kind that could take any time.
     UnwindBroken,
-    /// It is larger than is read of one file, or all that is in use is.
+    /// A sample was unwound by frame pointers in part, because the byte limit has no room for the index of a file.
     UnwindLarge,
-    /// It takes a while to read it. Until that is done, frame pointers are followed.
+    /// A sample was unwound by frame pointers in part, because call frame information has not been read yet.
     UnwindLater,
 }
 

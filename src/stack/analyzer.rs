@@ -8,7 +8,6 @@ use super::library::{Library, NOBODY};
 use super::map::{Map, What};
 use super::space::{SpaceLimits, Spaces, is_nobody};
 use super::stacks::FrameId;
-use super::tables::TableLimits;
 use super::unwind::{Subject, Unwinder};
 use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
 use crate::files::Files;
@@ -37,12 +36,9 @@ pub struct Limits {
     pub modules: usize,
     /// How many of them are held open: descriptors of this process.
     pub files: usize,
-    /// What files say about unwinding, for all of them together, in bytes.
+    /// What is kept of what files say about unwinding, for all of them together, in bytes. A quarter holds rules, 24 bytes
+    /// for each instruction that turns up in stacks; a quarter pages of files; half indexes of files without their own.
     pub unwind_bytes: u64,
-    /// The same for one file, in bytes. A browser has 20 MB.
-    pub unwind_file_bytes: u64,
-    /// Up to how many bytes of it a file is read by whoever needs it first; what is larger is read aside.
-    pub unwind_at_once: u64,
     /// Frames that are unwound of one stack.
     pub depth: usize,
     /// Stacks.
@@ -57,9 +53,7 @@ impl Default for Limits {
             maps_bytes: 16 << 20,
             modules: 1 << 15,
             files: 512,
-            unwind_bytes: 96 << 20,
-            unwind_file_bytes: 48 << 20,
-            unwind_at_once: 1 << 20,
+            unwind_bytes: 12 << 20,
             depth: 512,
             stacks: StackLimits::default(),
         }
@@ -120,17 +114,12 @@ impl Analyzer {
             maps_bytes: limits.maps_bytes,
         };
         let max_stack = host::read_number(&files.roots().proc.join("sys/kernel/perf_event_max_stack"));
-        let tables = TableLimits {
-            bytes: limits.unwind_bytes,
-            file_bytes: limits.unwind_file_bytes,
-            at_once: limits.unwind_at_once,
-        };
         Self {
             max_stack: usize::try_from(max_stack.unwrap_or(MAX_STACK)).unwrap_or(usize::MAX),
             depth: limits.depth,
             spaces: Spaces::new(&files, spaces),
             library: Library::new(&files, limits.modules, limits.files),
-            unwinder: Unwinder::new(tables, limits.depth),
+            unwinder: Unwinder::new(limits.unwind_bytes, limits.depth),
             stacks: Stacks::new(limits.stacks),
             places: Places::new(),
             accounts: Accounts::default(),
@@ -279,6 +268,11 @@ impl Analyzer {
     /// How many bytes are kept of what files say about unwinding.
     pub fn unwind_bytes(&self) -> u64 {
         self.unwinder.bytes()
+    }
+
+    /// Changes [`Limits::unwind_bytes`], and forgets what is above the limit. It is read again when it is needed.
+    pub fn set_unwind_limit(&mut self, bytes: u64) {
+        self.unwinder.set_limit(bytes);
     }
 }
 

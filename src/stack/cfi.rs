@@ -1,74 +1,256 @@
-//! Whether what a file says about unwinding can be followed in bounded time.
+//! The call frame information (CFI) of one function: its entry (FDE) and the common entry (CIE) that it refers to.
 //!
 //! It is a program (`DW_CFA_*`), and may hold expressions (`DW_OP_*`) that jump, and so never end. No compiler writes
-//! such; who wants this program to stand still does. So all of it is looked through once, before any of it is followed.
+//! such. A hostile file could stop this program with one, so all of an entry is checked before any of it is followed.
+//! Both are copied out of the file first: what is checked is what is followed, whoever writes to the file meanwhile.
+
+use std::io::{self, ErrorKind};
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, DebugFrame, EhFrame,
-    EndianSlice, LittleEndian, Operation, UnwindSection,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, DebugFrame, EhFrame, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, Operation, UnwindContext, UnwindSection, Vendor,
 };
 
+use super::elf::FrameSection;
+use super::rule::Row;
+use crate::host::ReadAt;
+
 type Bytes<'b> = EndianSlice<'b, LittleEndian>;
+type Function<'b> = FrameDescriptionEntry<Bytes<'b>>;
 
-/// The most instructions for one function. They are followed again for each place in it that is not remembered.
-const INSTRUCTION_LIMIT: usize = 1 << 16;
-/// The most if some of them are expressions: then nothing is remembered.
+/// The longest entry of a function, in bytes.
+const FUNCTION_LIMIT: u32 = 64 << 10;
+/// The longest common entry, in bytes. Compilers write less than 50.
+const COMMON_LIMIT: u32 = 1 << 10;
+/// The most instructions and operations of a function that has expressions: its rules are not cached.
 const EXPRESSION_LIMIT: usize = 1 << 12;
+/// Above so many bytes the buffer is given back after use.
+const BUFFER_LIMIT: usize = 4 << 10;
 
-/// It is damaged, or could take any time.
+/// Why nothing is known about a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unsound;
+pub(super) enum Fault {
+    /// The content of the file is not available yet.
+    Later,
+    /// The entry is damaged, too long, or could take any time.
+    Broken,
+}
 
-/// Looks through `.eh_frame`, which is loaded at `address`, or `.debug_frame`. Returns for how many functions it is.
-pub(super) fn check(bytes: &[u8], address: u64, debug: bool) -> Result<usize, Unsound> {
-    let bases = BaseAddresses::default().set_eh_frame(address).set_eh_frame_hdr(0).set_text(0).set_got(0);
-    let bytes = EndianSlice::new(bytes, LittleEndian);
-    if debug {
-        let mut section = DebugFrame::from(bytes);
-        section.set_address_size(8);
-        check_section(&section, &bases)
-    } else {
-        let mut section = EhFrame::from(bytes);
-        section.set_address_size(8);
-        check_section(&section, &bases)
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Later,
+            _ => Self::Broken,
+        }
     }
 }
 
-fn check_section<'b, S: UnwindSection<Bytes<'b>>>(
-    section: &S,
-    bases: &BaseAddresses,
-) -> Result<usize, Unsound> {
-    let mut entries = section.entries(bases);
-    let (mut functions, mut common) = (0, None);
-    while let Some(entry) = entries.next().map_err(|_| Unsound)? {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let function = partial.parse(S::cie_from_offset).map_err(|_| Unsound)?;
-        let at = function.cie().offset();
-        let cost = match common {
-            Some((known, cost)) if known == at => cost,
-            _ => {
-                let cost = Cost::of(
-                    function.cie().instructions(section, bases),
-                    section,
-                    function.cie().encoding(),
-                )?;
-                common = Some((at, cost));
-                cost
-            }
-        };
-        let own = Cost::of(function.instructions(section, bases), section, function.cie().encoding())?;
-        let limit = if cost.expressions || own.expressions { EXPRESSION_LIMIT } else { INSTRUCTION_LIMIT };
-        if cost.instructions + own.instructions > limit {
-            return Err(Unsound);
-        }
-        functions += 1;
+impl From<gimli::Error> for Fault {
+    fn from(_: gimli::Error) -> Self {
+        Self::Broken
     }
-    Ok(functions)
+}
+
+/// What begins at a place of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Nothing more.
+    End,
+    /// An entry that is not of a function; the next one begins here.
+    Other { next: u64 },
+    /// The entry of a function.
+    Function { next: u64 },
+}
+
+impl FrameSection {
+    /// Reads a number, which has to be in the section.
+    fn word(&self, file: &dyn ReadAt, at: u64) -> Result<u32, Fault> {
+        let mut word = [0; 4];
+        self.read(file, at, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn read(&self, file: &dyn ReadAt, at: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+        let end = at.checked_add(buffer.len() as u64).filter(|&end| end <= self.size);
+        let offset = end.and(self.offset.checked_add(at)).ok_or(Fault::Broken)?;
+        Ok(file.read_exact_at(buffer, offset)?)
+    }
+
+    /// Whether an entry is a common one, by the number behind its length.
+    fn is_common(&self, id: u32) -> bool {
+        id == if self.debug { u32::MAX } else { 0 }
+    }
+
+    /// Returns what begins at `at`. Entries of 64-bit DWARF are not read.
+    pub(super) fn entry(&self, file: &dyn ReadAt, at: u64) -> Result<Entry, Fault> {
+        if at.saturating_add(4) > self.size {
+            return Ok(Entry::End);
+        }
+        match self.word(file, at)? {
+            0 if self.debug => Ok(Entry::Other { next: at + 4 }),
+            0 => Ok(Entry::End),
+            length @ 4..0xffff_fff0 => {
+                let next = at + 4 + u64::from(length);
+                let common = self.is_common(self.word(file, at + 4)?);
+                Ok(if common { Entry::Other { next } } else { Entry::Function { next } })
+            }
+            _ => Err(Fault::Broken),
+        }
+    }
+}
+
+/// Reads entries. Holds what that takes, to be used again.
+pub(super) struct Cfi {
+    /// A common entry, and behind it that of a function.
+    bytes: Vec<u8>,
+    context: UnwindContext<usize>,
+}
+
+/// An entry that was read.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Where the function's is in the buffer.
+    at: usize,
+    /// The address at which the buffer would have to be loaded.
+    address: u64,
+    debug: bool,
+}
+
+impl Cfi {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::new(), context: UnwindContext::new() }
+    }
+
+    /// Copies the entry at `at` and its common entry into the buffer.
+    fn read(&mut self, file: &dyn ReadAt, section: &FrameSection, at: u64) -> Result<Place, Fault> {
+        self.bytes.clear();
+        self.bytes.shrink_to(BUFFER_LIMIT);
+        let length = section.word(file, at)?;
+        let id = section.word(file, at.checked_add(4).ok_or(Fault::Broken)?)?;
+        if !(4..=FUNCTION_LIMIT).contains(&length) || section.is_common(id) {
+            return Err(Fault::Broken);
+        }
+        let common_at = if section.debug { Some(id.into()) } else { (at + 4).checked_sub(u64::from(id)) };
+        let common_at = common_at.ok_or(Fault::Broken)?;
+        let common_length = section.word(file, common_at)?;
+        if !(4..=COMMON_LIMIT).contains(&common_length) {
+            return Err(Fault::Broken);
+        }
+        // Both are short.
+        let middle = common_length as usize + 4;
+        self.bytes.resize(middle + length as usize + 4, 0);
+        let (common, function) = self.bytes.split_at_mut(middle);
+        section.read(file, common_at, common)?;
+        section.read(file, at, function)?;
+        // The file may have changed since its lengths were read.
+        common[..4].copy_from_slice(&common_length.to_le_bytes());
+        function[..4].copy_from_slice(&length.to_le_bytes());
+        let back = if section.debug { 0 } else { middle as u32 + 4 };
+        function[4..8].copy_from_slice(&back.to_le_bytes());
+        let address = section.address.wrapping_add(at).wrapping_sub(middle as u64);
+        Ok(Place { at: middle, address, debug: section.debug })
+    }
+
+    /// Returns the address at which the function of the entry at `at` begins.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    pub(super) fn start(&mut self, file: &dyn ReadAt, section: &FrameSection, at: u64) -> Result<u64, Fault> {
+        let place = self.read(file, section, at)?;
+        let bases = place.bases();
+        Ok(if place.debug {
+            place.function(&debug_frame(&self.bytes), &bases)?.initial_address()
+        } else {
+            place.function(&eh_frame(&self.bytes), &bases)?.initial_address()
+        })
+    }
+
+    /// Calls `answer` with the row for an address; `None` if the function of the entry at `at` does not cover it.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    pub(super) fn row<T>(
+        &mut self,
+        (file, section, at): (&dyn ReadAt, &FrameSection, u64),
+        address: u64,
+        answer: impl FnOnce(Row<'_>) -> T,
+    ) -> Result<Option<T>, Fault> {
+        let place = self.read(file, section, at)?;
+        let (context, bytes) = (&mut self.context, &self.bytes);
+        if place.debug {
+            row((&debug_frame(bytes), bytes), place, context, address, answer)
+        } else {
+            row((&eh_frame(bytes), bytes), place, context, address, answer)
+        }
+    }
+}
+
+const VENDOR: Vendor = if cfg!(target_arch = "aarch64") { Vendor::AArch64 } else { Vendor::Default };
+
+fn eh_frame(bytes: &[u8]) -> EhFrame<Bytes<'_>> {
+    let mut section = EhFrame::new(bytes, LittleEndian);
+    section.set_address_size(8);
+    section.set_vendor(VENDOR);
+    section
+}
+
+fn debug_frame(bytes: &[u8]) -> DebugFrame<Bytes<'_>> {
+    let mut section = DebugFrame::new(bytes, LittleEndian);
+    section.set_address_size(8);
+    section.set_vendor(VENDOR);
+    section
+}
+
+impl Place {
+    fn bases(self) -> BaseAddresses {
+        BaseAddresses::default().set_eh_frame(self.address).set_eh_frame_hdr(0).set_text(0).set_got(0)
+    }
+
+    fn function<'b, S: UnwindSection<Bytes<'b>>>(
+        self,
+        section: &S,
+        bases: &BaseAddresses,
+    ) -> Result<Function<'b>, Fault> {
+        Ok(section.fde_from_offset(bases, self.at.into(), S::cie_from_offset)?)
+    }
+}
+
+fn row<'b, S: UnwindSection<Bytes<'b>>, T>(
+    (section, bytes): (&S, &'b [u8]),
+    place: Place,
+    context: &mut UnwindContext<usize>,
+    address: u64,
+    answer: impl FnOnce(Row<'_>) -> T,
+) -> Result<Option<T>, Fault> {
+    let bases = place.bases();
+    let function = place.function(section, &bases)?;
+    check(section, &function, &bases)?;
+    if !function.contains(address) {
+        return Ok(None);
+    }
+    // A table that cannot be followed up to the address says nothing about it.
+    let row = function.unwind_info_for_address(section, &bases, context, address).ok();
+    let encoding = function.cie().encoding();
+    Ok(row.map(|row| answer(Row { row, encoding, bytes })))
+}
+
+/// Checks that an entry can be followed in a time that its length bounds.
+fn check<'b, S: UnwindSection<Bytes<'b>>>(
+    section: &S,
+    function: &Function<'b>,
+    bases: &BaseAddresses,
+) -> Result<(), Fault> {
+    let cie = function.cie();
+    let common = Cost::of(cie.instructions(section, bases), section, cie.encoding())?;
+    let own = Cost::of(function.instructions(section, bases), section, cie.encoding())?;
+    let computed = common.expressions || own.expressions;
+    if computed && common.steps + own.steps > EXPRESSION_LIMIT { Err(Fault::Broken) } else { Ok(()) }
 }
 
 #[derive(Clone, Copy)]
 struct Cost {
-    instructions: usize,
+    /// Instructions, and operations of expressions.
+    steps: usize,
     expressions: bool,
 }
 
@@ -77,11 +259,11 @@ impl Cost {
         mut instructions: CallFrameInstructionIter<'_, Bytes<'b>>,
         section: &S,
         encoding: gimli::Encoding,
-    ) -> Result<Self, Unsound> {
-        let mut cost = Self { instructions: 0, expressions: false };
-        // Who follows them stops at what is not an instruction, too.
+    ) -> Result<Self, Fault> {
+        let mut cost = Self { steps: 0, expressions: false };
+        // Whoever follows them stops at what is not an instruction, too.
         while let Ok(Some(instruction)) = instructions.next() {
-            cost.instructions += 1;
+            cost.steps += 1;
             let expression = match instruction {
                 CallFrameInstruction::DefCfaExpression { expression }
                 | CallFrameInstruction::Expression { expression, .. }
@@ -89,11 +271,12 @@ impl Cost {
                 _ => continue,
             };
             cost.expressions = true;
-            let mut operations = expression.get(section).map_err(|_| Unsound)?.operations(encoding);
+            let mut operations = expression.get(section)?.operations(encoding);
             // Without a jump each is followed once.
             while let Ok(Some(operation)) = operations.next() {
+                cost.steps += 1;
                 if matches!(operation, Operation::Bra { .. } | Operation::Skip { .. }) {
-                    return Err(Unsound);
+                    return Err(Fault::Broken);
                 }
             }
         }
@@ -127,36 +310,75 @@ mod tests {
     use crate::stack::elf::Elf;
     use proptest::prelude::*;
 
+    /// A file in memory, which is nothing but a section.
+    struct Memory(Vec<u8>);
+
+    impl ReadAt for Memory {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let rest = self.0.get(offset as usize..).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
+        }
+
+        fn length(&self) -> io::Result<u64> {
+            Ok(self.0.len() as u64)
+        }
+    }
+
+    /// Whether each entry of functions can be followed, and how many there are.
+    fn all(file: &dyn ReadAt, section: FrameSection) -> Result<usize, Fault> {
+        let (mut cfi, mut at, mut functions) = (Cfi::new(), 0, 0);
+        loop {
+            at = match section.entry(file, at)? {
+                Entry::End => return Ok(functions),
+                Entry::Other { next } => next,
+                Entry::Function { next } => {
+                    let start = cfi.start(file, &section, at)?;
+                    cfi.row((file, &section, at), start, |_| ())?;
+                    functions += 1;
+                    next
+                }
+            };
+        }
+    }
+
+    fn check(bytes: Vec<u8>, debug: bool) -> Result<usize, Fault> {
+        let section = FrameSection { address: 0x2000, offset: 0, size: bytes.len() as u64, debug };
+        all(&Memory(bytes), section)
+    }
+
     #[test]
     fn what_compilers_and_linkers_write_is_sound() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let elf = Elf::read(&file).unwrap();
-        let frames = elf.frames().unwrap();
-        let bytes = elf.bytes(frames.offset, frames.size, 1 << 30).unwrap();
-        assert!(check(&bytes, frames.address, frames.debug).unwrap() > 1000);
-        assert_eq!(check(&section(0x2000, 0x1000, 16, &[0x0e, 16]), 0x2000, false), Ok(1));
+        assert!(all(&file, elf.frames().unwrap()).unwrap() > 1000);
+        assert_eq!(check(section(0x2000, 0x1000, 16, &[0x0e, 16]), false), Ok(1));
     }
 
     #[test]
     fn an_expression_that_jumps_is_refused() {
         // DW_CFA_def_cfa_expression of 3 bytes: DW_OP_skip -3, for ever.
         let endless = section(0x2000, 0x1000, 16, &[0x0f, 3, 0x2f, 0xfd, 0xff]);
-        assert_eq!(check(&endless, 0x2000, false), Err(Unsound));
+        assert_eq!(check(endless, false), Err(Fault::Broken));
         // DW_OP_breg7 8 is what it takes to be of use.
         let plain = section(0x2000, 0x1000, 16, &[0x0f, 2, 0x77, 8]);
-        assert_eq!(check(&plain, 0x2000, false), Ok(1));
+        assert_eq!(check(plain, false), Ok(1));
     }
 
     #[test]
-    fn a_function_with_too_many_instructions_is_refused() {
+    fn a_function_that_takes_too_many_steps_is_refused() {
         let with = |count, first: &[u8]| {
             let mut instructions = first.to_vec();
             instructions.extend(vec![0x41; count]);
-            check(&section(0x2000, 0x1000, 16, &instructions), 0x2000, false)
+            check(section(0x2000, 0x1000, 16, &instructions), false)
         };
         assert_eq!(with(EXPRESSION_LIMIT * 2, &[]), Ok(1));
-        assert_eq!(with(EXPRESSION_LIMIT * 2, &[0x0f, 2, 0x77, 8]), Err(Unsound));
-        assert_eq!(with(INSTRUCTION_LIMIT * 2, &[]), Err(Unsound));
+        assert_eq!(with(EXPRESSION_LIMIT * 2, &[0x0f, 2, 0x77, 8]), Err(Fault::Broken));
+        assert_eq!(with(FUNCTION_LIMIT as usize, &[]), Err(Fault::Broken));
+        // An expression of 6000 operations (DW_OP_nop).
+        let long = [&[0x0f, 0xf0, 0x2e][..], &[0x96; 6000]].concat();
+        assert_eq!(check(section(0x2000, 0x1000, 16, &long), false), Err(Fault::Broken));
     }
 
     proptest! {
@@ -171,8 +393,9 @@ mod tests {
             let length = section.len();
             flips.iter().for_each(|&(at, byte)| section[at % length] = byte);
             for bytes in [section, bytes] {
-                let found = check(&bytes, 0x2000, debug);
-                prop_assert!(found.is_err() || found.unwrap() <= bytes.len());
+                let length = bytes.len();
+                let found = check(bytes, debug);
+                prop_assert!(found.is_err() || found.unwrap() <= length);
             }
         }
     }

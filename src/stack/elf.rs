@@ -5,7 +5,6 @@
 //! takes, and nothing here fails in another way than by finding nothing.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use object::elf::{
@@ -16,14 +15,12 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, pod};
 
 use super::BuildId;
-use crate::host::{self, Roots};
+use crate::host::{self, ReadAt, Roots};
 
 /// The most program headers that are read.
 const SEGMENT_LIMIT: u64 = 1024;
 /// The most section headers that are read.
 const SECTION_LIMIT: u64 = 65_536;
-/// The largest table of names of sections, in bytes.
-const NAMES_LIMIT: u64 = 4 << 20;
 /// The largest segment of notes that is read, in bytes.
 const NOTES_LIMIT: u64 = 64 << 10;
 /// The longest build id, in bytes: the kernel's `BUILD_ID_SIZE_MAX`.
@@ -31,13 +28,14 @@ const BUILD_ID_LIMIT: usize = 20;
 const NT_GNU_BUILD_ID: u32 = 3;
 /// `ELF_NOTE_GOBUILDID_TAG` in Go's linker.
 const NT_GO_BUILD_ID: u32 = 4;
+/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
+const PCREL_SDATA4: u8 = 0x1b;
 /// The longest of Go, in bytes. They have 83.
 const GO_BUILD_ID_LIMIT: usize = 256;
 
 /// The headers of a file.
-#[derive(Debug)]
 pub(super) struct Elf<'f> {
-    file: &'f File,
+    file: &'f dyn ReadAt,
     len: u64,
     machine: u16,
     wide: bool,
@@ -64,12 +62,23 @@ struct Sections {
     names: u32,
 }
 
-/// A part of the file that is executed: addresses as the file's headers count.
+/// A part of the file that is loaded: addresses as the file's headers count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Code {
+pub(super) struct Load {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
+    pub(super) executable: bool,
+}
+
+/// The table of `.eh_frame_hdr`, in the form that all linkers write: for each function the distances of its first
+/// instruction and of its entry from `address`, as two `i32`, sorted by the first (`DW_EH_PE_datarel | sdata4`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SearchTable {
+    pub(super) address: u64,
+    /// Where the table begins in the file.
+    pub(super) offset: u64,
+    pub(super) count: u32,
 }
 
 /// What says how to unwind.
@@ -84,8 +93,8 @@ pub(super) struct FrameSection {
 
 impl<'f> Elf<'f> {
     /// Reads the headers.
-    pub(super) fn read(file: &'f File) -> Option<Self> {
-        let len = file.metadata().ok()?.len();
+    pub(super) fn read(file: &'f dyn ReadAt) -> Option<Self> {
+        let len = file.length().ok()?;
         let start = bytes(file, len, 0, len.min(size_of::<FileHeader64<Endianness>>() as u64), 64)?;
         match (start.starts_with(b"\x7fELF"), start.get(4)?) {
             (true, 1) => Self::of::<FileHeader32<Endianness>>(file, len, &start),
@@ -94,7 +103,7 @@ impl<'f> Elf<'f> {
         }
     }
 
-    fn of<H: FileHeader<Endian = Endianness>>(file: &'f File, len: u64, start: &[u8]) -> Option<Self> {
+    fn of<H: FileHeader<Endian = Endianness>>(file: &'f dyn ReadAt, len: u64, start: &[u8]) -> Option<Self> {
         let header = H::parse(start).ok()?;
         let endian = header.endian().ok()?;
         let count = header.e_phnum(endian);
@@ -163,80 +172,84 @@ impl<'f> Elf<'f> {
         machine && self.wide && self.endian == Endianness::Little
     }
 
-    /// The parts of it that are executed.
-    pub(super) fn code(&self) -> impl Iterator<Item = Code> {
-        let loaded = self.segments.iter().filter(|segment| segment.kind == PT_LOAD.0 && segment.executable);
-        loaded.map(|&Segment { address, offset, size, .. }| Code { address, offset, size })
+    /// The parts of it that are loaded.
+    pub(super) fn loads(&self) -> impl Iterator<Item = Load> {
+        let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD.0);
+        loads.map(|&Segment { address, offset, size, executable, .. }| Load {
+            address,
+            offset,
+            size,
+            executable,
+        })
+    }
+
+    /// Where functions can be looked up. `None` if there is no such table, or one of another form.
+    pub(super) fn search_table(&self) -> Option<SearchTable> {
+        const UDATA4: u8 = 0x03;
+        const DATAREL_SDATA4: u8 = 0x3b;
+        let index = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME.0)?;
+        let head = self.bytes(index.offset, 12, 12)?;
+        let &[1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4, _, _, _, _, a, b, c, d] = &head[..] else {
+            return None;
+        };
+        let count = u32::from_le_bytes([a, b, c, d]);
+        let fits = index.size.checked_sub(12).is_some_and(|size| u64::from(count) <= size / 8);
+        let offset = index.offset.checked_add(12)?;
+        (fits && count > 0).then_some(SearchTable { address: index.address, offset, count })
     }
 
     /// What says how to unwind its functions: `.eh_frame`, or else `.debug_frame` if that is not compressed. A file
-    /// without section headers has the former where its program headers say.
+    /// without section headers has the former where its program headers say. Reads all section headers.
     pub(super) fn frames(&self) -> Option<FrameSection> {
-        let sections = match self.wide {
-            true => self.named_sections::<FileHeader64<Endianness>>(),
-            false => self.named_sections::<FileHeader32<Endianness>>(),
-        };
-        let sections = sections.unwrap_or_default();
-        let named =
-            |wanted: &[u8]| sections.iter().find(|(name, _)| name == wanted).map(|&(_, section)| section);
-        named(b".eh_frame")
-            .or_else(|| self.frames_by_segment())
-            .or_else(|| named(b".debug_frame").map(|section| FrameSection { debug: true, ..section }))
+        let mut debug = None;
+        for (is_debug, section) in self.named_sections().into_iter().flatten() {
+            if !is_debug {
+                return Some(section);
+            }
+            debug = debug.or(Some(section));
+        }
+        self.frames_by_segment().or(debug)
     }
 
-    /// The sections of unwind information that have bytes in the file, by their names.
-    fn named_sections<H: FileHeader<Endian = Endianness>>(&self) -> Option<Vec<(Vec<u8>, FrameSection)>> {
-        let width = size_of::<H::SectionHeader>() as u64;
-        let headers = |count: u64| {
-            let size = count.checked_mul(width)?;
-            self.bytes(self.sections.offset, size, SECTION_LIMIT * width)
+    /// The sections of unwind information that have bytes in the file, and whether each is `.debug_frame`.
+    fn named_sections(&self) -> Option<impl Iterator<Item = (bool, FrameSection)>> {
+        type Header = object::elf::SectionHeader64<Endianness>;
+        const WIDTH: u64 = size_of::<Header>() as u64;
+        let header = |number: u64| {
+            let offset = self.sections.offset.checked_add(number.checked_mul(WIDTH)?)?;
+            let bytes = self.bytes(offset, WIDTH, WIDTH)?;
+            pod::slice_from_all_bytes::<Header>(&bytes).ok()?.first().copied()
         };
-        if self.sections.offset == 0 {
+        if !self.wide || self.sections.offset == 0 {
             return None;
         }
         let (mut count, mut names) = (self.sections.count, self.sections.names);
         if count == 0 || names == u32::from(SHN_XINDEX.0) {
             // What did not fit is in the first section.
-            let first = headers(1)?;
-            let first: &[H::SectionHeader] = pod::slice_from_all_bytes(&first).ok()?;
-            let first = first.first()?;
-            count = if count == 0 { first.sh_size(self.endian).into() } else { count };
+            let first = header(0)?;
+            count = if count == 0 { first.sh_size(self.endian) } else { count };
             names = if names == u32::from(SHN_XINDEX.0) { first.sh_link(self.endian) } else { names };
         }
-        let table = headers(count)?;
-        let table: &[H::SectionHeader] = pod::slice_from_all_bytes(&table).ok()?;
-        let strings = table.get(usize::try_from(names).ok()?)?;
-        let strings = self.bytes(
-            strings.sh_offset(self.endian).into(),
-            strings.sh_size(self.endian).into(),
-            NAMES_LIMIT,
-        )?;
-        let found = table.iter().filter_map(|section| {
+        let names = header(names.into())?.sh_offset(self.endian);
+        let section = move |section: Header| {
             let flags: u64 = section.sh_flags(self.endian).0;
             if section.sh_type(self.endian) == SHT_NOBITS || flags & SHF_COMPRESSED.0 != 0 {
                 return None;
             }
-            let name = strings.get(usize::try_from(section.sh_name(self.endian)).ok()?..)?;
-            let name = [&b".eh_frame"[..], b".debug_frame"]
+            let name = names.checked_add(section.sh_name(self.endian).into())?;
+            let wanted = [(false, &b".eh_frame\0"[..]), (true, b".debug_frame\0")];
+            let (debug, _) = wanted
                 .into_iter()
-                .find(|wanted| name.strip_prefix(*wanted).is_some_and(|rest| rest.first() == Some(&0)))?;
-            Some((
-                name.to_vec(),
-                FrameSection {
-                    address: section.sh_addr(self.endian).into(),
-                    offset: section.sh_offset(self.endian).into(),
-                    size: section.sh_size(self.endian).into(),
-                    debug: false,
-                },
-            ))
-        });
-        Some(found.collect())
+                .find(|(_, wanted)| self.bytes(name, wanted.len() as u64, 16).as_deref() == Some(wanted))?;
+            let (address, offset) = (section.sh_addr(self.endian), section.sh_offset(self.endian));
+            Some((debug, FrameSection { address, offset, size: section.sh_size(self.endian), debug }))
+        };
+        Some((0..count.min(SECTION_LIMIT)).map_while(header).filter_map(section))
     }
 
     /// `.eh_frame` as `.eh_frame_hdr` points to it, in the form that all linkers write (`DW_EH_PE_pcrel | sdata4`). It is
     /// taken to go on to the end of its segment; a terminator ends it before.
     fn frames_by_segment(&self) -> Option<FrameSection> {
-        const PCREL_SDATA4: u8 = 0x1b;
         let index = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME.0)?;
         let head = self.bytes(index.offset, 8, 8)?;
         let &[1, PCREL_SDATA4, _, _, a, b, c, d] = &head[..] else { return None };
@@ -256,7 +269,7 @@ impl<'f> Elf<'f> {
     }
 }
 
-fn bytes(file: &File, len: u64, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
+fn bytes(file: &dyn ReadAt, len: u64, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
     if size > limit || offset.checked_add(size)? > len {
         return None;
     }
@@ -265,10 +278,9 @@ fn bytes(file: &File, len: u64, offset: u64, size: u64, limit: u64) -> Option<Ve
     Some(bytes)
 }
 
-/// The build id among notes. Each has a name and a text, both filled up to a multiple of 4 bytes.
 /// What Go's linker called a file (`go tool buildid`): four hashes with slashes between. `None` for what is not written in
 /// Go.
-pub(crate) fn go_build_id(file: &File) -> Option<Arc<str>> {
+pub(crate) fn go_build_id(file: &dyn ReadAt) -> Option<Arc<str>> {
     Elf::read(file)?.go_build_id()
 }
 
@@ -283,6 +295,7 @@ pub(crate) fn kernel_build_id(roots: &Roots, module: Option<&str>) -> Option<Bui
     build_id_in(&notes, if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little })
 }
 
+/// The build id among notes. Each has a name and a text, both filled up to a multiple of 4 bytes.
 fn build_id_in(notes: &[u8], endian: Endianness) -> Option<BuildId> {
     note_in(notes, endian, NT_GNU_BUILD_ID, b"GNU\0", BUILD_ID_LIMIT).map(|id| BuildId(id.into()))
 }
@@ -339,7 +352,8 @@ mod tests {
         // The program headers lead to the same place.
         let by_segment = elf.frames_by_segment().unwrap();
         assert_eq!((by_segment.address, by_segment.offset), (frames.address, frames.offset));
-        assert!(elf.code().next().is_some());
+        assert!(elf.loads().any(|load| load.executable));
+        assert!(elf.search_table().unwrap().count > 1000);
     }
 
     fn note(kind: u32, name: &[u8], text: &[u8]) -> Vec<u8> {
@@ -410,7 +424,8 @@ mod tests {
             if let Some(elf) = Elf::read(&file) {
                 elf.build_id();
                 elf.frames();
-                prop_assert!(elf.code().count() as u64 <= SEGMENT_LIMIT);
+                elf.search_table();
+                prop_assert!(elf.loads().count() as u64 <= SEGMENT_LIMIT);
             }
         }
 

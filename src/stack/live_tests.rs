@@ -99,7 +99,7 @@ fn stacks(unwind: Unwind, fields: Fields) -> Option<(Analyzer, Vec<Found>)> {
         let function = functions.iter().find(|function| function.name.contains(name)).unwrap();
         function.offset..function.offset + function.size
     });
-    let limits = Limits { unwind_at_once: u64::MAX, ..Limits::default() };
+    let limits = Limits::default();
     let mut analyzer = Analyzer::new(&Roots::default(), limits);
     let mut found = Vec::new();
     for record in &records {

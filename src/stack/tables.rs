@@ -1,309 +1,508 @@
-//! What files say about unwinding their functions: read once, kept for all processes that run them, within a limit.
+//! Unwind rules for places in files, looked up in the tables of the files themselves, within a byte limit.
 //!
-//! Small files are read when they are needed first. What takes longer is read by a thread of its own, so that no ring
-//! runs over meanwhile, and until then its functions are unwound by frame pointers.
+//! A function is looked up in `.eh_frame_hdr`, which linkers sort, by reading the few pages that the search leads to.
+//! The table is not trusted: its order is checked along the way, and the entry that it leads to must cover the place and
+//! is [checked](super::cfi) before it is followed. The rule that comes of it is cached. Files without such a table are
+//! indexed by a thread of their own; until that is done their functions are unwound by frame pointers.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::fs::File;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
-use framehop::Unwinder as _;
-
+use super::ModuleId;
 use super::account::{Accounts, Loss};
-use super::elf::{Code, Elf, FrameSection};
+use super::cfi::{Cfi, Fault};
+use super::elf::{Elf, FrameSection, Load, SearchTable};
+use super::index::{Aside, Index, Indexed};
 use super::library::Library;
-use super::unwind::Native;
-use super::{ModuleId, cfi};
-use crate::probe::root::Opened;
-
-/// How much is kept.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TableLimits {
-    /// For all files together, in bytes.
-    pub(super) bytes: u64,
-    /// For one file, in bytes.
-    pub(super) file_bytes: u64,
-    /// Up to how many bytes a file is read when it is needed first.
-    pub(super) at_once: u64,
-}
+use super::pages::{Allowance, PAGE, PagedFile, Pages};
+use super::rule::{NATIVE, Read, Row, Rule, Rules, Stuck};
+use crate::host::ReadAt;
+use crate::sys::Registers;
 
 /// For how many samples a file must not have been used to make room for another one: else two that do not fit beside
 /// each other would be read anew for each sample.
 pub(super) const IDLE: u64 = 4096;
-/// The largest `.debug_frame` that is read where there is nothing better, in bytes.
-const DEBUG_FRAME_LIMIT: u64 = 16 << 20;
-/// What the unwinder keeps to look a function up, in bytes.
-const INDEX_ENTRY: u64 = 8;
+/// What is read of files for one sample, in bytes. The rest is left to the samples that follow.
+const SAMPLE_ALLOWANCE: u64 = 1024 * PAGE as u64;
+/// The most parts of a file that are loaded. Linkers make fewer than ten.
+pub(super) const LOADS_LIMIT: usize = 64;
 
-/// So many bits of an address are a place in one file. Files are never as large: the unwinder counts in 32 bits.
-const ROOM: u32 = 32;
+/// A place in a file that a process executes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) module: ModuleId,
+    /// In the file.
+    pub(super) offset: u64,
+    /// The process, and from where to where it has the file mapped.
+    pub(super) seen: (u32, u64, u64),
+}
 
-/// What is known about the functions of files.
+/// The rules of all files.
 pub(super) struct Tables {
-    limits: TableLimits,
+    limit: u64,
     /// By [`ModuleId`].
-    files: Vec<Option<Table>>,
-    bytes: u64,
+    files: Vec<Option<Known>>,
+    /// The bytes of all [`Head`]s.
+    kept: u64,
     /// Counts samples.
     now: u64,
     /// Counts files that were read.
-    numbers: u64,
+    numbers: u32,
+    pages: RefCell<Pages>,
+    rules: Rules,
+    cfi: Cfi,
     aside: Option<Aside>,
+    allowance: Allowance,
+    /// Something of this sample is not available yet.
+    later: bool,
+    /// There is no room for something of this sample.
+    large: bool,
 }
 
-/// What there is about one file.
-struct Table {
+/// What is known about a file.
+struct Known {
     state: State,
     /// The sample that needed it last.
     used: u64,
 }
 
 enum State {
-    Loaded(Box<Loaded>),
-    /// It is being read, under this number.
-    Reading(u64),
-    /// There was no room for so many bytes.
-    Waits(u64),
-    /// There is nothing to be had.
+    Ready(Box<Head>),
+    /// It is being indexed, under this number.
+    Asked(u32),
+    /// There was no room for so many bytes. It is tried again after this sample.
+    Waits {
+        bytes: u64,
+        until: u64,
+    },
+    /// It has no tables.
     Nothing,
 }
 
-/// The tables of one file.
-pub(super) struct Loaded {
-    pub(super) unwinder: Native,
-    /// Where the unwinder believes it to be.
-    base: u64,
-    /// The address in the file's own headers that stands there.
-    first: u64,
-    code: Vec<Code>,
-    bytes: u64,
+/// What it takes to look functions of a file up.
+pub(super) struct Head {
+    /// No other file has the same.
+    pub(super) number: u32,
+    pub(super) loads: Box<[Load]>,
+    pub(super) functions: Functions,
+    /// That entries are damaged was counted.
+    pub(super) broken: bool,
 }
 
-impl Loaded {
-    /// Where the unwinder believes a place of the file to be.
-    pub(super) fn address(&self, offset: u64) -> Option<u64> {
-        let address = self.code.iter().find_map(|code| {
-            let into = offset.checked_sub(code.offset).filter(|&into| into < code.size)?;
-            code.address.checked_add(into)
-        })?;
-        let into = address.checked_sub(self.first).filter(|into| into >> ROOM == 0)?;
-        Some(self.base + into)
+pub(super) enum Functions {
+    Table(SearchTable),
+    Index(Index),
+}
+
+/// Where the entry of a function is.
+enum Found {
+    Entry(FrameSection, u64),
+    /// No function begins before the place, or no code is there.
+    Nothing,
+    /// The table is not sorted.
+    Odd,
+}
+
+impl Head {
+    fn bytes(&self) -> u64 {
+        let index = match &self.functions {
+            Functions::Table(_) => 0,
+            Functions::Index(index) => index.bytes(),
+        };
+        size_of::<Self>() as u64 + size_of_val(&*self.loads) as u64 + index
+    }
+
+    /// The address of a place, as the headers of the file count.
+    fn address(&self, offset: u64) -> Option<u64> {
+        self.loads.iter().filter(|load| load.executable).find_map(|load| {
+            let into = offset.checked_sub(load.offset).filter(|&into| into < load.size)?;
+            load.address.checked_add(into)
+        })
+    }
+
+    fn find(&self, file: &dyn ReadAt, address: u64) -> Result<Found, Fault> {
+        match &self.functions {
+            Functions::Index(index) => Ok(match index.find(address) {
+                Some((section, at)) => Found::Entry(section, at),
+                None => Found::Nothing,
+            }),
+            Functions::Table(table) => self.search(file, table, address),
+        }
+    }
+
+    /// Searches a table of the file, in 32 steps at most.
+    fn search(&self, file: &dyn ReadAt, table: &SearchTable, address: u64) -> Result<Found, Fault> {
+        let Ok(wanted) = i32::try_from(address.wrapping_sub(table.address).cast_signed()) else {
+            return Ok(Found::Nothing);
+        };
+        let (mut from, mut to, mut found) = (0, table.count, None);
+        let mut bounds = i32::MIN..=i32::MAX;
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let mut entry = [0; 8];
+            let offset = table.offset.checked_add(u64::from(middle) * 8).ok_or(Fault::Broken)?;
+            file.read_exact_at(&mut entry, offset)?;
+            let [a, b, c, d, e, f, g, h] = entry;
+            let start = i32::from_le_bytes([a, b, c, d]);
+            if !bounds.contains(&start) {
+                return Ok(Found::Odd);
+            }
+            if start <= wanted {
+                (from, found) = (middle + 1, Some(i32::from_le_bytes([e, f, g, h])));
+                bounds = start..=*bounds.end();
+            } else {
+                to = middle;
+                bounds = *bounds.start()..=start;
+            }
+        }
+        let Some(distance) = found else { return Ok(Found::Nothing) };
+        let entry = table.address.wrapping_add_signed(distance.into());
+        let load =
+            self.loads.iter().find(|load| entry.checked_sub(load.address).is_some_and(|at| at < load.size));
+        let &Load { address, offset, size, .. } = load.ok_or(Fault::Broken)?;
+        Ok(Found::Entry(FrameSection { address, offset, size, debug: false }, entry - address))
     }
 }
 
 impl fmt::Debug for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tables").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Tables").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
 impl Tables {
-    pub(super) fn new(limits: TableLimits) -> Self {
-        Self { limits, files: Vec::new(), bytes: 0, now: 0, numbers: 0, aside: None }
+    /// Tables of at most `limit` bytes in all; some 100 KiB are used in any case.
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            files: Vec::new(),
+            kept: 0,
+            now: 0,
+            numbers: 0,
+            pages: RefCell::new(Pages::new(limit / 4)),
+            rules: Rules::new(limit / 4),
+            cfi: Cfi::new(),
+            aside: None,
+            allowance: Allowance::new(SAMPLE_ALLOWANCE),
+            later: false,
+            large: false,
+        }
     }
 
-    /// How many bytes are kept.
+    /// Changes the limit, and forgets what is above it: a quarter for pages, a quarter for rules, half for indexes.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.pages.get_mut().set_limit(limit / 4);
+        self.rules.set_limit(limit / 4);
+        while self.kept > limit / 2 && self.evict(0) {}
+    }
+
+    /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        let files = (self.files.capacity() * size_of::<Option<Known>>()) as u64;
+        self.kept + files + self.pages.borrow().bytes() + self.rules.bytes()
     }
 
-    /// Another sample: takes in what was read aside.
-    pub(super) fn tick(&mut self, accounts: &mut Accounts) {
+    /// Begins a sample. Takes in what was indexed.
+    pub(super) fn begin(&mut self, accounts: &mut Accounts) {
         self.now += 1;
-        while let Some((module, number, answer)) = self.aside.as_ref().and_then(Aside::answer) {
-            let place = module.0 as usize;
-            let wanted = |table: &Table| matches!(table.state, State::Reading(wanted) if wanted == number);
-            // The file may have been forgotten meanwhile, and its number given to another one.
-            if self.files.get(place).and_then(Option::as_ref).is_some_and(wanted) {
-                let state = self.keep(answer, accounts);
-                self.files[place] = Some(Table { state, used: self.now });
+        self.allowance = Allowance::new(SAMPLE_ALLOWANCE);
+        while let Some((module, number, indexed)) = self.aside.as_ref().and_then(Aside::answer) {
+            let asked = |known: &Known| matches!(known.state, State::Asked(asked) if asked == number);
+            if self.known(module).is_some_and(asked) {
+                self.take(module, number, indexed, accounts);
             }
         }
     }
 
-    /// Forgets what is known about a file, whose number will be another one's.
+    /// Ends a sample. Counts what it had to do without.
+    pub(super) fn end(&mut self, accounts: &mut Accounts) {
+        if std::mem::take(&mut self.later) {
+            accounts.lose(Loss::UnwindLater);
+        }
+        if std::mem::take(&mut self.large) {
+            accounts.lose(Loss::UnwindLarge);
+        }
+    }
+
+    fn known(&self, module: ModuleId) -> Option<&Known> {
+        self.files.get(module.0 as usize)?.as_ref()
+    }
+
+    /// Forgets what is known about a file. Its number will be another one's.
     pub(super) fn forget(&mut self, module: ModuleId) {
-        if let Some(table) = self.files.get_mut(module.0 as usize).and_then(Option::take)
-            && let State::Loaded(loaded) = table.state
-        {
-            self.bytes -= loaded.bytes;
+        let known = self.files.get_mut(module.0 as usize).and_then(Option::take);
+        if let Some(Known { state: State::Ready(head), .. }) = known {
+            self.kept -= head.bytes();
         }
     }
 
-    /// What is known about a file if it was asked for before.
-    pub(super) fn loaded(&self, module: ModuleId) -> Option<&Loaded> {
-        match &self.files.get(module.0 as usize)?.as_ref()?.state {
-            State::Loaded(loaded) => Some(loaded),
-            _ => None,
-        }
-    }
-
-    /// What is known about a file, which is read if need be.
-    pub(super) fn table(
+    /// Finds the caller of a place, and sets the registers to its: by the tables of the file, or else by frame pointers.
+    /// See [`Rule::apply`].
+    #[inline]
+    pub(super) fn step(
         &mut self,
-        module: ModuleId,
-        seen: impl FnOnce() -> (u32, u64, u64),
+        place: Option<&Place>,
+        first: bool,
+        registers: &mut Registers,
+        read: Read<'_>,
+        (library, accounts): (&mut Library, &mut Accounts),
+    ) -> Result<Option<u64>, Stuck> {
+        let Some(place) = place else {
+            return Rule::FRAME_POINTER.apply(NATIVE, first, registers, read);
+        };
+        match self.rule(place, library, accounts) {
+            Rule::Computed => {
+                let computed =
+                    self.row(place, library, |row| row.compute(NATIVE, first, registers, &mut *read));
+                match computed {
+                    Some(Ok(Sought::Row(answer))) => return answer,
+                    Some(Err(Fault::Later)) => self.later = true,
+                    _ => {}
+                }
+                Rule::FRAME_POINTER.apply(NATIVE, first, registers, read)
+            }
+            rule => rule.apply(NATIVE, first, registers, read),
+        }
+    }
+
+    #[inline]
+    fn rule(&mut self, place: &Place, library: &mut Library, accounts: &mut Accounts) -> Rule {
+        let Ok(offset) = u32::try_from(place.offset) else { return Rule::FRAME_POINTER };
+        if let Some(Some(known)) = self.files.get_mut(place.module.0 as usize) {
+            known.used = self.now;
+            match &known.state {
+                State::Nothing => return Rule::FRAME_POINTER,
+                State::Ready(head) => {
+                    if let Some(rule) = self.rules.get(head.number, offset) {
+                        return rule;
+                    }
+                }
+                State::Asked(_) | State::Waits { .. } => {}
+            }
+        }
+        self.look_up(place, offset, library, accounts)
+    }
+
+    /// Looks a rule up that is not cached.
+    #[cold]
+    fn look_up(
+        &mut self,
+        place: &Place,
+        offset: u32,
         library: &mut Library,
         accounts: &mut Accounts,
-    ) -> Option<&Loaded> {
+    ) -> Rule {
+        let Some(number) = self.open(place, library, accounts) else { return Rule::FRAME_POINTER };
+        let rule = match self.row(place, library, |row| row.rule(NATIVE)) {
+            Some(Ok(Sought::Row(rule))) => rule,
+            Some(Ok(Sought::Uncovered)) => Rule::Uncovered,
+            Some(Ok(Sought::Nothing)) => Rule::FRAME_POINTER,
+            Some(Ok(Sought::Odd)) => {
+                self.ask(place, library);
+                return Rule::FRAME_POINTER;
+            }
+            Some(Err(Fault::Later)) => {
+                self.later = true;
+                return Rule::FRAME_POINTER;
+            }
+            Some(Err(Fault::Broken)) => {
+                self.count_broken(place.module, accounts);
+                Rule::FRAME_POINTER
+            }
+            // Why the file is not open was counted where it was opened. It may be open another time.
+            None => return Rule::FRAME_POINTER,
+        };
+        self.rules.insert(number, offset, rule);
+        rule
+    }
+
+    fn count_broken(&mut self, module: ModuleId, accounts: &mut Accounts) {
+        if let Some(Some(Known { state: State::Ready(head), .. })) = self.files.get_mut(module.0 as usize)
+            && !std::mem::replace(&mut head.broken, true)
+        {
+            accounts.lose(Loss::UnwindBroken);
+        }
+    }
+
+    /// Searches a file for the row of a place. `None` if the file is not open.
+    fn row<T>(
+        &mut self,
+        place: &Place,
+        library: &mut Library,
+        answer: impl FnOnce(Row<'_>) -> T,
+    ) -> Option<Result<Sought<T>, Fault>> {
+        let Some(State::Ready(head)) =
+            self.files.get(place.module.0 as usize)?.as_ref().map(|known| &known.state)
+        else {
+            return None;
+        };
+        let Some(address) = head.address(place.offset) else { return Some(Ok(Sought::Nothing)) };
+        let opened = library.file(place.module, || place.seen)?;
+        let file = PagedFile::new(&opened.file, head.number, &self.pages, &self.allowance);
+        let sought = head.find(&file, address).and_then(|found| {
+            Ok(match found {
+                Found::Entry(section, at) => match self.cfi.row((&file, &section, at), address, answer)? {
+                    Some(answer) => Sought::Row(answer),
+                    None => Sought::Uncovered,
+                },
+                Found::Nothing => Sought::Nothing,
+                Found::Odd => Sought::Odd,
+            })
+        });
+        Some(sought)
+    }
+
+    /// Reads the headers of a file unless that was done. Returns its number if functions can be looked up in it.
+    fn open(&mut self, place: &Place, library: &mut Library, accounts: &mut Accounts) -> Option<u32> {
+        let waits = match self.known(place.module).map(|known| &known.state) {
+            Some(State::Ready(head)) => return Some(head.number),
+            Some(State::Asked(_)) => {
+                self.later = true;
+                return None;
+            }
+            Some(State::Nothing) => return None,
+            Some(&State::Waits { bytes, until }) => Some((bytes, until)),
+            None => None,
+        };
+        if waits.is_some_and(|(bytes, until)| until > self.now || !self.make_room(bytes)) {
+            self.large = true;
+            return None;
+        }
+        // Why it is not open was counted where it was opened. It may be open another time.
+        let opened = library.file(place.module, || place.seen)?;
+        let number = self.next_number();
+        let file = PagedFile::new(&opened.file, number, &self.pages, &self.allowance);
+        let elf = Elf::read(&file).filter(Elf::is_native);
+        let table = elf.as_ref().and_then(Elf::search_table);
+        let loads: Option<Box<[Load]>> = elf.map(|elf| elf.loads().take(LOADS_LIMIT + 1).collect());
+        let state = match (loads, table) {
+            (_, None) if self.allowance.is_exceeded() => {
+                self.later = true;
+                return None;
+            }
+            (None, _) => State::Nothing,
+            (Some(loads), _) if loads.len() > LOADS_LIMIT => {
+                accounts.lose(Loss::UnwindBroken);
+                State::Nothing
+            }
+            (Some(loads), Some(table)) => {
+                self.keep(Head { number, loads, functions: Functions::Table(table), broken: false })
+            }
+            (Some(_), None) => {
+                self.ask(place, library);
+                return None;
+            }
+        };
+        let ready = matches!(state, State::Ready(_)).then_some(number);
+        self.set(place.module, state);
+        ready
+    }
+
+    fn next_number(&mut self) -> u32 {
+        // 0 is no file's.
+        self.numbers = self.numbers.wrapping_add(1).max(1);
+        self.numbers
+    }
+
+    fn set(&mut self, module: ModuleId, state: State) {
+        self.forget(module);
         let place = module.0 as usize;
         if self.files.len() <= place {
             self.files.resize_with(place + 1, || None);
         }
-        let waits = match &self.files[place] {
-            None => Some(0),
-            Some(Table { state: State::Waits(bytes), .. }) => Some(*bytes),
-            Some(_) => None,
+        if let State::Ready(head) = &state {
+            self.kept += head.bytes();
+        }
+        self.files[place] = Some(Known { state, used: self.now });
+    }
+
+    /// The state of a file whose functions can be looked up, if there is room.
+    fn keep(&mut self, head: Head) -> State {
+        match self.make_room(head.bytes()) {
+            true => State::Ready(Box::new(head)),
+            false => self.wait(head.bytes()),
+        }
+    }
+
+    fn wait(&mut self, bytes: u64) -> State {
+        self.large = true;
+        State::Waits { bytes, until: self.now + IDLE }
+    }
+
+    /// Has a file indexed.
+    fn ask(&mut self, place: &Place, library: &mut Library) {
+        self.later = true;
+        let Some(opened) = library.file(place.module, || place.seen) else { return };
+        let number = self.next_number();
+        let aside = match self.aside.take() {
+            Some(aside) => Some(aside),
+            None => Aside::start(),
         };
-        if let Some(bytes) = waits
-            && self.make_room(bytes)
-        {
-            // Why it is not there was counted where it was opened. It may be there another time.
-            let file = library.file(module, seen)?;
-            let state = self.load(module, file, accounts);
-            self.files[place] = Some(Table { state, used: 0 });
-        }
-        let table = self.files[place].as_mut()?;
-        table.used = self.now;
-        match &table.state {
-            State::Loaded(loaded) => Some(loaded),
-            _ => None,
-        }
+        let state = match aside {
+            Some(aside) if aside.ask(place.module, number, self.limit / 2, &opened) => {
+                self.aside = Some(aside);
+                State::Asked(number)
+            }
+            // There are no threads left.
+            _ => State::Waits { bytes: 0, until: self.now + IDLE },
+        };
+        self.set(place.module, state);
+    }
+
+    /// Takes in what came of indexing a file.
+    fn take(&mut self, module: ModuleId, number: u32, indexed: Indexed, accounts: &mut Accounts) {
+        let state = match indexed {
+            Indexed::Done(loads, index) => {
+                self.keep(Head { number, loads, functions: Functions::Index(index), broken: false })
+            }
+            Indexed::Large(bytes) => self.wait(bytes),
+            Indexed::Absent => {
+                accounts.lose(Loss::UnwindAbsent);
+                State::Nothing
+            }
+            Indexed::Broken => {
+                accounts.lose(Loss::UnwindBroken);
+                State::Nothing
+            }
+            Indexed::Later => return self.forget(module),
+        };
+        self.set(module, state);
     }
 
     /// Makes room for so many bytes, by forgetting what was not used lately. Whether there is.
     fn make_room(&mut self, bytes: u64) -> bool {
-        while self.bytes + bytes > self.limits.bytes {
-            let loaded = |table: &Table| matches!(table.state, State::Loaded(_));
-            let tables = self.files.iter().enumerate();
-            let tables = tables
-                .filter_map(|(place, table)| table.as_ref().filter(|&table| loaded(table)).zip(Some(place)));
-            let Some((oldest, place)) = tables.min_by_key(|(table, _)| table.used) else { return false };
-            if self.now - oldest.used < IDLE {
+        let share = self.limit / 2;
+        while self.kept.saturating_add(bytes) > share {
+            if bytes > share || !self.evict(IDLE) {
                 return false;
             }
-            self.forget(ModuleId(place as u32));
         }
         true
     }
 
-    fn load(&mut self, module: ModuleId, file: Arc<Opened>, accounts: &mut Accounts) -> State {
-        let (elf, frames) = match find(&file.file, self.limits) {
-            Ok(found) => found,
-            Err(loss) => {
-                loss.into_iter().for_each(|loss| accounts.lose(loss));
-                return State::Nothing;
-            }
-        };
-        if !self.make_room(frames.size) {
-            accounts.lose(Loss::UnwindLarge);
-            return State::Waits(frames.size);
+    /// Forgets the file that was used least lately, if it was not for `idle` samples. Whether it did.
+    fn evict(&mut self, idle: u64) -> bool {
+        let ready = |known: &Known| matches!(known.state, State::Ready(_));
+        let files = self.files.iter().zip(0..);
+        let files = files
+            .filter_map(|(known, place)| Some((known.as_ref().filter(|known| ready(known))?.used, place)));
+        let Some((used, place)) = files.min() else { return false };
+        if self.now - used < idle {
+            return false;
         }
-        self.numbers += 1;
-        let number = self.numbers;
-        if frames.size > self.limits.at_once {
-            let aside = match self.aside.take() {
-                Some(aside) => Some(aside),
-                None => Aside::start(self.limits.file_bytes),
-            };
-            if let Some(aside) = aside
-                && aside.ask(module, number, &file)
-            {
-                self.aside = Some(aside);
-                accounts.lose(Loss::UnwindLater);
-                return State::Reading(number);
-            }
-        }
-        self.keep(read(&elf, frames, number, self.limits.file_bytes), accounts)
-    }
-
-    fn keep(&mut self, read: Option<Loaded>, accounts: &mut Accounts) -> State {
-        let Some(loaded) = read else {
-            accounts.lose(Loss::UnwindBroken);
-            return State::Nothing;
-        };
-        if !self.make_room(loaded.bytes) {
-            accounts.lose(Loss::UnwindLarge);
-            return State::Waits(loaded.bytes);
-        }
-        self.bytes += loaded.bytes;
-        State::Loaded(Box::new(loaded))
+        self.forget(ModuleId(place));
+        true
     }
 }
 
-/// Where a file has its tables. Nothing but the headers is read.
-fn find(file: &File, limits: TableLimits) -> Result<(Elf<'_>, FrameSection), Option<Loss>> {
-    let elf = Elf::read(file).filter(Elf::is_native).ok_or(None)?;
-    let frames = elf.frames().ok_or(Some(Loss::UnwindAbsent))?;
-    let limit = if frames.debug { DEBUG_FRAME_LIMIT } else { u64::MAX };
-    if frames.size > limits.file_bytes.min(limits.bytes).min(limit) {
-        return Err(Some(Loss::UnwindLarge));
-    }
-    Ok((elf, frames))
+/// What a search in a file came to.
+enum Sought<T> {
+    Row(T),
+    Uncovered,
+    Nothing,
+    Odd,
 }
 
-/// Reads them, under a number that no other file has. `None` if they are damaged.
-fn read(elf: &Elf<'_>, frames: FrameSection, number: u64, limit: u64) -> Option<Loaded> {
-    let bytes = elf.bytes(frames.offset, frames.size, limit)?;
-    let functions = cfi::check(&bytes, frames.address, frames.debug).ok()?;
-    let code: Vec<Code> = elf.code().collect();
-    let end = code.iter().map(|code| code.address.saturating_add(code.size)).max()?;
-    // As most files are linked, addresses are small enough.
-    let first = if end >> ROOM == 0 { 0 } else { code.iter().map(|code| code.address).min()? };
-    if (end - first) >> ROOM != 0 {
-        return None;
-    }
-    let base = number << ROOM;
-    let size = frames.size + functions as u64 * INDEX_ENTRY;
-    let mut sections = framehop::ExplicitModuleSectionInfo { base_svma: first, ..Default::default() };
-    let bytes: Arc<[u8]> = bytes.into();
-    if frames.debug {
-        sections.debug_frame = Some(bytes);
-    } else {
-        sections.eh_frame = Some(bytes);
-        sections.eh_frame_svma = Some(frames.address..frames.address.checked_add(frames.size)?);
-    }
-    let mut unwinder = Native::new();
-    unwinder.add_module(framehop::Module::new(String::new(), base..base + (1 << ROOM), base, sections));
-    Some(Loaded { unwinder, base, first, code, bytes: size })
-}
-
-type Asked = (ModuleId, u64, Arc<Opened>);
-type Answer = (ModuleId, u64, Option<Loaded>);
-
-/// The thread that reads what takes long. It ends when nobody asks any more.
-struct Aside {
-    asked: Sender<Asked>,
-    answers: Receiver<Answer>,
-}
-
-impl Aside {
-    /// `None` if there are no threads left.
-    fn start(limit: u64) -> Option<Self> {
-        let (asked, questions) = channel::<Asked>();
-        let (given, answers) = channel();
-        let answer = move || {
-            for (module, number, file) in questions {
-                // The headers were in order when it was asked for, and it may have been written to since.
-                let limits = TableLimits { bytes: u64::MAX, file_bytes: limit, at_once: 0 };
-                let found = find(&file.file, limits).ok();
-                let loaded = found.and_then(|(elf, frames)| read(&elf, frames, number, limit));
-                if given.send((module, number, loaded)).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().name("unwind-tables".into()).spawn(answer).ok()?;
-        Some(Self { asked, answers })
-    }
-
-    fn ask(&self, module: ModuleId, number: u64, file: &Arc<Opened>) -> bool {
-        self.asked.send((module, number, Arc::clone(file))).is_ok()
-    }
-
-    fn answer(&self) -> Option<Answer> {
-        self.answers.try_recv().ok()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -110,15 +110,39 @@ pub(super) fn take_by(unwind: Unwind, analyzer: &mut Analyzer, stack: &Stack) ->
 }
 
 /// A program whose code is at the addresses from 0x1000 up to 0x3000, which are its places in the file as well, with a
-/// build id if that is not empty, and `.eh_frame` if that is not.
+/// build id if that is not empty, and `.eh_frame` if that is not, whose second entry is that of the code.
 pub(super) fn program(build_id: &[u8], eh_frame: &[u8]) -> Vec<u8> {
+    let table = match eh_frame.first_chunk() {
+        Some(length) => search_table(eh_frame, &[(0x1000, u32::from_le_bytes(*length).wrapping_add(4))]),
+        None => Vec::new(),
+    };
+    program_with(build_id, eh_frame, &table)
+}
+
+/// `.eh_frame_hdr` that stands behind `.eh_frame`, with these functions: where each begins, and where its entry is in
+/// the section.
+pub(super) fn search_table(eh_frame: &[u8], functions: &[(u32, u32)]) -> Vec<u8> {
+    let at = EH_FRAME as u32 + eh_frame.len() as u32;
+    let section = (EH_FRAME as u32).wrapping_sub(at + 4);
+    let mut table = vec![1, 0x1b, 0x03, 0x3b];
+    table.extend([section, functions.len() as u32].map(u32::to_le_bytes).concat());
+    for (start, entry) in functions {
+        let entry = entry.wrapping_add(EH_FRAME as u32).wrapping_sub(at);
+        table.extend([start.wrapping_sub(at), entry].map(u32::to_le_bytes).concat());
+    }
+    table
+}
+
+/// As [`program`], with these bytes as `.eh_frame_hdr` if there are any.
+pub(super) fn program_with(build_id: &[u8], eh_frame: &[u8], table: &[u8]) -> Vec<u8> {
     const NOTE: u64 = 0x200;
     const NAMES: u64 = 0x300;
     let words = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
     let halves = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
     let names = b"\0.eh_frame\0.shstrtab\0";
     let machine: u32 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-    let headers = EH_FRAME + eh_frame.len() as u64;
+    let table_at = EH_FRAME + eh_frame.len() as u64;
+    let headers = table_at + table.len() as u64;
     let mut note = halves(&[4, build_id.len() as u32, 3]);
     note.extend(b"GNU\0");
     note.extend(build_id);
@@ -126,10 +150,15 @@ pub(super) fn program(build_id: &[u8], eh_frame: &[u8]) -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
     file.extend(halves(&[3 | machine << 16, 1]));
     file.extend(words(&[0x1000, 64, headers]));
-    file.extend(halves(&[0, 64 | 56 << 16, 2 | 64 << 16, 3 | 2 << 16]));
-    // PT_LOAD, readable and executable; PT_NOTE.
-    file.extend([halves(&[1, 5]), words(&[0x1000, 0x1000, 0x1000, 0x2000, 0x2000, 0x1000])].concat());
-    file.extend([halves(&[4, 4]), words(&[NOTE, NOTE, NOTE, note_size, note_size, 4])].concat());
+    file.extend(halves(&[0, 64 | 56 << 16, 4 | 64 << 16, 3 | 2 << 16]));
+    let segment = |kind: u32, flags: u32, at: u64, size: u64| {
+        [halves(&[kind, flags]), words(&[at, at, at, size, size, 4])].concat()
+    };
+    // PT_LOAD, readable and executable; PT_NOTE; PT_LOAD; PT_GNU_EH_FRAME, or PT_NULL.
+    file.extend(segment(1, 5, 0x1000, 0x2000));
+    file.extend(segment(4, 4, NOTE, note_size));
+    file.extend(segment(1, 4, EH_FRAME, headers - EH_FRAME));
+    file.extend(segment(if table.is_empty() { 0 } else { 0x6474_e550 }, 4, table_at, table.len() as u64));
     let put = |file: &mut Vec<u8>, at: u64, bytes: &[u8]| {
         file.resize(at as usize, 0);
         file.extend_from_slice(bytes);
@@ -137,6 +166,7 @@ pub(super) fn program(build_id: &[u8], eh_frame: &[u8]) -> Vec<u8> {
     put(&mut file, NOTE, &note);
     put(&mut file, NAMES, names);
     put(&mut file, EH_FRAME, eh_frame);
+    put(&mut file, table_at, table);
     let section = |name: u32, kind: u32, at: u64, size: u64| {
         [halves(&[name, kind]), words(&[2, at, at, size]), halves(&[0, 0]), words(&[8, 0])].concat()
     };

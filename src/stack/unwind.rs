@@ -1,23 +1,17 @@
 //! Unwinding by what compilers write about each function (DWARF call frame information), from the registers and the piece
 //! of the stack that a sample carries.
 //!
-//! What there is about a file is read once and serves all processes that run it: a frame is looked up by its place in the
-//! file, not by its address. For that, each file is given to the unwinder as if it were loaded at an address of its own.
-//! `.eh_frame_hdr`, an index to look functions up in, is not read: a false one could lead around what was
-//! [checked](super::cfi). The unwinder makes an index itself, of about the same size.
+//! What is found out about a file serves all processes that run it: a frame is looked up by its place in the file, not by
+//! its address.
 
 use std::fmt;
-use std::sync::Arc;
-
-use framehop::{FrameAddress, Unwinder as _};
 
 use super::account::Accounts;
 use super::library::Library;
 use super::map::{Map, What};
-use super::tables::{TableLimits, Tables};
+use super::tables::{Place, Tables};
 use super::{Cut, ModuleId};
 use crate::ring::UserStack;
-use crate::sys::Registers;
 
 /// How to find out who called whom in programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -34,44 +28,9 @@ pub enum Unwind {
 /// How far above the copy of the stack something is sought that would be there if the copy went on, in bytes. What is
 /// farther away was never on this stack.
 const BEYOND: u64 = 16 << 20;
-/// Places whose rules are remembered are spread over so many memories.
-const MEMORIES: usize = 32;
-/// How many places each of them has.
-const MEMORY_PLACES: u64 = 509;
-
-#[cfg(target_arch = "aarch64")]
-pub(super) type Native = framehop::aarch64::UnwinderAarch64<Arc<[u8]>>;
-#[cfg(target_arch = "aarch64")]
-type Memory = framehop::aarch64::CacheAarch64;
-#[cfg(not(target_arch = "aarch64"))]
-pub(super) type Native = framehop::x86_64::UnwinderX86_64<Arc<[u8]>>;
-#[cfg(not(target_arch = "aarch64"))]
-type Memory = framehop::x86_64::CacheX86_64;
-
-#[cfg(target_arch = "aarch64")]
-fn native(registers: Registers) -> framehop::aarch64::UnwindRegsAarch64 {
-    // Return addresses may be signed, in the bits that no address of a program has.
-    let mask = framehop::aarch64::PtrAuthMask(u64::MAX >> 16);
-    framehop::aarch64::UnwindRegsAarch64::new_with_ptr_auth_mask(
-        mask,
-        registers.lr,
-        registers.sp,
-        registers.fp,
-    )
-}
-
-/// Other processors have no registers in samples.
-#[cfg(not(target_arch = "aarch64"))]
-fn native(registers: Registers) -> framehop::x86_64::UnwindRegsX86_64 {
-    framehop::x86_64::UnwindRegsX86_64::new(registers.ip, registers.sp, registers.fp)
-}
-
 /// Follows stacks.
 pub(super) struct Unwinder {
     tables: Tables,
-    /// For what is in no file, or in one that says nothing: frame pointers.
-    bare: Native,
-    memories: Vec<Memory>,
     /// The most frames of a stack.
     depth: usize,
 }
@@ -90,14 +49,19 @@ pub(super) struct Subject<'a> {
 }
 
 impl Unwinder {
-    pub(super) fn new(limits: TableLimits, depth: usize) -> Self {
-        let memories = (0..MEMORIES).map(|_| Memory::new()).collect();
-        Self { tables: Tables::new(limits), bare: Native::new(), memories, depth }
+    /// One that keeps at most `bytes` of what files say about unwinding; some 100 KiB in any case.
+    pub(super) fn new(bytes: u64, depth: usize) -> Self {
+        Self { tables: Tables::new(bytes), depth }
     }
 
-    /// How many bytes are kept.
+    /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> u64 {
         self.tables.bytes()
+    }
+
+    /// Changes how many bytes are kept, and forgets what is above the limit.
+    pub(super) fn set_limit(&mut self, bytes: u64) {
+        self.tables.set_limit(bytes);
     }
 
     /// Forgets what is known about a file, whose number will be another one's.
@@ -115,16 +79,29 @@ impl Unwinder {
         accounts: &mut Accounts,
         frames: &mut Vec<u64>,
     ) -> Option<Cut> {
-        self.tables.tick(accounts);
+        self.tables.begin(accounts);
+        let cut = self.follow(user, subject, library, accounts, frames);
+        self.tables.end(accounts);
+        cut
+    }
+
+    fn follow(
+        &mut self,
+        user: &UserStack<'_>,
+        subject: Subject<'_>,
+        library: &mut Library,
+        accounts: &mut Accounts,
+        frames: &mut Vec<u64>,
+    ) -> Option<Cut> {
         let copy = Copy { at: user.registers.sp, bytes: user.bytes, full: user.full };
-        let mut registers = native(user.registers);
-        frames.push(user.registers.ip);
+        let mut registers = user.registers;
+        frames.push(registers.ip);
         loop {
             let &address = frames.last()?;
             let first = frames.len() == 1;
             // Of a call the last byte of the instruction.
-            let place = if first { address } else { address.saturating_sub(1) };
-            let mapping = subject.map.find(place);
+            let at = if first { address } else { address.saturating_sub(1) };
+            let mapping = subject.map.find(at);
             if mapping.is_none() && !first {
                 // What was taken for a return address is none.
                 frames.pop();
@@ -133,43 +110,29 @@ impl Unwinder {
             if frames.len() >= self.depth {
                 return Some(Cut::Deep);
             }
-            let within = mapping.and_then(|mapping| match mapping.what {
-                What::File { module, offset } => {
-                    Some((module, offset.wrapping_add(place - mapping.start), mapping))
-                }
+            let place = mapping.and_then(|mapping| match mapping.what {
+                What::File { module, offset } => Some(Place {
+                    module,
+                    offset: offset.wrapping_add(at - mapping.start),
+                    seen: (subject.pid, mapping.start, mapping.end),
+                }),
                 What::Memory => None,
             });
-            let table = within.and_then(|(module, offset, mapping)| {
-                let seen = || (subject.pid, mapping.start, mapping.end);
-                let loaded = self.tables.table(module, seen, library, accounts)?;
-                Some((module, loaded.address(offset)?))
-            });
-            let (unwinder, at) = match table {
-                Some((module, at)) => match self.tables.loaded(module) {
-                    Some(loaded) => (&loaded.unwinder, at),
-                    None => (&self.bare, place),
-                },
-                None => (&self.bare, place),
-            };
-            let memory = &mut self.memories[(at / MEMORY_PLACES) as usize % MEMORIES];
-            let at = if first {
-                FrameAddress::from_instruction_pointer(at)
-            } else {
-                FrameAddress::from_return_address(at.saturating_add(1))?
-            };
             let mut missed = None;
-            let mut read = |address| copy.read(address).ok_or_else(|| missed = Some(address));
-            let answer = unwinder.unwind_frame(at, &mut registers, memory, &mut read);
+            let mut read = |address| {
+                copy.read(address).or_else(|| {
+                    missed = Some(address);
+                    None
+                })
+            };
+            let about = (&mut *library, &mut *accounts);
+            let answer = self.tables.step(place.as_ref(), first, &mut registers, &mut read, about);
             let missed = missed.filter(|&address| address >= copy.at || answer.is_err());
             match (answer, missed) {
-                (Ok(_), Some(address)) => {
-                    // It was guessed what could not be read, and the guess would be remembered.
-                    *memory = Memory::new();
-                    return Some(copy.cut(address));
-                }
+                // What could not be read was guessed.
+                (_, Some(address)) => return Some(copy.cut(address)),
                 (Ok(None | Some(0)), None) => return None,
                 (Ok(Some(caller)), None) => frames.push(caller),
-                (Err(_), Some(address)) => return Some(copy.cut(address)),
                 (Err(_), None) => return Some(Cut::Unwound),
             }
         }

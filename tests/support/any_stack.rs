@@ -67,11 +67,14 @@ fn section(address: u64, instructions: &[u8]) -> Vec<u8> {
     [common, entry(&[&numbers, &[0], instructions]), vec![0; 4]].concat()
 }
 
+/// How long `.eh_frame_hdr` is: its head, and an entry.
+const INDEX: usize = 20;
+
 /// A program without section headers, whose code is at [`CODE`] and behind it `.eh_frame_hdr` of `index` and whatever is
 /// `behind` it.
-fn program(index: &[u8; 8], behind: &[u8]) -> Vec<u8> {
+fn program(index: &[u8; INDEX], behind: &[u8]) -> Vec<u8> {
     let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-    let size = 8 + behind.len() as u64;
+    let size = (INDEX + behind.len()) as u64;
     let program = |kind: u32, flags: u32, at: u64, size: u64| {
         let numbers = [at, at, at, size, size, 8].map(u64::to_le_bytes).concat();
         [&[kind, flags].map(u32::to_le_bytes).concat()[..], &numbers].concat()
@@ -83,19 +86,24 @@ fn program(index: &[u8; 8], behind: &[u8]) -> Vec<u8> {
     // PT_LOAD of the code, readable and executable; PT_LOAD of what is behind it; PT_GNU_EH_FRAME.
     file.extend(program(1, 5, CODE.0, CODE.1 - CODE.0));
     file.extend(program(1, 4, CODE.1, size));
-    file.extend(program(0x6474_e550, 4, CODE.1, 8));
+    file.extend(program(0x6474_e550, 4, CODE.1, INDEX as u64));
     file.resize(CODE.1 as usize, 0);
     [&file[..], index, behind].concat()
 }
 
 /// What a file says about unwinding. `bits` say whether it is about the code, or any bytes.
 fn unwinding(bits: u8, bytes: &[u8]) -> Vec<u8> {
-    // Version 1, DW_EH_PE_pcrel | sdata4 to what follows; no index.
-    let usual = [1, 0x1b, 0xff, 0xff, 4, 0, 0, 0];
-    match (bits & 1, bytes.split_first_chunk::<8>()) {
-        (0, _) => program(&usual, &section(CODE.1 + 8, bytes)),
+    // Version 1, and the encodings that all linkers use; `.eh_frame` is what follows, of which the second entry is about
+    // the code.
+    let code = (CODE.0 as u32).wrapping_sub(CODE.1 as u32);
+    let numbers = [INDEX as u32 - 4, 1, code, INDEX as u32 + 24].map(u32::to_le_bytes).concat();
+    let mut usual = [1, 0x1b, 0x03, 0x3b].repeat(INDEX / 4);
+    usual[4..].copy_from_slice(&numbers);
+    let usual = usual.first_chunk().expect("it is as long");
+    match (bits & 1, bytes.split_first_chunk::<INDEX>()) {
+        (0, _) => program(usual, &section(CODE.1 + INDEX as u64, bytes)),
         (_, Some((index, behind))) if bits & 2 != 0 => program(index, behind),
-        _ => program(&usual, bytes),
+        _ => program(usual, bytes),
     }
 }
 
@@ -139,8 +147,9 @@ pub(crate) fn holds(bytes: &[u8]) -> usize {
     for unwind in [Unwind::Auto, Unwind::Dwarf, Unwind::FramePointers] {
         let sample = Sample { ip, pid: PID, tid: PID, callchain: &chain, user, ..Sample::default() };
         let taken = analyzer.stack(&sample, unwind);
-        // The same sample is the same stack.
-        assert_eq!(analyzer.stack(&sample, unwind), taken);
+        // The same sample is the same stack, unless the file is read aside.
+        let again = analyzer.stack(&sample, unwind);
+        assert!(again == taken || analyzer.accounts().lost(Loss::UnwindLater) > 0, "{taken:?} {again:?}");
         let frames: Vec<Frame> = analyzer.stacks().frames(taken.stack).collect();
         // A stack of nothing is told. What is of the kernel in the chain is in every one, and one frame says that the
         // rest is missing.

@@ -13,7 +13,7 @@ use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
 use crate::probe::argument::{Argument, ArgumentError};
 use crate::probe::kallsyms;
-use crate::probe::root::Opened;
+use crate::files::Opened;
 use crate::probe::tracefs::{Line, Probes};
 
 /// `PERF_TYPE_TRACEPOINT`.

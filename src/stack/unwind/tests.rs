@@ -4,8 +4,11 @@ use proptest::prelude::*;
 
 use crate::ring::testing::Stack;
 use crate::ring::{Comm, Record};
-use crate::stack::tables::IDLE;
-use crate::stack::testing::{EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, take, take_by};
+use crate::stack::elf::Load;
+use crate::stack::tables::{Head, IDLE};
+use crate::stack::testing::{
+    EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, program_with, search_table, take, take_by,
+};
 use crate::stack::{Analyzer, Cut, Frame, Limits, Loss, Unwind, cfi};
 use crate::sys::Registers;
 
@@ -20,9 +23,13 @@ const FRAME: &[u8] = &[0x0e, 16];
 
 /// A process of a program with this `.eh_frame`.
 fn process(eh_frame: &[u8], limits: Limits) -> (Host, Analyzer) {
+    process_of(&program(b"", eh_frame), limits)
+}
+
+fn process_of(program: &[u8], limits: Limits) -> (Host, Analyzer) {
     let host = Host::new();
     host.process(7, "r", "");
-    host.file("r", "/bin/x", &program(b"", eh_frame));
+    host.file("r", "/bin/x", program);
     let mut analyzer = Analyzer::new(&host.roots, limits);
     analyzer.hear(&Record::Comm(Comm { pid: 7, tid: 7, name: b"x", exec: true }));
     analyzer.hear(&mmap(7, AT, inode_of(&host.path("r", "/bin/x")), b"/bin/x"));
@@ -135,39 +142,80 @@ mod by_hand {
     fn what_is_too_large_or_could_run_for_ever_is_not_followed() {
         let endless = cfi::section(EH_FRAME, 0x1000, 0x2000, &[0x0f, 3, 0x2f, 0xfd, 0xff]);
         let small = Limits { unwind_bytes: 8, ..Limits::default() };
-        for (section, limits, loss) in [
-            (endless, Limits::default(), Loss::UnwindBroken),
-            (frames_of_16_bytes(), small, Loss::UnwindLarge),
-            (vec![1; 40], Limits::default(), Loss::UnwindBroken),
+        for (section, limits, loss, count) in [
+            (endless, Limits::default(), Loss::UnwindBroken, 1),
+            // Each sample that had to do without.
+            (frames_of_16_bytes(), small, Loss::UnwindLarge, 2),
+            (vec![1; 40], Limits::default(), Loss::UnwindBroken, 1),
         ] {
             let (_host, mut analyzer) = process(&section, limits);
             for _ in 0..2 {
                 let (_, frames) = take(&mut analyzer, &sample(&[at(0x20)], true, &[]));
                 assert_eq!(offsets(&frames)[0], 0);
             }
-            assert_eq!((analyzer.accounts().lost(loss), analyzer.unwind_bytes()), (1, 0), "{loss:?}");
+            assert_eq!(analyzer.accounts().lost(loss), count, "{loss:?}");
+            assert!(analyzer.unwind_bytes() < 128 << 10, "{}", analyzer.unwind_bytes());
         }
     }
 
-    #[test]
-    fn what_takes_long_is_read_aside_and_frame_pointers_are_followed_meanwhile() {
-        let limits = Limits { unwind_at_once: 0, ..Limits::default() };
-        let (_host, mut analyzer) = process(&frames_of_16_bytes(), limits);
+    /// Takes a sample until it is unwound, by what is read aside. Until then there are no frame pointers.
+    fn take_until_unwound(analyzer: &mut Analyzer) {
         let sample = sample(&[at(0x20), 0], false, &[]);
-        assert_eq!(take(&mut analyzer, &sample).1.len(), 1, "there are no frame pointers");
+        assert_eq!(take(analyzer, &sample).1.len(), 1);
         assert_eq!(analyzer.accounts().lost(Loss::UnwindLater), 1);
-        while analyzer.unwind_bytes() == 0 {
+        while offsets(&take(analyzer, &sample).1) != [0, 0x1f] {
             std::thread::yield_now();
-            take(&mut analyzer, &sample);
         }
-        assert_eq!(offsets(&take(&mut analyzer, &sample).1), [0, 0x1f]);
-        assert_eq!(analyzer.accounts().lost(Loss::UnwindLater), 1);
+        let later = analyzer.accounts().lost(Loss::UnwindLater);
+        take(analyzer, &sample);
+        assert_eq!(analyzer.accounts().lost(Loss::UnwindLater), later);
+    }
+
+    #[test]
+    fn a_file_without_a_search_table_is_indexed_and_frame_pointers_are_followed_meanwhile() {
+        let (_host, mut analyzer) =
+            process_of(&program_with(b"", &frames_of_16_bytes(), &[]), Limits::default());
+        take_until_unwound(&mut analyzer);
+    }
+
+    #[test]
+    fn a_table_that_is_not_sorted_is_not_used() {
+        let section = frames_of_16_bytes();
+        // The search for 0x1000 begins in the middle, and finds a larger number before it.
+        let table = search_table(&section, &[(0x2800, 24), (0x2000, 24), (0x1000, 24)]);
+        let (_host, mut analyzer) = process_of(&program_with(b"", &section, &table), Limits::default());
+        take_until_unwound(&mut analyzer);
+    }
+
+    #[test]
+    fn an_entry_that_does_not_cover_the_place_is_not_followed() {
+        // The first 16 bytes of the code, of which a function at its beginning is sampled, and called from behind.
+        let section = cfi::section(EH_FRAME, 0x1000, 16, FRAME);
+        let (_host, mut analyzer) = process(&section, Limits::default());
+        let (_, frames) = take(&mut analyzer, &sample(&[at(0x20), at(0x40)], true, &[]));
+        assert_eq!(offsets(&frames)[..2], [0, 0x1f]);
+        assert_eq!(frames[2], Frame::Cut(Cut::Unwound));
+    }
+
+    #[test]
+    fn a_smaller_limit_forgets_and_what_is_forgotten_is_read_again() {
+        let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
+        let sample = sample(&[at(0x20), 0], false, &[]);
+        assert_eq!(take(&mut analyzer, &sample).1.len(), 2);
+        analyzer.set_unwind_limit(0);
+        assert_eq!(take(&mut analyzer, &sample).1.len(), 1);
+        assert_eq!(analyzer.accounts().lost(Loss::UnwindLarge), 1);
+        analyzer.set_unwind_limit(1 << 20);
+        (0..IDLE).for_each(|_| _ = take(&mut analyzer, &sample));
+        assert_eq!(take(&mut analyzer, &sample).1.len(), 2);
     }
 
     #[test]
     fn files_make_room_for_each_other_only_when_they_are_idle() {
         let section = frames_of_16_bytes();
-        let limits = Limits { unwind_bytes: section.len() as u64 + 20, ..Limits::default() };
+        // Half of it is for files: there is room for one.
+        let one_file = size_of::<Head>() + 2 * size_of::<Load>();
+        let limits = Limits { unwind_bytes: 3 * one_file as u64, ..Limits::default() };
         let (host, mut analyzer) = process(&section, limits);
         host.file("r", "/bin/y", &program(b"", &section));
         let other = (0x8000_1000, 0x8000_3000);
@@ -203,6 +251,30 @@ mod by_hand {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_search_table_and_a_file_that_is_truncated_meanwhile_lead_to_some_stack(
+        starts in proptest::collection::vec((prop_oneof![any::<u32>(), 0xff0u32..0x3010], prop_oneof![any::<u32>(), 0u32..80]), 0..9),
+        count in proptest::option::of(any::<u32>()),
+        flips in proptest::collection::vec((0usize..12, any::<u8>()), 0..2),
+        places in proptest::collection::vec(0u64..0x2000, 1..6),
+        left in 0u64..0x5000,
+    ) {
+        let section = frames_of_16_bytes();
+        let mut table = search_table(&section, &starts);
+        if let Some(count) = count {
+            table[8..12].copy_from_slice(&count.to_le_bytes());
+        }
+        flips.iter().for_each(|&(place, byte)| table[place] = byte);
+        let (host, mut analyzer) = process_of(&program_with(b"", &section, &table), Limits::default());
+        for other in [0, 0x800] {
+            let callers: Vec<u64> = places.iter().map(|&place| at(place ^ other)).collect();
+            let (_, frames) = take(&mut analyzer, &sample(&callers, true, &[]));
+            prop_assert!(!frames.is_empty() && frames.len() <= callers.len() + 2);
+            let file = std::fs::OpenOptions::new().write(true).open(host.path("r", "/bin/x")).unwrap();
+            file.set_len(left).unwrap();
+        }
+    }
 
     #[test]
     fn any_section_registers_and_stack_end_in_bounded_depth(

@@ -1,0 +1,162 @@
+//! An index of the functions of a file, for files whose own search table is missing or odd: 8 bytes a function. A thread
+//! makes it, in one bounded pass through the entries.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use super::ModuleId;
+use super::cfi::{Cfi, Entry, Fault};
+use super::elf::{Elf, FrameSection, Load};
+use super::pages::{Allowance, PAGE, PagedFile, Pages};
+use super::tables::LOADS_LIMIT;
+use crate::host::ReadAt;
+use crate::files::Opened;
+
+/// The largest section that is read, in bytes.
+const SECTION_LIMIT: u64 = 64 << 20;
+/// The largest `.debug_frame` that is read where there is nothing better, in bytes.
+const DEBUG_FRAME_LIMIT: u64 = 16 << 20;
+/// The pages that are held meanwhile: of headers, of names, of the entries and of what they refer to.
+const PAGES: u64 = 32;
+
+/// Where the entries of functions are, by the addresses of functions.
+pub(super) struct Index {
+    section: FrameSection,
+    /// What addresses are counted from.
+    first: u64,
+    /// Where a function begins, and where its entry is in the section; sorted.
+    functions: Box<[(u32, u32)]>,
+}
+
+impl Index {
+    /// Returns the bytes that it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        size_of_val(&*self.functions) as u64
+    }
+
+    /// Returns where the entry of the last function is that begins at an address or before it.
+    pub(super) fn find(&self, address: u64) -> Option<(FrameSection, u64)> {
+        let wanted = u32::try_from(address.checked_sub(self.first)?).ok()?;
+        let behind = self.functions.partition_point(|&(start, _)| start <= wanted);
+        let &(_, at) = self.functions.get(behind.checked_sub(1)?)?;
+        Some((self.section, at.into()))
+    }
+}
+
+/// What indexing a file came to.
+pub(super) enum Indexed {
+    Done(Box<[Load]>, Index),
+    /// The file says nothing about unwinding.
+    Absent,
+    Broken,
+    /// It takes at least so many bytes, and there are fewer.
+    Large(u64),
+    /// The content of the file is not available yet.
+    Later,
+}
+
+/// Indexes a file, in at most `limit` bytes. Takes time for each byte of the section.
+pub(super) fn index(file: &dyn ReadAt, limit: u64) -> Indexed {
+    let (pages, allowance) = (RefCell::new(Pages::new(PAGES * PAGE as u64)), Allowance::new(u64::MAX));
+    let file = PagedFile::new(file, 1, &pages, &allowance);
+    let absent = |otherwise| if allowance.is_exceeded() { Indexed::Later } else { otherwise };
+    let Some(elf) = Elf::read(&file) else { return absent(Indexed::Broken) };
+    let Some(section) = elf.frames() else { return absent(Indexed::Absent) };
+    if section.size > if section.debug { DEBUG_FRAME_LIMIT } else { SECTION_LIMIT } {
+        return Indexed::Large(u64::MAX);
+    }
+    let loads: Box<[Load]> = elf.loads().take(LOADS_LIMIT).collect();
+    let code = || loads.iter().filter(|load| load.executable);
+    // As most files are linked, addresses are small enough.
+    let end = code().map(|load| load.address.saturating_add(load.size)).max().unwrap_or(0);
+    let small = u32::try_from(end).is_ok();
+    let first = if small { 0 } else { code().map(|load| load.address).min().unwrap_or(0) };
+    match functions(&file, &section, first, limit) {
+        Ok(functions) => Indexed::Done(loads, Index { section, first, functions }),
+        Err(indexed) => indexed,
+    }
+}
+
+/// Reads where all functions begin. What is damaged is left out; of a section in which nothing is sound nothing is.
+fn functions(
+    file: &dyn ReadAt,
+    section: &FrameSection,
+    first: u64,
+    limit: u64,
+) -> Result<Box<[(u32, u32)]>, Indexed> {
+    let most = usize::try_from(limit / size_of::<(u32, u32)>() as u64).unwrap_or(usize::MAX);
+    let (mut cfi, mut functions, mut broken, mut at) = (Cfi::new(), Vec::new(), false, 0);
+    loop {
+        let next = match section.entry(file, at) {
+            Ok(Entry::End) => break,
+            Ok(Entry::Other { next } | Entry::Function { next }) if next > section.size => {
+                broken = true;
+                break;
+            }
+            Ok(Entry::Other { next }) => next,
+            Ok(Entry::Function { next }) => {
+                match cfi.start(file, section, at) {
+                    Ok(start) => {
+                        let start = start.checked_sub(first).and_then(|start| u32::try_from(start).ok());
+                        functions.extend(start.zip(u32::try_from(at).ok()));
+                    }
+                    Err(Fault::Later) => return Err(Indexed::Later),
+                    Err(Fault::Broken) => broken = true,
+                }
+                next
+            }
+            Err(Fault::Later) => return Err(Indexed::Later),
+            Err(Fault::Broken) => {
+                broken = true;
+                break;
+            }
+        };
+        if functions.len() > most {
+            return Err(Indexed::Large(limit.saturating_add(1)));
+        }
+        at = next;
+    }
+    if functions.is_empty() {
+        return Err(if broken { Indexed::Broken } else { Indexed::Absent });
+    }
+    functions.sort_unstable();
+    Ok(functions.into_boxed_slice())
+}
+
+type Asked = (ModuleId, u32, u64, Arc<Opened>);
+type Answer = (ModuleId, u32, Indexed);
+
+/// The thread that indexes files. It ends when its owner does.
+pub(super) struct Aside {
+    asked: Sender<Asked>,
+    answers: Receiver<Answer>,
+}
+
+impl Aside {
+    /// `None` if there are no threads left.
+    pub(super) fn start() -> Option<Self> {
+        let (asked, questions) = channel::<Asked>();
+        let (given, answers) = channel();
+        let answer = move || {
+            for (module, number, limit, opened) in questions {
+                if given.send((module, number, index(&opened.file, limit))).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("unwind-tables".into()).spawn(answer).ok()?;
+        Some(Self { asked, answers })
+    }
+
+    /// Has a file indexed, in at most `limit` bytes. Whether the thread is there.
+    pub(super) fn ask(&self, module: ModuleId, number: u32, limit: u64, file: &Arc<Opened>) -> bool {
+        self.asked.send((module, number, limit, Arc::clone(file))).is_ok()
+    }
+
+    /// Returns what came of a file, if there is an answer by now.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        self.answers.try_recv().ok()
+    }
+}
