@@ -4,6 +4,7 @@ mod engine;
 mod governor;
 mod losses;
 mod manager;
+mod reload;
 mod status;
 
 use std::collections::BTreeMap;

@@ -135,6 +135,11 @@ impl<K: Kernel> Profiler<K> {
         self
     }
 
+    /// Limits how many names the threads of one cgroup may have in metrics.
+    pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
+        self.publisher.limit_names(per_cgroup);
+    }
+
     /// Samples for these entries from now on. If they are not those that it samples for already, all are opened anew;
     /// entries that stay keep their windows and totals.
     pub(crate) fn apply(

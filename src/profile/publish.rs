@@ -41,6 +41,8 @@ struct Book {
 #[derive(Debug)]
 pub(super) struct Publisher {
     books: Vec<Book>,
+    /// How many names of threads a cgroup may have, in each book.
+    names: usize,
     samples: Arc<Metadata>,
     folded: Arc<Metadata>,
     records: Arc<Metadata>,
@@ -59,6 +61,7 @@ impl Publisher {
         let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
         Ok(Self {
             books: Vec::new(),
+            names: usize::MAX,
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
             // These are others', too.
             folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
@@ -100,6 +103,12 @@ impl Publisher {
         })
     }
 
+    /// Changes how many names the threads of one cgroup may have.
+    pub(super) fn limit_names(&mut self, per_cgroup: usize) {
+        self.names = per_cgroup;
+        self.books.iter_mut().for_each(|book| book.totals.set_names(per_cgroup));
+    }
+
     /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
     pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
         let mut old = std::mem::take(&mut self.books);
@@ -111,6 +120,7 @@ impl Publisher {
             let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
             let mut book = kept.unwrap_or_else(new);
             book.totals.limit = limit;
+            book.totals.set_names(self.names);
             self.books.push(book);
         }
         stay
@@ -128,7 +138,9 @@ impl Publisher {
         for ((task, mode), sum) in fresh {
             let Some(task) = intake.tasks.get(task) else { continue };
             let cgroup = task.process.cgroup.clone().unwrap_or_else(|| "unknown".into());
-            book.totals.add([Arc::clone(&task.comm), cgroup, mode.as_str().into()], sum.count, now);
+            let owner = (!task.process.kernel_thread).then(|| Arc::clone(&cgroup));
+            let labels = [Arc::clone(&task.comm), cgroup, mode.as_str().into()];
+            book.totals.add_named(labels, owner.as_ref(), sum.count, now);
         }
         book.totals.expire(now);
     }
