@@ -95,9 +95,56 @@ impl Clock {
     }
 }
 
+/// How much of something may be used: a burst at first, and so much in each period from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    burst: u64,
+    amount: u64,
+    period: Duration,
+    left: u64,
+    /// When `left` was true.
+    at: Monotonic,
+}
+
+impl Allowance {
+    /// Allows `burst` at once, and `amount` in each `period`. What is not used adds up to `burst` again.
+    pub fn new(burst: u64, amount: u64, period: Duration, now: Monotonic) -> Self {
+        Self { burst, amount, period, left: burst, at: now }
+    }
+
+    /// What may be used now.
+    pub fn left(&mut self, now: Monotonic) -> u64 {
+        let earned = now.since(self.at).as_nanos() * u128::from(self.amount) / self.period.as_nanos().max(1);
+        // The time goes on only when something was earned, so that fractions are not lost.
+        if earned > 0 {
+            let earned = u64::try_from(earned).unwrap_or(u64::MAX);
+            (self.left, self.at) = (self.left.saturating_add(earned).min(self.burst), now);
+        }
+        self.left
+    }
+
+    /// Uses some of it.
+    pub fn spend(&mut self, amount: u64) {
+        self.left = self.left.saturating_sub(amount);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_spent_comes_back_with_time_and_never_exceeds_the_burst() {
+        let moment = |milliseconds| Monotonic(Duration::from_millis(milliseconds));
+        let mut allowance = Allowance::new(1000, 100, Duration::from_secs(1), moment(0));
+        allowance.spend(1000);
+        assert_eq!(allowance.left(moment(0)), 0);
+        for milliseconds in 1..=1000 {
+            allowance.left(moment(milliseconds));
+        }
+        assert_eq!(allowance.left(moment(1000)), 100);
+        assert_eq!(allowance.left(moment(1_000_000)), 1000);
+    }
 
     #[test]
     fn clones_of_a_manual_clock_move_together() {

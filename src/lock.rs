@@ -53,7 +53,10 @@ pub(crate) fn assert_may_wait_for_files(what: &str) {
     assert_may_block(what);
     if cfg!(debug_assertions) {
         let marked = THREAD.get().never_blocks;
-        assert!(marked.is_none(), "{what} waits for a file system, and the thread {marked:?} must not: a bug");
+        assert!(
+            marked.is_none(),
+            "{what} waits for a file system, and the thread {marked:?} must not: a bug"
+        );
     }
 }
 

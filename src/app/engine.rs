@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::Options;
 use super::demand::Demand;
 use super::governor::Governor;
 use super::losses::LossWatch;
+use super::reload::{self, Answer, Reloads};
 use super::status::{self, ConfigSource, Facets};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
 use crate::config::push::Signal;
-use crate::config::{self, Config};
+use crate::config::{Config, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
@@ -53,7 +54,7 @@ pub(super) enum Request {
     /// A collection, unless one has begun since the moment that is demanded.
     Collect(Demand),
     /// The configuration again; the answer says what happened.
-    Reload(oneshot::Sender<Result<String, String>>),
+    Reload(Answer),
     /// The end.
     Stop,
 }
@@ -106,6 +107,7 @@ pub(super) struct Engine<K: Kernel> {
     spending: Spending,
     governor: Governor,
     losses: LossWatch,
+    reloads: Reloads,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -139,6 +141,7 @@ impl<K: Kernel> Engine<K> {
             spending: Spending::since(clock.monotonic()),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
+            reloads: Reloads::default(),
             profiler: Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?,
             looked_at_files: clock.monotonic(),
             roots,
@@ -176,20 +179,35 @@ impl<K: Kernel> Engine<K> {
         self.apply();
         let mut last = self.collect(publisher);
         loop {
-            let due =
-                self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended));
-            match requests.recv_timeout(due) {
+            if let Some((loaded, answers)) = self.reload_ended() {
+                let outcome = self.reload(loaded);
+                last = self.collect(publisher);
+                for answer in answers {
+                    // The client may have gone away, which changes nothing.
+                    drop(answer.send(outcome.clone()));
+                }
+            }
+            let due = self.due();
+            match requests.recv_timeout(self.reloads.patience(due)) {
                 Ok(Request::Collect(demand)) if demand.take().is_none_or(|since| last >= since) => {}
+                Err(RecvTimeoutError::Timeout) if !self.due().is_zero() => {}
                 Ok(Request::Collect(_)) | Err(RecvTimeoutError::Timeout) => last = self.collect(publisher),
                 Ok(Request::Reload(answer)) => {
-                    let outcome = self.reload();
-                    last = self.collect(publisher);
-                    // Whoever asked may have gone away, which changes nothing.
-                    drop(answer.send(outcome));
+                    let file = self.source.file.as_deref();
+                    self.reloads.ask(file, answer, self.clock.monotonic());
                 }
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// The time until the next collection must begin.
+    fn due(&self) -> Duration {
+        self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended))
+    }
+
+    fn reload_ended(&mut self) -> Option<(Loaded, Vec<Answer>)> {
+        self.reloads.ended(self.source.file.as_deref(), self.clock.monotonic())
     }
 
     /// Makes the host ready for probes: tracefs is mounted if that is wanted, and what exporters that are gone left
@@ -255,6 +273,8 @@ impl<K: Kernel> Engine<K> {
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
         }
+        self.collector.limit_names(self.config.limits.names_per_cgroup);
+        self.profiler.limit_names(self.config.limits.names_per_cgroup);
         self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
         let limits = &self.config.limits;
         self.profiler.apply(
@@ -289,10 +309,10 @@ impl<K: Kernel> Engine<K> {
         settings.map(Arc::new)
     }
 
-    /// Reads the configuration again, and keeps the old one if the new one has problems.
-    fn reload(&mut self) -> Result<String, String> {
+    /// Puts a configuration in force that was read again, and keeps the old one if the new one has problems.
+    fn reload(&mut self, loaded: Loaded) -> Result<String, String> {
         let now = self.clock.now();
-        match config::load_file(self.source.file.as_deref()) {
+        match loaded {
             Ok((config, warnings)) => {
                 let later = later(&self.config, &config);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -315,7 +335,7 @@ impl<K: Kernel> Engine<K> {
                 tracing::error!("the configuration in force stays: {error}");
                 self.source.failed = Some((now, error.lines()));
                 self.metrics.config_refused();
-                Err(error.lines().join("\n"))
+                reload::refused(&error)
             }
         }
     }

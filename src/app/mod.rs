@@ -5,6 +5,7 @@ mod engine;
 mod governor;
 mod losses;
 mod manager;
+mod reload;
 mod status;
 mod stop;
 

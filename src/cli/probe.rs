@@ -15,9 +15,9 @@ use clap::{ArgGroup, Args};
 
 use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail};
+use crate::files::Root;
 use crate::host::Roots;
 use crate::probe::binary::Binary;
-use crate::files::Root;
 use crate::target::CgroupMount;
 
 #[derive(Debug, Clone, Args)]

@@ -192,12 +192,22 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections, ring_memory, debug_info, cpu }) = written
+    let Some(file::Limits {
+        series,
+        names_per_cgroup,
+        descriptors,
+        connections,
+        ring_memory,
+        debug_info,
+        cpu,
+    }) = written
     else {
         return base;
     };
     Limits {
         series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
+        names_per_cgroup: number(names_per_cgroup.as_ref(), SERIES_MAX, report)
+            .unwrap_or(base.names_per_cgroup),
         descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
         connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
         ring_memory: memory(

@@ -256,6 +256,11 @@ pub(super) struct Limits {
     /// Series per metric; what is over it is added up in one series `other`.
     #[schemars(range(min = 1, max = SERIES_MAX))]
     pub(super) series: Option<At<u64>>,
+    /// Names of processes in the labels of one metric, for each cgroup; 100 by default. Of these a fifth may be new each
+    /// minute. The processes of a cgroup that has more are aggregated into `other`, so that a process that renames itself
+    /// takes no series from other cgroups. Threads of the kernel are not limited.
+    #[schemars(range(min = 1, max = SERIES_MAX))]
+    pub(super) names_per_cgroup: Option<At<u64>>,
     /// File descriptors for events: one per event and CPU, and with `attribution: dedicated` for every target as well.
     /// By default what the limit of open files (`RLIMIT_NOFILE`) allows, less a reserve.
     #[schemars(range(min = 1, max = DESCRIPTORS_MAX))]

@@ -1,13 +1,27 @@
 //! From a path to a configuration.
+//!
+//! A configuration is a regular file. It is read by a thread of its own, because a file system can take for ever: whoever
+//! waits for it does so with a deadline.
 
-use std::path::Path;
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 use super::{Config, Problem, Problems, load};
-use crate::error::FileError;
-use crate::host::read_at_most;
+use crate::error::{FileError, FileErrorKind};
 
-/// What a configuration file may hold, in bytes.
+/// The largest configuration file, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
+/// How long a configuration may take to be read and checked.
+pub const DEADLINE: Duration = Duration::from_secs(5);
+/// How many threads may be reading a configuration at the same time, those included whose deadline has passed.
+const THREADS: usize = 2;
 
 /// Why there is no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +29,32 @@ pub enum LoadError {
     /// The file cannot be read.
     #[error("the configuration cannot be read: {0}")]
     Unreadable(FileError),
-    /// It can, and is wrong.
+    /// The path leads to something else than a regular file.
+    #[error("the configuration cannot be read: {path} is {what}; give the path of a regular file")]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+        /// What it leads to: `a directory`.
+        what: &'static str,
+    },
+    /// The file was not read within the [`DEADLINE`].
+    #[error("the configuration was not read within {seconds} s: {path}; does its file system respond?", seconds = DEADLINE.as_secs())]
+    TimedOut {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Earlier attempts still wait for the file.
+    #[error(
+        "the configuration is not read: {THREADS} earlier attempts still wait for {path}; does its file system respond?"
+    )]
+    Stuck {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is no thread to read it, or the thread panicked.
+    #[error("the configuration cannot be read: {0}")]
+    NoThread(String),
+    /// It can be read, and is wrong.
     #[error("the configuration cannot be used:\n{0}")]
     Wrong(Problems),
 }
@@ -26,18 +65,149 @@ impl LoadError {
         match self {
             Self::Unreadable(error) => vec![error.to_string()],
             Self::Wrong(problems) => problems.0.iter().map(ToString::to_string).collect(),
+            other => vec![other.to_string()],
         }
     }
 }
 
-/// Reads the configuration of `path`, or the built-in one. The problems beside it are warnings.
+/// A configuration, and the problems beside it, which are warnings.
+pub type Loaded = Result<(Config, Vec<Problem>), LoadError>;
+
+/// Reads the configuration of `path`, or the built-in one, within the [`DEADLINE`].
 ///
 /// # Errors
-/// When the file cannot be read, or every problem that it has.
-pub fn load_file(path: Option<&Path>) -> Result<(Config, Vec<Problem>), LoadError> {
+/// When the file cannot be read in time, or every problem that it has.
+pub fn load_file(path: Option<&Path>) -> Loaded {
     let Some(path) = path else { return Ok((Config::default(), Vec::new())) };
-    let text = read_at_most(path, FILE_LIMIT).map_err(LoadError::Unreadable)?;
+    Loader::default().begin(path.to_owned())?.wait(DEADLINE)
+}
+
+/// Starts threads that read configurations, and limits their number.
+#[derive(Debug, Default)]
+pub struct Loader {
+    running: Arc<AtomicUsize>,
+}
+
+impl Loader {
+    /// Starts to read and check a file on a thread of its own.
+    ///
+    /// # Errors
+    /// [`LoadError::Stuck`] if two threads wait for files already, [`LoadError::NoThread`] if there is none.
+    pub fn begin(&self, path: PathBuf) -> Result<Pending, LoadError> {
+        self.begin_with(path, |path| read_file(path))
+    }
+
+    fn begin_with(
+        &self,
+        path: PathBuf,
+        read: impl FnOnce(&Path) -> Loaded + Send + 'static,
+    ) -> Result<Pending, LoadError> {
+        let running = Running(Arc::clone(&self.running));
+        if self.running.fetch_add(1, Ordering::AcqRel) >= THREADS {
+            return Err(LoadError::Stuck { path });
+        }
+        let (send, loaded) = sync_channel(1);
+        let of = path.clone();
+        let started = thread::Builder::new().name("configuration".into()).spawn(move || {
+            let read = read(&of);
+            drop(running);
+            // Nobody waits for it any more after the deadline.
+            drop(send.send(read));
+        });
+        match started {
+            Ok(_) => Ok(Pending { path, loaded }),
+            Err(error) => Err(LoadError::NoThread(format!("no thread can be started: {error}"))),
+        }
+    }
+}
+
+/// Counts a thread for as long as it runs.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A configuration that is being read.
+#[derive(Debug)]
+pub struct Pending {
+    path: PathBuf,
+    loaded: Receiver<Loaded>,
+}
+
+impl Pending {
+    /// Waits for the configuration for at most `patience`.
+    ///
+    /// # Errors
+    /// As [`load_file`].
+    pub fn wait(self, patience: Duration) -> Loaded {
+        match self.loaded.recv_timeout(patience) {
+            Ok(loaded) => loaded,
+            Err(RecvTimeoutError::Timeout) => self.give_up(),
+            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
+        }
+    }
+
+    /// The configuration, if it was read by now.
+    pub fn poll(&self) -> Option<Loaded> {
+        match self.loaded.try_recv() {
+            Ok(loaded) => Some(loaded),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(panicked())),
+        }
+    }
+
+    /// Waits no longer. The thread goes on for as long as the file system keeps it.
+    ///
+    /// # Errors
+    /// Always [`LoadError::TimedOut`].
+    pub fn give_up(self) -> Loaded {
+        Err(LoadError::TimedOut { path: self.path })
+    }
+}
+
+fn panicked() -> LoadError {
+    LoadError::NoThread("reading it has panicked: a bug; the log says where".into())
+}
+
+fn read_file(path: &Path) -> Loaded {
+    let text = read_regular(path)?;
     load(&text, &path.display().to_string()).map_err(LoadError::Wrong)
+}
+
+/// Reads a regular file. Nothing else is opened for reading, for that can wait for ever or do things.
+fn read_regular(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |error: io::Error| LoadError::Unreadable(FileError::io(path, &error));
+    let check = |found: &Metadata| match not_regular(found.file_type()) {
+        Some(what) => Err(LoadError::NotRegular { path: path.to_owned(), what }),
+        None => Ok(()),
+    };
+    check(&path.metadata().map_err(unreadable)?)?;
+    // Something else may be there by now.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    check(&file.metadata().map_err(unreadable)?)?;
+    let mut text = Vec::new();
+    file.take(FILE_LIMIT + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_LIMIT {
+        let kind = FileErrorKind::TooLarge { limit: FILE_LIMIT };
+        return Err(LoadError::Unreadable(FileError { path: path.to_owned(), kind }));
+    }
+    Ok(text)
+}
+
+/// What it is, if it is no regular file.
+fn not_regular(kind: FileType) -> Option<&'static str> {
+    let kinds = [
+        (kind.is_file(), None),
+        (kind.is_dir(), Some("a directory")),
+        (kind.is_fifo(), Some("a named pipe (FIFO)")),
+        (kind.is_socket(), Some("a socket")),
+        (kind.is_char_device() || kind.is_block_device(), Some("a device")),
+    ];
+    kinds.into_iter().find_map(|(is, what)| is.then_some(what)).unwrap_or(Some("no regular file"))
 }
 
 #[cfg(test)]
@@ -56,5 +226,71 @@ mod tests {
     #[test]
     fn without_a_file_the_built_in_configuration_holds() {
         assert_eq!(load_file(None).unwrap(), (Config::default(), Vec::new()));
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_nothing_else_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, expected) in [
+            (dir.path(), "a directory"),
+            (&fifo, "a named pipe (FIFO)"),
+            (&socket, "a socket"),
+            (Path::new("/dev/zero"), "a device"),
+        ] {
+            let error = load_file(Some(path)).unwrap_err();
+            assert_eq!(error, LoadError::NotRegular { path: path.to_owned(), what: expected });
+            let text = error.to_string();
+            assert!(text.ends_with(&format!(" is {expected}; give the path of a regular file")), "{text}");
+        }
+        let link = dir.path().join("link");
+        std::fs::write(dir.path().join("file"), "listen: 127.0.0.1:1\n").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        assert!(load_file(Some(&link)).is_ok(), "as Kubernetes mounts them");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(FILE_LIMIT + 1).unwrap();
+        assert!(matches!(load_file(Some(file.path())), Err(LoadError::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_file_system_that_hangs_keeps_two_threads_at_most() {
+        let loader = Loader::default();
+        let path = || PathBuf::from("/hung");
+        let begin = || {
+            let (release, hung) = sync_channel::<()>(0);
+            let begun = loader.begin_with(path(), move |_| {
+                drop(hung.recv());
+                load_file(None)
+            });
+            begun.map(|pending| (pending, release))
+        };
+        let mut releases = Vec::new();
+        for _ in 0..THREADS {
+            let (pending, release) = begin().unwrap();
+            assert!(pending.poll().is_none());
+            assert_eq!(pending.wait(Duration::ZERO), Err(LoadError::TimedOut { path: path() }));
+            releases.push(release);
+        }
+        assert_eq!(begin().err(), Some(LoadError::Stuck { path: path() }));
+        releases.pop();
+        // The thread ends as soon as it is scheduled.
+        let mut tries = 0;
+        let (pending, release) = loop {
+            match begin() {
+                Ok(begun) => break begun,
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+            tries += 1;
+            assert!(tries < 30_000);
+        };
+        drop(release);
+        assert_eq!(pending.wait(Duration::from_secs(60)), load_file(None));
     }
 }

@@ -28,7 +28,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use load::{LoadError, load_file};
+pub use load::{DEADLINE, LoadError, Loaded, Loader, Pending, load_file};
 pub use presets::Preset;
 pub use problem::{Problem, Problems, Severity};
 pub use profiled::Profiled;
@@ -105,6 +105,7 @@ fn built_in() -> (Config, Selections) {
         push: None,
         limits: Limits {
             series: 0,
+            names_per_cgroup: 0,
             descriptors: None,
             connections: 0,
             ring_memory: 0,
@@ -170,6 +171,8 @@ pub struct Collection {
 pub struct Limits {
     /// Series per metric; what is over it is folded into the series `other`.
     pub series: usize,
+    /// Names that the processes of one cgroup may have in the labels of a metric; a fifth of them may be new each minute.
+    pub names_per_cgroup: usize,
     /// File descriptors for events; `None` = what `RLIMIT_NOFILE` allows, less a reserve.
     pub descriptors: Option<usize>,
     /// HTTP requests for pages and profiles that are answered at the same time.

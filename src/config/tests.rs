@@ -312,8 +312,8 @@ fn hostile_files_are_refused_with_one_problem() {
     for (text, message) in [
         (bomb.as_bytes(), "20000 values"),
         (long.as_bytes(), "20000 values"),
-        (&b"[".repeat(5000)[..], "nested more than 128 deep"),
-        (&b"{a: ".repeat(5000)[..], "nested more than 128 deep"),
+        (&b"[".repeat(5000)[..], "nested more than 64 deep"),
+        (&b"{a: ".repeat(5000)[..], "nested more than 64 deep"),
         (&b"a: &a [*a]"[..], "nested more than 128 deep"),
         (&b" ".repeat((1 << 20) + 1)[..], "at most 1048576 are read"),
         (&b"listen: \xff"[..], "byte 0xff is not UTF-8"),

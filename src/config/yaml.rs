@@ -4,6 +4,7 @@
 //! of a node is found when a problem needs it: the text is read again and refused at that number.
 
 mod fault;
+mod structure;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -77,6 +78,7 @@ impl<'t> Source<'t> {
             return Err(problem((1, 1), message, Some("is it the right file?".into())));
         }
         let text = fault::characters(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
+        structure::check(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
         let mut builder = Builder::default();
         let root = NodeSeed(&mut builder).deserialize(serde_yaml::Deserializer::from_str(text));
         match (root, builder.fault) {

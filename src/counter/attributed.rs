@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy::Busy;
-use super::naming::{group_labels, labels, labels_of, other_labels, selects};
+use super::naming::{group_labels, labels, naming_of, other_labels, selects};
 use super::series::{SeriesId, SeriesTable};
 use super::stream::Reading;
 use super::subject::{Key, Subject};
@@ -116,18 +116,18 @@ impl AttributedGroup {
                 self.remove(Key::Cpu(cpu), monotonic);
             }
             for cpu in here.iter().filter(|&cpu| !before.contains(cpu)) {
-                self.add(Subject::Cpu(cpu), now);
+                self.add(Subject::Cpu(cpu), now, monotonic);
             }
         }
     }
 
     /// A target appeared.
-    pub(super) fn add(&mut self, subject: Subject, now: Timestamp) {
+    pub(super) fn add(&mut self, subject: Subject, now: Timestamp, monotonic: Monotonic) {
         let key = subject.key();
         if self.targets.contains_key(&key) || !selects(&self.plan, &subject) {
             return;
         }
-        let series = self.series.enter(labels_of(&self.plan, &subject), now);
+        let series = self.series.enter_as(naming_of(&self.plan, &subject), now, monotonic);
         if let Subject::Cgroup(cgroup) = &subject {
             self.cgroups_by_path.insert(Arc::clone(&cgroup.path), key);
         }
@@ -147,11 +147,11 @@ impl AttributedGroup {
 
     /// A target is called differently now.
     pub(super) fn change(&mut self, subject: Subject, now: Timestamp, monotonic: Monotonic) {
-        let new =
-            selects(&self.plan, &subject).then(|| self.series.enter(labels_of(&self.plan, &subject), now));
+        let new = selects(&self.plan, &subject)
+            .then(|| self.series.enter_as(naming_of(&self.plan, &subject), now, monotonic));
         self.remove(subject.key(), monotonic);
         if let Some(entered) = new {
-            self.add(subject, now);
+            self.add(subject, now, monotonic);
             self.series.leave(entered, monotonic);
         }
     }
@@ -263,7 +263,7 @@ impl AttributedGroup {
         // It came and went between two looks.
         let passing = (itself.is_none() && selection.matches(&cgroup)).then(|| {
             let subject = Subject::Cgroup(Arc::new(cgroup));
-            self.series.enter(labels_of(&self.plan, &subject), collected.now)
+            self.series.enter_as(naming_of(&self.plan, &subject), collected.now, collected.monotonic)
         });
         let all = itself.or(passing).into_iter().chain(above);
         // Without descendants its counts have one place: the nearest cgroup that is selected.
@@ -310,7 +310,8 @@ impl AttributedGroup {
         ratio: f64,
         collected: &Collected<'_>,
     ) {
-        let series = self.series.enter(labels_of(&self.plan, &subject), collected.now);
+        let series =
+            self.series.enter_as(naming_of(&self.plan, &subject), collected.now, collected.monotonic);
         self.charge_series(series, counts, time, ratio);
         self.series.leave(series, collected.monotonic);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Context;
 use super::busy::Busy;
-use super::naming::{group_labels, labels_of, other_labels, selects};
+use super::naming::{group_labels, naming_of, other_labels, selects};
 use super::series::{SeriesId, SeriesTable};
 use super::slots::{Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
@@ -121,7 +121,7 @@ impl<K: Kernel> GroupCounter<K> {
     /// Enters a target whose counters are open.
     fn count(&mut self, subject: Subject, slots: Slots<K::Event>, context: &Context<'_, K>) {
         let key = subject.key();
-        let series = self.series.enter(labels_of(&self.plan, &subject), context.now);
+        let series = self.series.enter_as(naming_of(&self.plan, &subject), context.now, context.monotonic);
         let parent = self.parent_of(&subject);
         self.know_path(&subject);
         let tallies = vec![Tally::default(); self.plan.counters.len()].into();
@@ -157,7 +157,7 @@ impl<K: Kernel> GroupCounter<K> {
             self.add(subject, context);
             return;
         }
-        let to = self.series.enter(labels_of(&self.plan, &subject), context.now);
+        let to = self.series.enter_as(naming_of(&self.plan, &subject), context.now, context.monotonic);
         if let Some(target) = self.targets.get_mut(&key) {
             target.take_counts(&self.plan, &mut self.series);
         }

@@ -112,6 +112,8 @@ pub struct Collector<K: Kernel> {
     tracer: Tracer<K>,
     busy: Busy,
     quality: Quality,
+    /// How many names the processes of one cgroup may have, in each table of series.
+    names: usize,
 }
 
 /// What is known of one group, for people.
@@ -165,6 +167,7 @@ impl<K: Kernel> Collector<K> {
             busy: Busy::new(roots),
             roots: roots.clone(),
             quality: Quality::new()?,
+            names: usize::MAX,
         })
     }
 
@@ -177,6 +180,13 @@ impl<K: Kernel> Collector<K> {
             }
         }
         self.tracer.forgive();
+    }
+
+    /// Limits how many names the processes of one cgroup may have in the labels of one metric.
+    pub fn limit_names(&mut self, per_cgroup: usize) {
+        self.names = per_cgroup;
+        self.groups.iter_mut().for_each(|counting| counting.series_mut().set_names(per_cgroup));
+        self.tracer.limit_names(per_cgroup);
     }
 
     /// What looks into records, and what it needs for that.
@@ -252,16 +262,20 @@ impl<K: Kernel> Collector<K> {
         series_limit: usize,
         targets: &Watch,
     ) -> Counting<K> {
-        let now = self.clock.now();
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         let numbers = plan.stream.as_ref().and_then(|stream| stream.counters_of(group));
         if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
             let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, series_limit, now);
-            attributed.set_online(targets.online(), now, self.clock.monotonic());
-            subjects_of(group, targets).into_iter().for_each(|subject| attributed.add(subject, now));
+            attributed.series.set_names(self.names);
+            attributed.set_online(targets.online(), now, monotonic);
+            let subjects = subjects_of(group, targets).into_iter();
+            subjects.for_each(|subject| attributed.add(subject, now, monotonic));
             return Counting::Attributed(attributed);
         }
+        let names = self.names;
         let context = &mut self.context(targets);
         let mut counter = GroupCounter::new(Arc::clone(group), series_limit, context);
+        counter.series.set_names(names);
         counter.set_online(targets.online(), context);
         subjects_of(group, targets).into_iter().for_each(|subject| counter.add(subject, context));
         Counting::Dedicated(counter)
@@ -305,7 +319,7 @@ impl<K: Kernel> Collector<K> {
                     group.set_online(targets.online(), now, monotonic);
                     removed.iter().for_each(|&key| group.remove(key, monotonic));
                     changed.iter().for_each(|subject| group.change(subject.clone(), now, monotonic));
-                    added.iter().for_each(|subject| group.add(subject.clone(), now));
+                    added.iter().for_each(|subject| group.add(subject.clone(), now, monotonic));
                 }
             }
         }

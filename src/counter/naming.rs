@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::series::Naming;
 use super::subject::Subject;
-use crate::metrics::Labels;
+use crate::metrics::{Labels, OwnName};
 use crate::plan::{Group, Targets};
 
 /// Whether a group is for this target.
@@ -17,14 +18,21 @@ pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
 }
 
 /// The labels of the series that a target counts in.
-pub(super) fn labels_of(plan: &Group, subject: &Subject) -> Arc<Labels> {
-    match (&plan.targets, subject) {
-        (Targets::Processes(selection), Subject::Process(process)) => labels(plan, selection.labels(process)),
+pub(super) fn naming_of(plan: &Group, subject: &Subject) -> Naming {
+    let labels = match (&plan.targets, subject) {
+        (Targets::Processes(selection), Subject::Process(process)) => {
+            let own = selection.own_name(process).map(|name| {
+                let owner = process.cgroup.clone().unwrap_or_default();
+                (OwnName { owner, name }, labels(plan, selection.labels_without_name(process)))
+            });
+            return Naming { labels: labels(plan, selection.labels(process)), own };
+        }
         (_, Subject::Cgroup(cgroup)) => labels(plan, [("cgroup", Arc::clone(&cgroup.path))]),
         (Targets::Host, _) => labels(plan, None),
         (_, Subject::Cpu(cpu)) => labels(plan, [("cpu", cpu.to_string().into())]),
         (_, Subject::Process(process)) => labels(plan, [("comm", Arc::clone(&process.comm))]),
-    }
+    };
+    Naming { labels, own: None }
 }
 
 /// The labels of the series that takes what has no name.

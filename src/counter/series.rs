@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::clock::{Monotonic, Timestamp};
 use crate::health::Interval;
-use crate::metrics::Labels;
+use crate::metrics::{Labels, NameLimiter, OwnName};
 
 /// How long a series is kept under its own name after its last target ended, so that every scraper sees its final
 /// value: the time after which Prometheus forgets a series.
@@ -24,6 +24,14 @@ const KEPT: Duration = Duration::from_secs(5 * 60);
 /// A series of the table, for as long as it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SeriesId(u64);
+
+/// The labels that a target counts under.
+#[derive(Debug, Clone)]
+pub(super) struct Naming {
+    pub labels: Arc<Labels>,
+    /// The name in them that a process chose, and the labels in case that it has too many.
+    pub own: Option<(OwnName, Arc<Labels>)>,
+}
 
 /// One label set with a total per counter of the group.
 #[derive(Debug, Clone)]
@@ -46,6 +54,8 @@ pub(super) struct Series {
     folded: bool,
     targets: usize,
     ended: Option<Monotonic>,
+    /// The name in its labels that a process chose.
+    own: Option<OwnName>,
 }
 
 /// All series of one group.
@@ -62,6 +72,7 @@ pub(super) struct SeriesTable {
     by_labels: HashMap<Arc<Labels>, SeriesId>,
     /// What was counted without a name. No target is in it directly.
     other: Series,
+    names: NameLimiter,
     next: u64,
     folded: u64,
 }
@@ -86,9 +97,29 @@ impl SeriesTable {
             hidden: BTreeMap::new(),
             by_labels: HashMap::new(),
             other,
+            names: NameLimiter::new(usize::MAX),
             next: 0,
             folded: 0,
         }
+    }
+
+    /// As [`enter`](Self::enter), if the process may have its name; or else the series that takes the rest of its cgroup,
+    /// or of all.
+    pub(super) fn enter_as(&mut self, naming: Naming, now: Timestamp, monotonic: Monotonic) -> SeriesId {
+        let Some((own, otherwise)) = naming.own.filter(|_| !self.by_labels.contains_key(&naming.labels))
+        else {
+            return self.enter(naming.labels, now);
+        };
+        if !self.names.admit(&own, monotonic) {
+            self.folded += 1;
+            return self.enter(otherwise, now);
+        }
+        let id = self.enter(naming.labels, now);
+        match self.get_mut(id) {
+            Some(series) => series.own = Some(own),
+            None => self.names.release(&own),
+        }
+        id
     }
 
     /// The series with these labels, with one more target in it: an old one that goes on, or a new one. If there is
@@ -138,6 +169,11 @@ impl SeriesTable {
         }
         self.rebalance();
         self.pour_into_other(now);
+    }
+
+    /// Changes how many names the processes of one cgroup may have.
+    pub(super) fn set_names(&mut self, per_cgroup: usize) {
+        self.names.set_limit(per_cgroup);
     }
 
     /// Changes the limit. With the next collection, names are given or taken accordingly.
@@ -207,6 +243,9 @@ impl SeriesTable {
     /// Adds a series that is not in the table any more to `other`.
     fn fold(&mut self, mut series: Series) {
         self.by_labels.remove(&series.labels);
+        if let Some(own) = series.own.take() {
+            self.names.release(&own);
+        }
         self.folded += u64::from(!series.folded);
         self.other.take_totals(&mut series);
     }
@@ -259,6 +298,7 @@ impl Series {
             folded: false,
             targets: 0,
             ended: None,
+            own: None,
         }
     }
 

@@ -268,8 +268,14 @@ impl Installer {
     }
 
     fn install(&mut self, Sought { wish, seen, site }: Sought) -> Installed {
-        let mut probe =
-            Installed { wish, placed: Ok(Vec::new()), defined: Vec::new(), ways: Vec::new(), file: None, seen };
+        let mut probe = Installed {
+            wish,
+            placed: Ok(Vec::new()),
+            defined: Vec::new(),
+            ways: Vec::new(),
+            file: None,
+            seen,
+        };
         let site = match site {
             Ok(site) => site,
             Err(refusal) => return Installed { placed: Err(refusal), ..probe },

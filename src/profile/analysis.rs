@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::handoff::{Fresh, Handoff, Report};
+use super::handoff::{Fresh, Handoff, Report, Series};
 use super::model::Mode;
 use super::namer::News;
 use super::open::{SIDE, Tap};
@@ -243,7 +243,12 @@ impl Analysis {
             let mut sums = FxHashMap::default();
             for ((task, mode), sum) in source.fresh.drain() {
                 let Some(task) = tasks.get(task) else { continue };
-                let series = (Arc::clone(&task.comm), task.process.cgroup.clone(), mode);
+                let series = Series {
+                    comm: Arc::clone(&task.comm),
+                    cgroup: task.process.cgroup.clone(),
+                    kernel_thread: task.process.kernel_thread,
+                    mode,
+                };
                 *sums.entry(series).or_default() += sum.count;
             }
             Fresh { sampler: Arc::clone(&source.sampler), sums }

@@ -228,6 +228,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Timestamp;
+    use crate::files::Files;
+    use crate::host::Roots;
 
     /// A directory of procfs in which process 10 says that it is the service `s` (as OTLP's bytes), and 11 nothing.
     fn host() -> tempfile::TempDir {

@@ -19,8 +19,17 @@ const MOST_RECORDINGS: usize = 16;
 /// The most series of one entry between two collections. Samples of others are counted for the task `other`.
 const MOST_SERIES: usize = 1 << 16;
 
-/// The thread's name, its cgroup if that is known, and what it was doing.
-pub(super) type Series = (Arc<str>, Option<Arc<str>>, Mode);
+/// Whose samples are added up, and what the thread was doing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Series {
+    /// The name of the thread.
+    pub(super) comm: Arc<str>,
+    /// Its cgroup, if that is known.
+    pub(super) cgroup: Option<Arc<str>>,
+    /// Whether the kernel chose the name.
+    pub(super) kernel_thread: bool,
+    pub(super) mode: Mode,
+}
 
 /// The samples of one entry since the last collection.
 #[derive(Debug)]
@@ -29,11 +38,18 @@ pub(super) struct Fresh {
     pub(super) sums: FxHashMap<Series, u64>,
 }
 
+impl Series {
+    /// The series of all for which there is no other.
+    fn other(mode: Mode) -> Self {
+        Self { comm: "other".into(), cgroup: None, kernel_thread: false, mode }
+    }
+}
+
 impl Fresh {
     fn add(&mut self, sums: FxHashMap<Series, u64>) {
         for (series, count) in sums {
             let room = self.sums.len() < MOST_SERIES || self.sums.contains_key(&series);
-            let series = if room { series } else { ("other".into(), None, series.2) };
+            let series = if room { series } else { Series::other(series.mode) };
             let sum = self.sums.entry(series).or_default();
             *sum = sum.saturating_add(count);
         }
@@ -166,7 +182,9 @@ mod tests {
         let (mut handoff, one) = (Handoff::default(), sampler("one"));
         for turn in 0..3 {
             let name = |at: usize| format!("{}", turn * MOST_SERIES / 2 + at).into();
-            let sums = (0..MOST_SERIES / 2).map(|at| ((name(at), None, Mode::User), 2)).collect();
+            let sums = (0..MOST_SERIES / 2)
+                .map(|at| (Series { comm: name(at), ..Series::other(Mode::User) }, 2))
+                .collect();
             let fresh = vec![Fresh { sampler: Arc::clone(&one), sums }];
             handoff.put(
                 fresh,

@@ -54,8 +54,8 @@ use crate::clock::Clock;
 use crate::config::profiled::Rate;
 use crate::container::Directory;
 use crate::counter::Whom;
-use crate::health::{Refusal, Scope, Ticket};
 use crate::files::Files;
+use crate::health::{Refusal, Scope, Ticket};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
@@ -160,6 +160,11 @@ impl<K: Kernel> Profiler<K> {
     pub(crate) fn only(mut self, whom: Vec<Whom>) -> Self {
         self.whom = Some(whom);
         self
+    }
+
+    /// Limits how many names the threads of one cgroup may have in metrics.
+    pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
+        self.publisher.limit_names(per_cgroup);
     }
 
     /// Samples for these entries from now on. If they are not those that it samples for already, all are opened anew;

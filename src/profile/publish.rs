@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::analysis::Losses;
 use super::ask::Shared;
 use super::functions::{Function, Total};
-use super::handoff::Fresh;
+use super::handoff::{Fresh, Series};
 use super::totals::Totals;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
@@ -53,6 +53,8 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Publisher {
     books: Vec<Book>,
+    /// How many names of threads a cgroup may have, in each book.
+    names: usize,
     samples: Arc<Metadata>,
     folded: Arc<Metadata>,
     records: Arc<Metadata>,
@@ -72,6 +74,7 @@ impl Publisher {
         let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
         Ok(Self {
             books: Vec::new(),
+            names: usize::MAX,
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
             // These are others', too.
             folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
@@ -120,6 +123,12 @@ impl Publisher {
         })
     }
 
+    /// Changes how many names the threads of one cgroup may have.
+    pub(super) fn limit_names(&mut self, per_cgroup: usize) {
+        self.names = per_cgroup;
+        self.books.iter_mut().for_each(|book| book.totals.set_names(per_cgroup));
+    }
+
     /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
     pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
         let mut old = std::mem::take(&mut self.books);
@@ -131,6 +140,7 @@ impl Publisher {
             let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
             let mut book = kept.unwrap_or_else(new);
             book.totals.limit = limit;
+            book.totals.set_names(self.names);
             self.books.push(book);
         }
         stay
@@ -142,9 +152,12 @@ impl Publisher {
             let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
                 continue;
             };
-            for ((comm, cgroup, mode), count) in sums {
+            for (Series { comm, cgroup, mode, kernel_thread }, count) in sums {
                 let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
-                book.totals.add([comm, cgroup, mode.as_str().into()], count, now);
+                // The kernel names its own threads.
+                let owner = (!kernel_thread).then(|| Arc::clone(&cgroup));
+                let labels = [comm, cgroup, mode.as_str().into()];
+                book.totals.add_named(labels, owner.as_ref(), count, now);
             }
         }
         self.books.iter_mut().for_each(|book| book.totals.expire(now));

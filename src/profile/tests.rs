@@ -12,6 +12,7 @@ use crate::config::profiled;
 use crate::event::Catalog;
 use crate::health::Board;
 use crate::host::Facts;
+use crate::host::Roots;
 use crate::lock;
 use crate::metrics::Value;
 use crate::ring::testing::{bytes, record};

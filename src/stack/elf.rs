@@ -4,7 +4,6 @@
 //! Whoever runs programs here has made the file. So it is read in pieces, no number in it decides how much memory that
 //! takes, and nothing here fails in another way than by finding nothing.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use object::elf::{
@@ -328,6 +327,8 @@ fn note_in<'n>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use proptest::prelude::*;
     use std::io::Write;

@@ -11,8 +11,8 @@ use super::cfi::{Cfi, Entry, Fault};
 use super::elf::{Elf, FrameSection, Load};
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use super::tables::LOADS_LIMIT;
-use crate::host::ReadAt;
 use crate::files::Opened;
+use crate::host::ReadAt;
 
 /// The largest section that is read, in bytes.
 const SECTION_LIMIT: u64 = 64 << 20;

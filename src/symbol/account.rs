@@ -32,6 +32,10 @@ pub enum Reason {
     MapUnreadable,
     /// It tells, and does not tell of this address.
     NotInMap,
+    /// The files that tell were not read to their end: they grow, or are rewritten, faster than they are read.
+    MapBehind,
+    /// The files tell of more functions than there is memory for, and this one may be one that was dropped.
+    MapFull,
     /// The kernel hides where its functions are from this process.
     KernelForbidden,
     /// The kernel's list of functions could not be read.
@@ -44,7 +48,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NoFile,
         Self::Unreadable,
         Self::NotElf,
@@ -59,6 +63,8 @@ impl Reason {
         Self::MapForbidden,
         Self::MapUnreadable,
         Self::NotInMap,
+        Self::MapBehind,
+        Self::MapFull,
         Self::KernelForbidden,
         Self::KernelUnreadable,
         Self::KernelUnknown,
@@ -82,6 +88,8 @@ impl Reason {
             Self::MapForbidden => "map_forbidden",
             Self::MapUnreadable => "map_unreadable",
             Self::NotInMap => "not_in_map",
+            Self::MapBehind => "map_behind",
+            Self::MapFull => "map_full",
             Self::KernelForbidden => "kernel_forbidden",
             Self::KernelUnreadable => "kernel_unreadable",
             Self::KernelUnknown => "kernel_unknown",
@@ -99,7 +107,7 @@ pub struct Accounts {
     pub cut: u64,
     /// Lines of perf maps and records of jitdump files that could not be understood.
     pub malformed: u64,
-    /// Functions made at run time, by programs or by the kernel, that there was no room for.
+    /// Functions made at run time, by programs or by the kernel, that were dropped because the memory was used up.
     pub dropped: u64,
     /// Frames without a name, by reason, in the order of [`Reason::ALL`].
     unnamed: [u64; Reason::ALL.len()],

@@ -6,10 +6,10 @@ use flate2::Crc;
 
 use super::identity::Written;
 use super::source::Beside;
+use crate::files::{Files, Opened};
 use crate::host::ReadAt;
 use crate::probe::Root;
 use crate::probe::binary::Binary;
-use crate::files::{Files, Opened};
 
 /// Where distributions install debug files.
 const DEBUG_DIR: &str = "/usr/lib/debug";

@@ -1,24 +1,31 @@
-//! A file that its writer appends to, read up to where it was when it was looked at last.
+//! Reads a file that its writer appends to, in small rounds and at a bounded rate.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
+use crate::clock::{Allowance, Monotonic};
 use crate::error::FileError;
 use crate::files::Opened;
+use crate::host::ReadAt;
 
-/// How much is read at a time, in bytes.
+/// Bytes that are read at a time.
 const CHUNK: usize = 256 << 10;
-/// How much is read in one round at most, in bytes. What is beyond has its turn in the next.
-const ROUND: u64 = 64 << 20;
-/// By how many bytes it is told whether the file was only appended to, or written anew.
+/// Bytes that are read in one round, at most. What lies behind them is read in the next round.
+pub(super) const ROUND: u64 = 1 << 20;
+/// How many of the last bytes that were read must still be there, or else the file was rewritten.
 const TAIL: usize = 64;
 
-/// What takes pieces of a file, from its front to its back.
+/// Parses pieces of a file, from its beginning to its end.
 pub(super) trait Reader {
-    /// Takes as much as it can of a piece, and says how much of it is not to be shown again.
+    /// Parses as much as it can of a piece, and returns how many bytes of it are done with.
     fn take(&mut self, bytes: &[u8]) -> usize;
-    /// What comes next stands at the beginning of the file.
+
+    /// Returns how many of the next `most` bytes are not needed and can be left unread.
+    fn skip(&mut self, most: u64) -> u64 {
+        let _ = most;
+        0
+    }
+
+    /// Forgets everything: the next piece is the beginning of the file.
     fn restart(&mut self);
 }
 
@@ -26,65 +33,124 @@ pub(super) trait Reader {
 #[derive(Debug)]
 pub(super) struct Followed {
     opened: Arc<Opened>,
-    read: u64,
-    /// The last bytes that were read.
-    tail: Vec<u8>,
+    position: Position,
 }
 
 impl Followed {
     pub(super) fn new(opened: Arc<Opened>) -> Self {
-        Self { opened, read: 0, tail: Vec::new() }
+        Self { opened, position: Position::default() }
     }
 
-    /// Whether it is the file that somebody else has opened.
+    /// Whether `other` is the same file.
     pub(super) fn is(&self, other: &Opened) -> bool {
         Arc::as_ptr(&self.opened) == std::ptr::from_ref(other)
             || self.opened.id().is_some_and(|id| other.id() == Some(id))
     }
 
-    /// Shows what has come since, and says whether there was anything.
+    /// Whether the file has bytes that were not read yet, as of the last round.
+    pub(super) fn is_behind(&self) -> bool {
+        self.position.behind
+    }
+
+    /// Reads one round of what was written since the last one, as far as each of `allowances` goes. Returns whether the
+    /// reader has changed.
     ///
     /// # Errors
-    /// The kernel's refusal to read.
-    pub(super) fn poll(&mut self, reader: &mut impl Reader) -> Result<bool, FileError> {
-        let broken = |error: std::io::Error| FileError::io(&self.opened.shown, &error);
-        let length = self.opened.file.metadata().map_err(broken)?.size();
+    /// The refusal of the kernel to read.
+    pub(super) fn poll(
+        &mut self,
+        reader: &mut impl Reader,
+        allowances: [&mut Allowance; 2],
+        now: Monotonic,
+    ) -> Result<bool, FileError> {
+        let polled = self.position.poll(&self.opened.file, reader, allowances, now);
+        polled.map_err(|error| FileError::io(&self.opened.shown, &error))
+    }
+}
+
+/// How far a file was read.
+#[derive(Debug, Default)]
+struct Position {
+    read: u64,
+    /// The bytes in front of `read`.
+    tail: Vec<u8>,
+    behind: bool,
+}
+
+impl Position {
+    /// As [`Followed::poll`]. Reads at most [`ROUND`] bytes, besides those that show whether the file was rewritten.
+    fn poll(
+        &mut self,
+        file: &impl ReadAt,
+        reader: &mut impl Reader,
+        mut allowances: [&mut Allowance; 2],
+        now: Monotonic,
+    ) -> std::io::Result<bool> {
+        let length = file.length()?;
         let mut changed = false;
-        if length < self.read || !self.is_continued().map_err(broken)? {
+        if length < self.read || !self.is_continued(file)? {
             reader.restart();
-            (self.read, changed) = (0, true);
-            self.tail.clear();
+            *self = Self::default();
+            changed = true;
         }
-        let end = length.min(self.read.saturating_add(ROUND));
-        let (mut at, mut held, mut buffer) = (self.read, 0, vec![0; CHUNK]);
-        while at + (held as u64) < end {
-            let read = read_some(&self.opened.file, &mut buffer[held..], at + held as u64).map_err(broken)?;
+        let granted = allowances.iter_mut().map(|allowance| allowance.left(now)).min().unwrap_or(0);
+        let wanted = length - self.read;
+        self.behind = wanted > 0;
+        // A smaller piece might end within the first line, and would be read for nothing.
+        if granted < wanted.min(CHUNK as u64) {
+            return Ok(changed);
+        }
+        let (mut spent, mut held, mut buffer) = (0_u64, 0_usize, Vec::new());
+        buffer.resize(CHUNK.min(usize::try_from(wanted).unwrap_or(CHUNK)), 0);
+        let round = granted.min(ROUND);
+        while spent < round && self.read + (held as u64) < length {
+            let end = buffer.len().min(held.saturating_add(usize::try_from(round - spent).unwrap_or(CHUNK)));
+            let read = read_some(file, &mut buffer[held..end], self.read + held as u64)?;
             if read == 0 {
                 break;
             }
+            spent += read as u64;
             let filled = held + read;
             let taken = reader.take(&buffer[..filled]).min(filled);
-            let tail = &buffer[..taken];
             if taken > 0 {
-                self.tail.clear();
-                self.tail.extend_from_slice(&tail[taken.saturating_sub(TAIL)..]);
+                self.advance(&buffer[..taken]);
                 changed = true;
             } else if filled == buffer.len() {
-                // It waits for the end of something that is longer than all it may see.
+                // The rest of what it waits for was not written yet, or is longer than all it may see.
                 break;
             }
             buffer.copy_within(taken..filled, 0);
-            (at, held) = (at + taken as u64, filled - taken);
+            held = filled - taken;
+            let skipped = if held == 0 { reader.skip(length.saturating_sub(self.read)) } else { 0 };
+            if skipped > 0 {
+                self.jump(file, skipped)?;
+            }
         }
-        self.read = at;
+        allowances.iter_mut().for_each(|allowance| allowance.spend(spent));
+        self.behind = self.read + (held as u64) < length && spent > 0;
         Ok(changed)
     }
 
+    /// Goes behind bytes that were read.
+    fn advance(&mut self, bytes: &[u8]) {
+        self.read += bytes.len() as u64;
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL));
+    }
+
+    /// Goes behind bytes that are not read.
+    fn jump(&mut self, file: &impl ReadAt, bytes: u64) -> std::io::Result<()> {
+        self.read += bytes;
+        self.tail.resize(TAIL.min(usize::try_from(self.read).unwrap_or(TAIL)), 0);
+        let at = self.read - self.tail.len() as u64;
+        file.read_exact_at(&mut self.tail, at)
+    }
+
     /// Whether the bytes that were read last are still there.
-    fn is_continued(&self) -> std::io::Result<bool> {
+    fn is_continued(&self, file: &impl ReadAt) -> std::io::Result<bool> {
         let mut there = vec![0; self.tail.len()];
         let at = self.read.saturating_sub(there.len() as u64);
-        match self.opened.file.read_exact_at(&mut there, at) {
+        match file.read_exact_at(&mut there, at) {
             Ok(()) => Ok(there == self.tail),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
@@ -92,11 +158,142 @@ impl Followed {
     }
 }
 
-fn read_some(file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+fn read_some(file: &impl ReadAt, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
     loop {
         match file.read_at(buffer, at) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             answer => return answer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A file in memory that counts what is read of it.
+    #[derive(Default)]
+    struct Memory {
+        content: RefCell<Vec<u8>>,
+        read: Cell<u64>,
+    }
+
+    impl ReadAt for Memory {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+            let content = self.content.borrow();
+            let rest = content.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+            let read = rest.len().min(buffer.len());
+            buffer[..read].copy_from_slice(&rest[..read]);
+            self.read.set(self.read.get() + read as u64);
+            Ok(read)
+        }
+
+        fn length(&self) -> std::io::Result<u64> {
+            Ok(self.content.borrow().len() as u64)
+        }
+    }
+
+    /// Takes lines, and skips so many bytes behind each.
+    #[derive(Default)]
+    struct Lines {
+        lines: Vec<String>,
+        restarts: u32,
+        skipping: u64,
+        skip: u64,
+    }
+
+    impl Reader for Lines {
+        fn take(&mut self, bytes: &[u8]) -> usize {
+            let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else { return 0 };
+            let end =
+                if self.skipping > 0 { end } else { bytes.iter().rposition(|&byte| byte == b'\n').unwrap() };
+            self.lines.extend(
+                bytes[..end].split(|&byte| byte == b'\n').map(|line| String::from_utf8_lossy(line).into()),
+            );
+            self.skip = self.skipping;
+            end + 1
+        }
+
+        fn skip(&mut self, most: u64) -> u64 {
+            let skipped = self.skip.min(most);
+            self.skip -= skipped;
+            skipped
+        }
+
+        fn restart(&mut self) {
+            self.lines.clear();
+            self.restarts += 1;
+        }
+    }
+
+    const ENDLESS: u64 = 1 << 40;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn moment(milliseconds: u64) -> Monotonic {
+        Monotonic(Duration::from_millis(milliseconds))
+    }
+
+    fn poll(position: &mut Position, file: &Memory, lines: &mut Lines) -> bool {
+        let [mut one, mut two] = [Allowance::new(ENDLESS, 1, SECOND, moment(0)); 2];
+        position.poll(file, lines, [&mut one, &mut two], moment(0)).unwrap()
+    }
+
+    #[test]
+    fn a_large_file_is_read_in_rounds() {
+        let (file, mut position, mut lines) = (Memory::default(), Position::default(), Lines::default());
+        let text = "a line of some length\n".repeat(200_000);
+        file.content.borrow_mut().extend(text.bytes());
+        let mut rounds = 0;
+        while poll(&mut position, &file, &mut lines) {
+            let read = file.read.replace(0);
+            assert!(read <= ROUND + CHUNK as u64 + TAIL as u64, "{read}");
+            rounds += 1;
+        }
+        assert_eq!(
+            (lines.lines.len(), lines.restarts, rounds),
+            (200_000, 0, text.len().div_ceil(ROUND as usize))
+        );
+        assert!(!position.behind);
+    }
+
+    #[test]
+    fn what_the_reader_does_not_need_is_not_read() {
+        let (file, mut position) = (Memory::default(), Position::default());
+        let mut lines = Lines { skipping: 8 << 20, ..Lines::default() };
+        for name in ["one\n", "two\n"] {
+            file.content.borrow_mut().extend(name.bytes());
+            let length = file.content.borrow().len() + (8 << 20);
+            file.content.borrow_mut().resize(length, b'x');
+        }
+        poll(&mut position, &file, &mut lines);
+        // A chunk may begin with a line and hold bytes that are not needed.
+        while poll(&mut position, &file, &mut lines) {}
+        assert_eq!(lines.restarts, 0);
+        assert_eq!(lines.lines.first().map(String::as_str), Some("one"));
+    }
+
+    /// A file of 20 MB that is rewritten each second.
+    #[test]
+    fn a_file_that_is_rewritten_all_the_time_is_read_at_a_bounded_rate() {
+        const FILE: u64 = 20 << 20;
+        let (file, mut position, mut lines) = (Memory::default(), Position::default(), Lines::default());
+        let (burst, rate) = (4 << 20, 1 << 19);
+        let (mut own, mut all) =
+            (Allowance::new(burst, rate, SECOND, moment(0)), Allowance::new(ENDLESS, 1, SECOND, moment(0)));
+        let mut rewritten = 0;
+        for tenth in 0..300u64 {
+            if tenth % 10 == 0 {
+                rewritten += FILE;
+                let line = format!("{tenth:>63}\n");
+                *file.content.borrow_mut() = line.repeat((FILE / 64) as usize).into_bytes();
+            }
+            position.poll(&file, &mut lines, [&mut own, &mut all], moment(tenth * 100)).unwrap();
+        }
+        let most = burst + 30 * rate + 300 * (TAIL as u64) + ROUND;
+        assert!(file.read.get() <= most, "{} of {rewritten}, {most} are allowed", file.read.get());
+        assert!(position.behind && lines.restarts >= 20, "{}", lines.restarts);
     }
 }

@@ -1,33 +1,55 @@
-//! Names of code that was made at run time, as the processes that make it tell them.
+//! Names of code that was made at run time, from the files that run times write for `perf`.
 
+use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::follow::Followed;
+use super::follow::{Followed, ROUND};
 use super::jitdump::JitDump;
 use super::perfmap::PerfMap;
-use super::regions::Name;
+use super::texts::TextId;
 use super::{NamedLine, Reason};
-use crate::clock::Monotonic;
+use crate::clock::{Allowance, Monotonic};
 use crate::error::printable;
+use crate::files::{Files, Opened, RootError};
 use crate::host;
 use crate::probe::Root;
-use crate::files::{Files, Opened, RootError};
 use crate::stack::{Code, Process, ProcessId};
 
 /// The most processes whose files are followed. Each keeps one or two open.
 const PROCESS_LIMIT: usize = 256;
-/// What is known of a process beside its functions, in bytes, roughly.
+/// Memory for a process besides its functions, in bytes, roughly.
 const KNOWN: usize = 400;
+/// Memory for a text that was looked up, besides the text itself, in bytes, roughly.
+const LOOKED_UP: usize = 64;
 
-/// The processes that make code.
+/// Bytes that are read of the files of one process: at first, and each second from then on. A file that is rewritten all the
+/// time is read no faster; frames that miss a name because of that have [`Reason::MapBehind`].
+const OF_ONE: (u64, u64) = (32 << 20, 512 << 10);
+/// Bytes that are read of the files of all processes, likewise.
+const OF_ALL: (u64, u64) = (4 << 20, 4 << 20);
+const SECOND: Duration = Duration::from_secs(1);
+/// The time between two rounds of a file that was not read to its end.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long, and in how many rounds, the files of a process that has ended are read to their end.
+const FINAL: (Duration, u64) = (Duration::from_secs(5), (16 << 20) / ROUND);
+
+/// The processes that make code at run time.
+///
+/// A call of [`look`](Self::look) or [`end`](Self::end) reads at most four rounds of [`ROUND`] bytes: what there is beyond is
+/// read by later calls.
 #[derive(Debug)]
 pub(super) struct Jits {
     known: FxHashMap<ProcessId, Jit>,
-    /// How much memory all of them may take, in bytes, and one.
+    /// Processes that have ended and whose files were not read to their end.
+    ending: VecDeque<ProcessId>,
+    /// When the files of one of them were read last.
+    caught_up: Option<Monotonic>,
+    allowance: Allowance,
+    /// Memory for all processes, in bytes, and for a file of one.
     limit: usize,
     each: usize,
     /// Grows with each use.
@@ -39,25 +61,34 @@ struct Jit {
     process: Process,
     map: Map,
     dump: Option<(Option<Followed>, JitDump)>,
-    /// When its files were looked at last.
+    allowance: Allowance,
+    /// When its files were looked for, and read, last.
     looked: Option<Monotonic>,
-    /// It has ended: its number may be another's.
-    ended: bool,
+    polled: Option<Monotonic>,
+    ended: Option<Ended>,
     used: u64,
-    /// Names that were asked for: of a function in the map.
-    names: FxHashMap<Name, Arc<str>>,
-    dump_names: FxHashMap<Name, Arc<str>>,
+    texts: LookedUp,
+    dump_texts: LookedUp,
+}
+
+/// The process has ended: another one may have its number.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    at: Monotonic,
+    rounds: u64,
+    /// Its files were closed before their end was read.
+    unread: bool,
 }
 
 #[derive(Debug)]
 enum Map {
-    /// There is none, or none that can be believed.
+    /// There is none, or none that can be trusted.
     Missing(Reason),
-    /// What it told, and the file, unless nothing more is to come.
+    /// Its functions, and the file, unless it is closed.
     Read(Option<Followed>, PerfMap),
 }
 
-/// What was not understood, or not kept, of what processes told.
+/// Lines that could not be parsed, and functions that were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pub(super) malformed: u64,
@@ -71,17 +102,25 @@ impl Losses {
             dropped: self.dropped.saturating_sub(before.dropped),
         }
     }
+
+    fn and(self, other: Self) -> Self {
+        Self { malformed: self.malformed + other.malformed, dropped: self.dropped + other.dropped }
+    }
 }
 
 impl Jits {
-    /// All take at most `limit` bytes.
+    /// No processes yet. All of them take at most `limit` bytes of memory, and one at most half of that for each of its
+    /// files.
     pub(super) fn new(limit: usize) -> Self {
-        Self { known: FxHashMap::default(), limit, each: limit / 2, now: 0 }
-    }
-
-    /// Changes the limit.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        (self.limit, self.each) = (limit, limit / 2);
+        Self {
+            known: FxHashMap::default(),
+            ending: VecDeque::new(),
+            caught_up: None,
+            allowance: Allowance::new(OF_ALL.0, OF_ALL.1, SECOND, Monotonic::default()),
+            limit,
+            each: limit / 2,
+            now: 0,
+        }
     }
 
     /// How many files are held open.
@@ -90,7 +129,14 @@ impl Jits {
         maps.count() + self.known.values().filter(|jit| matches!(jit.dump, Some((Some(_), _)))).count()
     }
 
-    /// Looks what a process has told since it was looked at last, unless that is not longer ago than `refresh`.
+    /// Sets the limit of memory in bytes, and keeps it at once.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        (self.limit, self.each) = (limit, limit / 2);
+        self.known.values_mut().for_each(|jit| jit.set_limit(limit / 2));
+        self.make_space(None);
+    }
+
+    /// Reads what a process has written since it was looked at last, unless that is not longer ago than `refresh`.
     pub(super) fn look(
         &mut self,
         id: ProcessId,
@@ -99,78 +145,117 @@ impl Jits {
         now: Monotonic,
         refresh: Duration,
     ) -> Losses {
-        let Some(process) = code.processes.get(id.0 as usize) else { return Losses::default() };
+        let ending = self.catch_up(now);
+        let Some(process) = code.processes.get(id.0 as usize) else { return ending };
         self.now += 1;
         if self.known.get(&id).is_some_and(|jit| jit.process != *process) {
             self.known.remove(&id);
         }
-        let jit = self.known.entry(id).or_insert_with(|| Jit::new(process.clone()));
+        let jit = self.known.entry(id).or_insert_with(|| Jit::new(process.clone(), now));
         jit.used = self.now;
-        if jit.looked.is_some_and(|looked| now.since(looked) < refresh) {
+        let is_due = |last: Option<Monotonic>, pause| last.is_none_or(|last| now.since(last) >= pause);
+        let is_new_look = is_due(jit.looked, refresh);
+        if jit.ended.is_some() || !(is_new_look || jit.is_behind() && is_due(jit.polled, PAUSE)) {
+            return ending;
+        }
+        let before = jit.losses();
+        if is_new_look {
+            jit.looked = Some(now);
+            jit.open(id, code, files, self.each);
+        }
+        jit.poll(&mut self.allowance, now);
+        let losses = jit.losses().since(before);
+        self.make_space(Some(id));
+        losses.and(ending)
+    }
+
+    /// Ends a process that has ended or executes another program: the rest of its files is read, and no others are opened.
+    pub(super) fn end(&mut self, id: ProcessId, now: Monotonic) -> Losses {
+        let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_none()) else {
+            return Losses::default();
+        };
+        jit.ended = Some(Ended { at: now, rounds: 0, unread: false });
+        let before = jit.losses();
+        if jit.finish(&mut self.allowance, now) {
+            self.ending.push_back(id);
+        }
+        jit.losses().since(before)
+    }
+
+    /// Reads one round of the files of one process that has ended.
+    fn catch_up(&mut self, now: Monotonic) -> Losses {
+        if self.caught_up.is_some_and(|last| now.since(last) < PAUSE) {
             return Losses::default();
         }
-        jit.looked = Some(now);
+        let Some(id) = self.ending.pop_front() else { return Losses::default() };
+        self.caught_up = Some(now);
+        let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_some()) else {
+            return Losses::default();
+        };
         let before = jit.losses();
-        jit.look(id, code, files, self.each);
+        if jit.finish(&mut self.allowance, now) {
+            self.ending.push_back(id);
+        }
         let losses = jit.losses().since(before);
-        self.make_room(id);
+        self.make_space(Some(id));
         losses
     }
 
-    /// A process has ended, or executes another program: what it told last is read, and no more is asked for.
-    pub(super) fn end(&mut self, id: ProcessId) -> Losses {
-        let Some(jit) = self.known.get_mut(&id) else { return Losses::default() };
-        let before = jit.losses();
-        jit.poll();
-        let losses = jit.losses().since(before);
-        jit.ended = true;
-        jit.close();
-        losses
-    }
-
-    /// The function that an address of a process is in.
+    /// The function that contains an address of a process.
     pub(super) fn find(&mut self, id: ProcessId, address: u64) -> Result<NamedLine, Reason> {
         self.known.get_mut(&id).map_or(Err(Reason::MapMissing), |jit| jit.find(address))
     }
 
-    /// Forgets the processes that were not asked for longest, but this one.
-    fn make_room(&mut self, but: ProcessId) {
-        while self.bytes() > self.limit || self.known.len() > PROCESS_LIMIT {
-            let others = self.known.iter().filter(|(id, _)| **id != but);
-            let Some(oldest) = others.min_by_key(|(_, jit)| jit.used).map(|(id, _)| *id) else { return };
-            self.known.remove(&oldest);
+    /// Forgets the processes that were used longest ago, except one.
+    fn make_space(&mut self, except: Option<ProcessId>) {
+        let mut bytes = self.bytes();
+        if bytes <= self.limit && self.known.len() <= PROCESS_LIMIT {
+            return;
+        }
+        let mut others: Vec<(u64, ProcessId)> = self
+            .known
+            .iter()
+            .map(|(&id, jit)| (jit.used, id))
+            .filter(|&(_, id)| Some(id) != except)
+            .collect();
+        others.sort_unstable();
+        for (_, id) in others {
+            if bytes <= self.limit && self.known.len() <= PROCESS_LIMIT {
+                break;
+            }
+            bytes -= self.known.remove(&id).map_or(0, |jit| jit.bytes());
         }
     }
 
-    /// How much memory they take, in bytes, roughly.
+    /// Memory in use, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
         self.known.values().map(Jit::bytes).sum()
     }
 }
 
 impl Jit {
-    fn new(process: Process) -> Self {
+    fn new(process: Process, now: Monotonic) -> Self {
         Self {
             process,
             map: Map::Missing(Reason::MapMissing),
             dump: None,
+            allowance: Allowance::new(OF_ONE.0, OF_ONE.1, SECOND, now),
             looked: None,
-            ended: false,
+            polled: None,
+            ended: None,
             used: 0,
-            names: FxHashMap::default(),
-            dump_names: FxHashMap::default(),
+            texts: LookedUp::default(),
+            dump_texts: LookedUp::default(),
         }
     }
 
-    fn look(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
-        if self.ended {
-            return;
-        }
+    /// Opens the files that it writes, as far as they are not open.
+    fn open(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
         match open_map(files, &self.process) {
             Ok(opened) if matches!(&self.map, Map::Read(Some(held), _) if held.is(&opened)) => {}
             Ok(opened) => {
                 self.map = Map::Read(Some(Followed::new(Arc::new(opened))), PerfMap::new(limit));
-                self.names.clear();
+                self.texts.clear();
             }
             // What was read of a file that is gone is still true.
             Err(reason) => {
@@ -183,98 +268,151 @@ impl Jit {
             let file = dump_of(id, &self.process, code);
             self.dump = file.map(|file| (Some(Followed::new(file)), JitDump::new(limit)));
         }
-        self.poll();
     }
 
-    /// Reads what was appended to the files that are open.
-    fn poll(&mut self) {
+    /// Reads one round of what was appended to each open file.
+    fn poll(&mut self, all: &mut Allowance, now: Monotonic) {
+        self.polled = Some(now);
         if let Map::Read(Some(file), map) = &mut self.map {
-            match file.poll(map) {
-                // Names may stand elsewhere now.
-                Ok(true) => self.names.clear(),
-                Err(_) if map.regions.len() == 0 => self.map = Map::Missing(Reason::MapUnreadable),
+            match file.poll(map, [&mut self.allowance, &mut *all], now) {
+                // The numbers of names may be others now.
+                Ok(true) => self.texts.clear(),
+                Err(_) if map.is_empty() => self.map = Map::Missing(Reason::MapUnreadable),
                 Ok(false) | Err(_) => {}
             }
         }
         if let Some((Some(file), dump)) = &mut self.dump
-            && !matches!(file.poll(dump), Ok(false))
+            && !matches!(file.poll(dump, [&mut self.allowance, all], now), Ok(false))
         {
-            self.dump_names.clear();
+            self.dump_texts.clear();
         }
     }
 
-    fn close(&mut self) {
+    /// Reads one more round after the process has ended, and closes the files if it was the last. Returns whether there
+    /// are more.
+    fn finish(&mut self, all: &mut Allowance, now: Monotonic) -> bool {
+        self.poll(all, now);
+        let is_behind = self.is_behind();
+        let Some(ended) = &mut self.ended else { return false };
+        ended.rounds += 1;
+        if is_behind && ended.rounds < FINAL.1 && now.since(ended.at) < FINAL.0 {
+            return true;
+        }
+        ended.unread = is_behind;
         if let Map::Read(file, _) = &mut self.map {
             *file = None;
         }
         if let Some((file, _)) = &mut self.dump {
             *file = None;
         }
+        false
+    }
+
+    /// Whether a file has bytes that were not read.
+    fn is_behind(&self) -> bool {
+        let map = matches!(&self.map, Map::Read(Some(file), _) if file.is_behind());
+        map || matches!(&self.dump, Some((Some(file), _)) if file.is_behind())
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        if let Map::Read(_, map) = &mut self.map {
+            map.set_limit(limit);
+        }
+        if let Some((_, dump)) = &mut self.dump {
+            dump.set_limit(limit);
+        }
+        self.texts.clear();
+        self.dump_texts.clear();
     }
 
     fn find(&mut self, address: u64) -> Result<NamedLine, Reason> {
-        if let Some((_, dump)) = &self.dump
-            && let Some((start, name)) = dump.regions.find(address)
+        if let Some((_, dump)) = &mut self.dump
+            && let Some(found) = dump.find(address)
         {
-            let name = interned(&mut self.dump_names, name, || dump.regions.text(name));
-            let line = dump.line(start, address);
-            return Ok(NamedLine {
-                linkage: Arc::clone(&name),
-                name,
-                file: line.map(|line| Arc::clone(&line.file)).filter(|file| !file.is_empty()),
-                line: line.map_or(0, |line| line.number),
-            });
+            dump.touch(found.start);
+            let (name, texts) = (dump.name(&found), &mut self.dump_texts);
+            let line = dump.line(&found);
+            let file = line.filter(|line| !line.file.is_empty());
+            // The name has the first place.
+            let file = file.map(|line| texts.text(found.name, line.place.saturating_add(1), line.file));
+            let name = texts.text(found.name, 0, name);
+            let number = line.map_or(0, |line| line.number);
+            return Ok(NamedLine { linkage: Arc::clone(&name), name, file, line: number });
         }
-        match &self.map {
-            Map::Missing(_) if self.dump.is_some() => Err(Reason::NotInMap),
+        match &mut self.map {
+            Map::Missing(_) if self.dump.is_some() => Err(self.why_not()),
             Map::Missing(reason) => Err(*reason),
             Map::Read(_, map) => {
-                let (_, name) = map.regions.find(address).ok_or(Reason::NotInMap)?;
-                let name = interned(&mut self.names, name, || map.regions.text(name));
+                let Some(found) = map.find(address) else { return Err(self.why_not()) };
+                map.touch(found.start);
+                let name = self.texts.text(found.name, 0, map.name(&found));
                 Ok(NamedLine { linkage: Arc::clone(&name), name, file: None, line: 0 })
             }
+        }
+    }
+
+    /// Why an address is in no function, though there is a file.
+    fn why_not(&self) -> Reason {
+        if self.is_behind() || self.ended.is_some_and(|ended| ended.unread) {
+            Reason::MapBehind
+        } else if self.losses().dropped > 0 {
+            Reason::MapFull
+        } else {
+            Reason::NotInMap
         }
     }
 
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         if let Map::Read(_, map) = &self.map {
-            losses = Losses { malformed: map.malformed, dropped: map.dropped };
+            losses = Losses { malformed: map.malformed, dropped: map.dropped() };
         }
         if let Some((_, dump)) = &self.dump {
-            losses.malformed += dump.malformed;
-            losses.dropped += dump.dropped;
+            losses = losses.and(Losses { malformed: dump.malformed, dropped: dump.dropped() });
         }
         losses
     }
 
     fn bytes(&self) -> usize {
-        let map = if let Map::Read(_, map) = &self.map { map.regions.bytes() } else { 0 };
-        let names = self.names.values().chain(self.dump_names.values()).map(|name| name.len() + 64);
-        KNOWN + map + self.dump.as_ref().map_or(0, |(_, dump)| dump.bytes()) + names.sum::<usize>()
+        let map = if let Map::Read(_, map) = &self.map { map.bytes() } else { 0 };
+        let dump = self.dump.as_ref().map_or(0, |(_, dump)| dump.bytes());
+        KNOWN + map + dump + self.texts.bytes + self.dump_texts.bytes
     }
 }
 
-fn interned<'t>(
-    names: &mut FxHashMap<Name, Arc<str>>,
-    name: Name,
-    text: impl FnOnce() -> &'t [u8],
-) -> Arc<str> {
-    let text = || printable(&String::from_utf8_lossy(text())).into();
-    Arc::clone(names.entry(name).or_insert_with(text))
+/// Texts that were looked up, as they are shown, by the entry that they are in and the place in it.
+#[derive(Debug, Default)]
+struct LookedUp {
+    texts: FxHashMap<(TextId, u32), Arc<str>>,
+    bytes: usize,
+}
+
+impl LookedUp {
+    fn text(&mut self, entry: TextId, place: u32, text: &[u8]) -> Arc<str> {
+        let bytes = &mut self.bytes;
+        let text = self.texts.entry((entry, place)).or_insert_with(|| {
+            let shown = Arc::from(printable(&String::from_utf8_lossy(text)));
+            *bytes += str::len(&shown) + LOOKED_UP;
+            shown
+        });
+        Arc::clone(text)
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// Opens the list that a process keeps for `perf`: in its own root, by the number that it calls itself. `/tmp` is
 /// everybody's, so it must be its user's or root's, as for `perf` itself.
 fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     let path = format!("/tmp/perf-{}.map", process.own_pid);
-    let opened =
-        files.open(&Root::Process(process.pid), &path, None).map_err(|error| match error {
-            RootError::NoProcess(_) | RootError::Absent { .. } => Reason::MapMissing,
-            RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Reason::MapForbidden,
-            _ => Reason::MapUnreadable,
-        })?;
-    let owner = opened.file.metadata().map_err(|_| Reason::MapUnreadable)?.uid();
+    let opened = files.open(&Root::Process(process.pid), &path, None).map_err(|error| match error {
+        RootError::NoProcess(_) | RootError::Absent { .. } => Reason::MapMissing,
+        RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Reason::MapForbidden,
+        _ => Reason::MapUnreadable,
+    })?;
+    let owner = opened.file.stat().map_err(|_| Reason::MapUnreadable)?.uid;
     if owner == 0 || users(files, process.pid).contains(&owner) {
         Ok(opened)
     } else {
@@ -284,7 +422,8 @@ fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
 
 /// The users that a process acts for: real, effective, saved and of file systems. None if it has ended.
 fn users(files: &Files, pid: u32) -> Vec<u32> {
-    let status = host::read_text(&files.roots().proc.join(pid.to_string()).join("status")).unwrap_or_default();
+    let status =
+        host::read_text(&files.roots().proc.join(pid.to_string()).join("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

@@ -5,22 +5,18 @@
 //! is passed over. V8 adds 64 to the addresses of lines, for the header of the ELF file that perf makes: its lines are
 //! so much behind.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::follow::Reader;
-use super::regions::Regions;
+use super::perfmap::truncated;
+use super::regions::{Found, Regions};
+use super::texts;
 
 const MAGIC: u32 = 0x4a69_5444;
 /// The header of a record, in bytes.
 const HEADER: usize = 16;
 /// The least that the header of the file has, in bytes.
 const FILE_HEADER: usize = 40;
-/// The most that is looked at of a record, in bytes; the rest of it is passed over. What stands in front of the code
-/// and is the longest is the name.
-const LOOKED_AT: usize = 64 << 10;
-/// What a line takes, in bytes.
-const LINE: usize = 48;
+/// The most bytes of a record that are parsed; the rest is skipped. The longest field in front of the code is the name.
+const PARSED: usize = 64 << 10;
 /// The most lines of a function.
 const LINES_LIMIT: usize = 4096;
 
@@ -29,37 +25,24 @@ const MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;
 const CLOSE: u32 = 3;
 
-/// A line of a source file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) file: Arc<str>,
-    /// From 1.
-    pub(super) number: u32,
-}
-
-impl Line {
-    fn bytes(&self) -> usize {
-        LINE + self.file.len()
-    }
-}
-
-/// What a file told so far.
+/// The functions of a jitdump.
+///
+/// Bytes take constant time each, and a record amortized O(log n) steps for n functions ([`Regions`]), whatever the records
+/// are: the lines of a function are stored with its name and move with it. Code is not read at all. When the memory is used
+/// up, the functions that were written and used longest ago are dropped.
 #[derive(Debug)]
 pub(super) struct JitDump {
-    pub(super) regions: Regions,
-    /// From which address on which line is: of all functions.
-    lines: BTreeMap<u64, Line>,
-    /// How much memory they take, in bytes, as if none shared its file with another.
-    line_bytes: usize,
-    /// Of the function that comes next, and its address.
-    ahead: Option<(u64, Vec<(u64, Line)>)>,
+    /// The name of a function is followed by its [`lines`](encode).
+    regions: Regions,
+    /// The lines of the next function, and its address.
+    ahead: Option<(u64, Vec<u8>)>,
     limit: usize,
     /// Records that break the format.
     pub(super) malformed: u64,
-    /// Functions that there was no room for.
-    pub(super) dropped: u64,
+    /// Functions that were too large to keep, or dropped in files that were rewritten since.
+    dropped: u64,
     state: State,
-    /// How many bytes are to be passed over before the next record.
+    /// How many bytes are skipped before the next record.
     skip: u64,
 }
 
@@ -67,20 +50,17 @@ pub(super) struct JitDump {
 enum State {
     /// The header of the file is to come.
     Beginning,
-    /// Records are, in this or the other byte order.
+    /// Records are to come, in this or the other byte order.
     Records { swapped: bool },
-    /// Nothing is: the end was told, or what came made no sense.
+    /// Nothing is: the file was closed, or it breaks the format.
     Over,
 }
 
 impl JitDump {
-    /// It takes at most `limit` bytes.
+    /// An empty dump of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
         Self {
-            // Lines have the other half.
-            regions: Regions::new(limit / 2),
-            lines: BTreeMap::new(),
-            line_bytes: 0,
+            regions: Regions::new(limit),
             ahead: None,
             limit,
             malformed: 0,
@@ -90,14 +70,42 @@ impl JitDump {
         }
     }
 
-    /// Of the address in the function that begins at `start`.
-    pub(super) fn line(&self, start: u64, address: u64) -> Option<&Line> {
-        let (&from, line) = self.lines.range(..=address).next_back()?;
-        (from >= start).then_some(line)
+    /// Sets the limit of memory in bytes.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.regions.set_limit(limit);
     }
 
+    /// The function that contains an address.
+    pub(super) fn find(&self, address: u64) -> Option<Found> {
+        self.regions.find(address)
+    }
+
+    /// Notes that the function that begins at `start` is in use.
+    pub(super) fn touch(&mut self, start: u64) {
+        self.regions.touch(start);
+    }
+
+    /// The name of a function that was found.
+    pub(super) fn name(&self, found: &Found) -> &[u8] {
+        truncated(self.regions.name(found.name))
+    }
+
+    /// The line of the address that was looked for.
+    pub(super) fn line(&self, found: &Found) -> Option<Line<'_>> {
+        let entry = self.regions.name(found.name);
+        let lines = entry.get(self.name(found).len() + 1..)?;
+        decode(lines, u32::try_from(found.offset).ok()?)
+    }
+
+    /// Functions that were dropped because the memory was used up.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped + self.regions.evicted()
+    }
+
+    /// Memory in use, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
-        self.regions.bytes() + self.line_bytes
+        self.regions.bytes() + self.ahead.as_ref().map_or(0, |(_, lines)| lines.len())
     }
 
     /// The header of the file; how long it is.
@@ -136,14 +144,12 @@ impl JitDump {
             }
             MOVE => {
                 let (_pid, _tid, vma) = (words.u32()?, words.u32()?, words.u64()?);
-                let (from, _to) = (words.u64()?, words.u64()?);
-                let size = words.u64()?;
+                let from = words.u64()?;
                 self.dropped += u64::from(self.regions.shift(from, vma).is_err());
-                self.shift_lines(from, vma, size);
             }
             DEBUG_INFO => {
                 let (code, count) = (words.u64()?, words.u64()?);
-                self.ahead = Some((code, lines(&mut words, count)));
+                self.ahead = Some((code, encode(lines(&mut words, count), code)));
             }
             CLOSE => self.state = State::Over,
             _ => {}
@@ -153,49 +159,21 @@ impl JitDump {
 
     fn load(&mut self, start: u64, size: u64, name: &[u8]) {
         let lines = self.ahead.take().filter(|(code, _)| *code == start);
-        let name = if name.is_empty() { b"[anonymous]" } else { name };
-        if self.regions.insert(start, size, name).is_err() {
-            self.dropped += 1;
-            return;
+        let name = if name.is_empty() { b"[anonymous]" } else { truncated(name) };
+        let mut entry = name.to_vec();
+        entry.push(0);
+        if let Some((_, lines)) = lines.filter(|(_, lines)| lines.len() < texts::LONGEST - entry.len()) {
+            entry.extend(lines);
         }
-        self.forget_lines(start, size);
-        let inside = |address: &u64| address.checked_sub(start).is_some_and(|into| into < size);
-        for (address, line) in lines.into_iter().flat_map(|(_, lines)| lines) {
-            if inside(&address) && self.line_bytes + line.bytes() <= self.limit / 2 {
-                self.keep_line(address, line);
-            }
-        }
-    }
-
-    fn forget_lines(&mut self, start: u64, size: u64) -> Vec<(u64, Line)> {
-        let gone: Vec<u64> =
-            self.lines.range(start..start.saturating_add(size)).map(|(&address, _)| address).collect();
-        let lines: Vec<(u64, Line)> =
-            gone.into_iter().filter_map(|address| self.lines.remove_entry(&address)).collect();
-        self.line_bytes -= lines.iter().map(|(_, line)| line.bytes()).sum::<usize>();
-        lines
-    }
-
-    fn keep_line(&mut self, address: u64, line: Line) {
-        self.line_bytes += line.bytes();
-        if let Some(before) = self.lines.insert(address, line) {
-            self.line_bytes -= before.bytes();
-        }
-    }
-
-    fn shift_lines(&mut self, from: u64, to: u64, size: u64) {
-        let moved = self.forget_lines(from, size);
-        self.forget_lines(to, size);
-        for (address, line) in moved {
-            if let Some(address) = to.checked_add(address - from) {
-                self.keep_line(address, line);
-            }
-        }
+        // Lines are the first thing to do without.
+        let kept = self.regions.insert(start, size, &entry).is_ok()
+            || self.regions.insert(start, size, name).is_ok();
+        self.dropped += u64::from(!kept);
     }
 }
 
 impl Reader for JitDump {
-    /// Takes whole records, or as much of one as is looked at.
+    /// Takes whole records, or the part of one that is parsed.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         loop {
@@ -218,7 +196,7 @@ impl Reader for JitDump {
                         self.give_up();
                         return bytes.len();
                     }
-                    let needed = size.min(LOOKED_AT);
+                    let needed = size.min(PARSED);
                     let Some(body) = rest.get(HEADER..needed) else { return taken };
                     if self.record(kind, Words { bytes: body, swapped }).is_none() {
                         self.malformed += 1;
@@ -229,27 +207,102 @@ impl Reader for JitDump {
         }
     }
 
+    fn skip(&mut self, most: u64) -> u64 {
+        let skipped = if self.state == State::Over { most } else { self.skip.min(most) };
+        self.skip -= skipped.min(self.skip);
+        skipped
+    }
+
     fn restart(&mut self) {
-        *self = Self { malformed: self.malformed, dropped: self.dropped, ..Self::new(self.limit) };
+        *self = Self { malformed: self.malformed, dropped: self.dropped(), ..Self::new(self.limit) };
     }
 }
 
-/// The lines of a function; those that break the format end them.
-fn lines(words: &mut Words<'_>, count: u64) -> Vec<(u64, Line)> {
+/// A line of a source file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'b> {
+    /// The path of the file.
+    pub(super) file: &'b [u8],
+    /// Where in its entry the path is stored: the same for lines of the same file one after the other.
+    pub(super) place: u32,
+    /// From 1.
+    pub(super) number: u32,
+}
+
+/// A line as it is written, and the address where it begins.
+struct Written<'b> {
+    address: u64,
+    file: &'b [u8],
+    number: u32,
+}
+
+/// The lines of a function, up to the first that breaks the format.
+fn lines<'b>(words: &mut Words<'b>, count: u64) -> Vec<Written<'b>> {
     let mut lines = Vec::new();
-    let mut file: Arc<str> = "".into();
+    let mut file: &[u8] = b"";
     for _ in 0..count.min(LINES_LIMIT as u64) {
         let (Some(address), Some(number), Some(_column)) = (words.u64(), words.u32(), words.u32()) else {
             break;
         };
         let Some(name) = words.text() else { break };
         // This one byte stands for the file of the line before.
-        if name != b"\xff" && name != file.as_bytes() {
-            file = String::from_utf8_lossy(name).into();
+        if name != b"\xff" {
+            file = name;
         }
-        lines.push((address, Line { file: Arc::clone(&file), number }));
+        lines.push(Written { address, file, number });
     }
     lines
+}
+
+/// The lines of the function that begins at `start`, in a compact form: their number (2 bytes), for each its offset in the
+/// function, its number and where its file begins (4 bytes each), sorted by offset; then the files, each with its length
+/// (2 bytes) in front. A file is stored once as long as it does not change from line to line.
+fn encode(mut lines: Vec<Written<'_>>, start: u64) -> Vec<u8> {
+    lines.retain(|line| line.address.checked_sub(start).is_some_and(|offset| u32::try_from(offset).is_ok()));
+    lines.sort_by_key(|line| line.address);
+    // Of several lines of one address the last counts.
+    lines.reverse();
+    lines.dedup_by_key(|line| line.address);
+    lines.reverse();
+    // Their number is limited, and so are their files, by the size of a record.
+    let (mut table, mut files) = ((lines.len() as u16).to_ne_bytes().to_vec(), Vec::new());
+    let mut before: Option<(&[u8], u32)> = None;
+    for Written { address, file, number } in lines {
+        let at = match before {
+            Some((same, at)) if same == file => at,
+            _ => files.len() as u32,
+        };
+        if at as usize == files.len() {
+            files.extend_from_slice(&(file.len() as u16).to_ne_bytes());
+            files.extend_from_slice(file);
+        }
+        before = Some((file, at));
+        table.extend([(address - start) as u32, number, at].map(u32::to_ne_bytes).concat());
+    }
+    table.extend(files);
+    table
+}
+
+/// The line of an offset in a function, out of what [`encode`] made.
+fn decode(bytes: &[u8], offset: u32) -> Option<Line<'_>> {
+    /// The length of a line.
+    const LINE: usize = 12;
+    let (count, rest) = bytes.split_first_chunk()?;
+    let (table, files) = rest.split_at_checked(usize::from(u16::from_ne_bytes(*count)) * LINE)?;
+    let word = |line: usize, word: usize| {
+        let bytes = table.get(line * LINE + word * 4..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    };
+    let (mut low, mut high) = (0, table.len() / LINE);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if word(middle, 0)? <= offset { low = middle + 1 } else { high = middle }
+    }
+    let line = low.checked_sub(1)?;
+    let (number, place) = (word(line, 1)?, word(line, 2)?);
+    let (length, text) = files.get(place as usize..)?.split_first_chunk()?;
+    let file = text.get(..usize::from(u16::from_ne_bytes(*length)))?;
+    Some(Line { file, place, number })
 }
 
 /// Bytes that are not read yet.
@@ -342,9 +395,10 @@ mod tests {
     }
 
     fn at(dump: &JitDump, address: u64) -> Option<String> {
-        let (start, name) = dump.regions.find(address)?;
-        let name = String::from_utf8_lossy(dump.regions.text(name));
-        let line = dump.line(start, address).map(|line| format!(" {}:{}", line.file, line.number));
+        let found = dump.find(address)?;
+        let name = String::from_utf8_lossy(dump.name(&found));
+        let line = dump.line(&found);
+        let line = line.map(|line| format!(" {}:{}", String::from_utf8_lossy(line.file), line.number));
         Some(name.into_owned() + line.as_deref().unwrap_or_default())
     }
 
@@ -375,7 +429,6 @@ mod tests {
         let debug = lines(0x1000, &[(0x1008, 4, b"a.js"), (0x5000, 1, b"elsewhere")]);
         let dump = read(&[header(), debug, load(0x1000, 32, "old"), load(0x1000, 32, "new")].concat());
         assert_eq!(at(&dump, 0x1010).as_deref(), Some("new"));
-        assert!(dump.lines.is_empty());
     }
 
     #[test]
@@ -413,6 +466,42 @@ mod tests {
         assert_eq!(at(&dump, 0x100_0000).as_deref(), Some("next"));
     }
 
+    #[test]
+    fn lines_are_found_whatever_their_order() {
+        let debug = lines(0x1000, &[(0x1008, 4, b"a.js"), (0x1000, 3, b"b.js"), (0x1008, 5, b"b.js")]);
+        let dump = read(&[header(), debug, load(0x1000, 32, "foo")].concat());
+        assert_eq!(at(&dump, 0x1007).as_deref(), Some("foo b.js:3"));
+        assert_eq!(at(&dump, 0x1008).as_deref(), Some("foo b.js:5"));
+    }
+
+    /// A record that moves a function is 64 bytes; the function can have thousands of lines.
+    #[test]
+    fn a_function_with_many_lines_is_moved_as_fast_as_one_without() {
+        let all: Vec<(u64, u32, &[u8])> = (0..2000).map(|at| (0x1000 + at, 7, &b"\xff"[..])).collect();
+        let mut bytes = [header(), lines(0x1000, &all), load(0x1000, 4000, "foo")].concat();
+        for round in 0..20_000u64 {
+            let at = 0x1000 + round * 0x10000;
+            bytes.extend(moved(at, at + 0x10000, 4000));
+        }
+        let dump = read(&bytes);
+        assert_eq!(at(&dump, 0x1000 + 20_000 * 0x10000 + 1999).as_deref(), Some("foo :7"));
+        assert_eq!((dump.dropped(), dump.malformed), (0, 0));
+    }
+
+    #[test]
+    fn functions_that_there_is_no_memory_for_are_dropped_from_the_oldest_on_and_counted() {
+        let mut dump = JitDump::new(20_000);
+        dump.take(&header());
+        for number in 0..1000u64 {
+            let start = 0x1000 + number * 64;
+            let debug = lines(start, &[(start, 1, b"/app/a.js"), (start + 8, 2, b"\xff")]);
+            dump.take(&[debug, load(start, 64, &format!("function {number}"))].concat());
+        }
+        let kept = (0..1000u64).filter(|number| at(&dump, 0x1000 + number * 64).is_some()).count();
+        assert!(dump.bytes() <= 20_000 && dump.dropped() as usize == 1000 - kept);
+        assert_eq!(at(&dump, 0x1000 + 999 * 64 + 8).as_deref(), Some("function 999 /app/a.js:2"));
+    }
+
     fn any_file() -> impl Strategy<Value = Vec<u8>> {
         let record = prop_oneof![
             (0u64..64, 0usize..40, "[a-z]{0,6}").prop_map(|(start, size, name)| load(start, size, &name)),
@@ -428,7 +517,7 @@ mod tests {
         fn no_bytes_panic_and_pieces_do_not_matter(bytes in any_file(), cut in 1usize..50, limit in 0usize..4000) {
             let mut whole = JitDump::new(limit);
             whole.take(&bytes);
-            prop_assert!(whole.bytes() <= limit.max(1));
+            prop_assert!(whole.regions.bytes() <= limit);
             let (mut pieces, mut held) = (JitDump::new(limit), Vec::new());
             for piece in bytes.chunks(cut) {
                 held.extend_from_slice(piece);

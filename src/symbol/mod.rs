@@ -32,6 +32,7 @@ mod perfmap;
 mod regions;
 mod source;
 mod spans;
+mod texts;
 mod work;
 
 #[cfg(test)]
@@ -255,8 +256,13 @@ impl Symbolizer {
     /// Says that a process has ended or executes another program: what it told last is read, and nobody else is asked
     /// who gets its number.
     pub fn end(&mut self, process: ProcessId) {
-        let losses = self.jits.end(process);
+        let losses = self.jits.end(process, self.clock.monotonic());
         self.lose(losses);
+    }
+
+    /// Sets how much memory functions that were made at run time may take, in bytes, and keeps it at once.
+    pub fn set_generated_limit(&mut self, bytes: usize) {
+        self.jits.set_limit(bytes);
     }
 
     /// How many frames have names, and why the others have none.

@@ -1,32 +1,72 @@
 //! The list of functions that a run time writes for `perf`, `/tmp/perf-PID.map`: a line for each, `START SIZE NAME`,
 //! both numbers hexadecimal. Source of the format: `tools/perf/Documentation/jit-interface.txt`.
 //!
-//! Whoever writes it has other worries than its form: some put `0x` in front, lines get mixed up by threads or are cut
-//! off by a full disk. What is no line is counted and passed over.
+//! The file is untrusted, and often damaged: some writers put `0x` in front of numbers, lines are mixed up by threads or
+//! truncated by a full disk. A line that cannot be parsed is counted and skipped.
 
 use super::follow::Reader;
-use super::regions::Regions;
+use super::regions::{Found, Regions};
 
-/// The longest line, in bytes. What is longer is passed over.
+/// The longest line, in bytes. A longer one is skipped.
 const LINE_LIMIT: usize = 64 << 10;
+/// The longest name that is kept, in bytes; the rest is truncated.
+pub(super) const NAME_LIMIT: usize = 4096;
 
-/// What a list told so far.
+/// The functions of a perf map.
+///
+/// A line takes time linear in its length, and amortized O(log n) steps for n functions ([`Regions`]), whatever the lines
+/// are. When the memory is used up, the functions that were written and used longest ago are dropped.
 #[derive(Debug)]
 pub(super) struct PerfMap {
-    pub(super) regions: Regions,
+    regions: Regions,
     limit: usize,
-    /// Lines that could not be understood.
+    /// Lines that could not be parsed.
     pub(super) malformed: u64,
-    /// Lines that there was no room for.
-    pub(super) dropped: u64,
-    /// Whether what comes next is the rest of a line that is too long.
+    /// Functions that were too large to keep, or dropped in maps that were rewritten since.
+    dropped: u64,
+    /// The next bytes continue a line that is too long.
     in_long_line: bool,
 }
 
 impl PerfMap {
-    /// It takes at most `limit` bytes.
+    /// An empty map of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
         Self { regions: Regions::new(limit), limit, malformed: 0, dropped: 0, in_long_line: false }
+    }
+
+    /// Sets the limit of memory in bytes.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.regions.set_limit(limit);
+    }
+
+    /// The function that contains an address.
+    pub(super) fn find(&self, address: u64) -> Option<Found> {
+        self.regions.find(address)
+    }
+
+    /// Notes that the function that begins at `start` is in use.
+    pub(super) fn touch(&mut self, start: u64) {
+        self.regions.touch(start);
+    }
+
+    /// The name of a function that was found.
+    pub(super) fn name(&self, found: &Found) -> &[u8] {
+        self.regions.name(found.name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Functions that were dropped because the memory was used up.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped + self.regions.evicted()
+    }
+
+    /// Memory in use, in bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.regions.bytes()
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -35,7 +75,7 @@ impl PerfMap {
         }
         match parse(line) {
             Some((start, size, name)) => {
-                self.dropped += u64::from(self.regions.insert(start, size, name).is_err());
+                self.dropped += u64::from(self.regions.insert(start, size, truncated(name)).is_err());
             }
             None => self.malformed += 1,
         }
@@ -63,8 +103,15 @@ impl Reader for PerfMap {
     }
 
     fn restart(&mut self) {
+        self.dropped += self.regions.evicted();
         (self.regions, self.in_long_line) = (Regions::new(self.limit), false);
     }
+}
+
+/// A name up to its first NUL, of at most [`NAME_LIMIT`] bytes.
+pub(super) fn truncated(name: &[u8]) -> &[u8] {
+    let name = name.get(..NAME_LIMIT).unwrap_or(name);
+    memchr::memchr(0, name).and_then(|end| name.get(..end)).unwrap_or(name)
 }
 
 fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
@@ -104,8 +151,7 @@ mod tests {
     }
 
     fn at(map: &PerfMap, address: u64) -> Option<String> {
-        let (_, name) = map.regions.find(address)?;
-        Some(String::from_utf8_lossy(map.regions.text(name)).into_owned())
+        Some(String::from_utf8_lossy(map.name(&map.find(address)?)).into_owned())
     }
 
     #[test]
@@ -125,7 +171,8 @@ mod tests {
         let bad = "\nhello\n10 20\n10 20 \n10 zz name\n+10 20 name\n10 0 empty\nffffffffffffffff 2 beyond\n";
         let map = read(format!("{bad}1000 10 good\n").as_bytes());
         assert_eq!(at(&map, 0x1000).as_deref(), Some("good"));
-        assert_eq!((map.malformed, map.regions.len()), (7, 1));
+        let named = (0..0x2000).filter(|&address| at(&map, address).is_some()).count();
+        assert_eq!((map.malformed, named), (7, 0x10));
     }
 
     #[test]
@@ -163,13 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_needs_more_memory_than_it_may_have_is_cut_and_counted() {
+    fn a_list_that_needs_more_memory_than_it_may_have_keeps_its_latest_functions_and_counts_the_others() {
         let mut map = PerfMap::new(10_000);
         for number in 0..1000 {
             map.take(format!("{:x} 10 function {number}\n", 0x1000 + number * 16).as_bytes());
         }
-        assert!(map.regions.bytes() <= 10_000 && map.dropped > 500, "{}", map.dropped);
-        assert_eq!(at(&map, 0x1000).as_deref(), Some("function 0"));
+        let kept = (0..1000u64).filter(|number| at(&map, 0x1000 + number * 16).is_some()).count();
+        assert!(map.bytes() <= 10_000 && map.dropped() as usize == 1000 - kept, "{} {kept}", map.dropped());
+        assert_eq!(at(&map, 0x1000 + 999 * 16).as_deref(), Some("function 999"));
+        assert_eq!(at(&map, 0x1000), None);
+        let dropped = map.dropped();
+        map.restart();
+        assert_eq!((map.dropped(), map.is_empty()), (dropped, true));
     }
 
     proptest! {

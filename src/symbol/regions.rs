@@ -1,139 +1,222 @@
-//! Named pieces of an address space that come and go, as code does that is made at run time.
+//! Named address ranges that are added, replaced and moved, as code made at run time is.
 
 use std::collections::BTreeMap;
 
-/// The longest name that is kept, in bytes; the rest is cut off.
-const NAME_LIMIT: usize = 4096;
-/// What a piece takes in the tree, in bytes, with the room that its nodes keep free.
-const REGION: usize = 40;
+use super::texts::{TextId, Texts};
 
-/// Pieces that do not overlap: the later one wins.
+/// Bytes of memory for a range in the tree, with the free space of its nodes.
+const REGION: usize = 40;
+/// One in this many parts of the limit becomes free when the limit is reached.
+const FREED: usize = 4;
+/// A generation ends when one in this many parts of the limit was added in it.
+const GENERATIONS: usize = 16;
+
+/// Address ranges that do not overlap: a later one replaces the earlier ones that it covers.
+///
+/// Every operation takes amortized O(log n) steps for n ranges, and time linear in the name, whatever the input. Only a
+/// full table costs more: then garbage is removed and, if that is too little, the oldest ranges are evicted, in O(n log n)
+/// steps. At least a quarter of the limit is free afterwards, so that this happens once in so many added bytes.
+///
+/// What is evicted first is what was inserted or [used](Self::touch) longest ago: samples hit recent code.
 #[derive(Debug)]
 pub(super) struct Regions {
     by_start: BTreeMap<u64, Region>,
-    /// Names, each with a NUL behind it.
-    names: Vec<u8>,
+    names: Texts,
+    /// Memory, in bytes.
     limit: usize,
+    /// The number of the present generation.
+    generation: u32,
+    /// Bytes that were added in the present generation.
+    added: usize,
+    evicted: u64,
+    /// How many ranges were looked at, and how many bytes were moved, to make space.
+    #[cfg(test)]
+    work: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Region {
-    /// The end, which is not in it.
+    /// The end, exclusive.
     end: u64,
-    name: Name,
+    name: TextId,
+    /// When it was inserted or used last.
+    generation: u32,
+    /// How far its start lies behind the start of the range that was inserted, of which it is a part.
+    into: u32,
 }
 
-/// A name: where it begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Name(u32);
+/// A range that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) start: u64,
+    pub(super) name: TextId,
+    /// The offset of the address in the range that was inserted.
+    pub(super) offset: u64,
+}
 
-/// There is no room.
+/// The entry takes more than a quarter of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Regions {
-    /// They and their names take at most `limit` bytes.
+    /// An empty table of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
-        Self { by_start: BTreeMap::new(), names: Vec::new(), limit }
+        Self {
+            by_start: BTreeMap::new(),
+            names: Texts::default(),
+            limit,
+            generation: 0,
+            added: 0,
+            evicted: 0,
+            #[cfg(test)]
+            work: 0,
+        }
     }
 
-    /// Gives a piece a name, whatever was there before. A piece of no bytes, or behind the end of the address space, is
-    /// nothing.
+    /// Sets the limit of memory in bytes. Ranges above it are evicted at once.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        if self.bytes() > limit {
+            self.make_space();
+        }
+    }
+
+    /// Gives a range a name. Does nothing for an empty range or one that exceeds the address space.
+    ///
+    /// # Errors
+    /// If the name alone takes more than a quarter of the limit, or is longer than 64 KiB.
     pub(super) fn insert(&mut self, start: u64, size: u64, name: &[u8]) -> Result<(), Full> {
         let Some(end) = start.checked_add(size).filter(|&end| end > start) else { return Ok(()) };
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        let name = &name[..name.len().min(NAME_LIMIT)];
-        // What is inserted can split another in two.
-        let room = |regions: &Self| regions.bytes() + name.len() + 1 + 2 * REGION <= regions.limit;
-        if !room(self) {
-            // The names of what was replaced are still there.
-            self.compact();
-            if !room(self) {
-                return Err(Full);
-            }
-        }
-        let at = self.name(name).ok_or(Full)?;
-        self.place(start, end, at);
+        // An inserted range can split another one in two.
+        self.reserve(Texts::needed(name.len()) + 2 * REGION)?;
+        let name = self.names.intern(name).ok_or(Full)?;
+        self.place(start, Region { end, name, generation: self.generation, into: 0 });
         Ok(())
     }
 
-    fn name(&mut self, name: &[u8]) -> Option<Name> {
-        let at = u32::try_from(self.names.len()).ok()?;
-        self.names.extend_from_slice(name);
-        self.names.push(0);
-        Some(Name(at))
+    /// Moves the range that begins at `from` to `to`. Does nothing if there is none.
+    ///
+    /// # Errors
+    /// If the limit is too small for anything.
+    pub(super) fn shift(&mut self, from: u64, to: u64) -> Result<(), Full> {
+        self.reserve(2 * REGION)?;
+        let Some(region) = self.by_start.remove(&from) else { return Ok(()) };
+        match to.checked_add(region.end - from) {
+            Some(end) => self.place(to, Region { end, generation: self.generation, ..region }),
+            None => self.names.release(region.name),
+        }
+        Ok(())
     }
 
-    fn place(&mut self, start: u64, end: u64, name: Name) {
-        self.clear(start, end);
-        self.by_start.insert(start, Region { end, name });
+    /// The range that contains an address.
+    pub(super) fn find(&self, address: u64) -> Option<Found> {
+        let (&start, region) = self.by_start.range(..=address).next_back()?;
+        let offset = u64::from(region.into) + (address - start);
+        (address < region.end).then_some(Found { start, name: region.name, offset })
     }
 
-    /// Takes away what there is from `start` to `end`; of what reaches beyond, the rest stays.
+    /// Notes that the range that begins at `start` is in use, so that older ones are evicted before it.
+    pub(super) fn touch(&mut self, start: u64) {
+        if let Some(region) = self.by_start.get_mut(&start) {
+            region.generation = self.generation;
+        }
+    }
+
+    pub(super) fn name(&self, name: TextId) -> &[u8] {
+        self.names.get(name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_start.is_empty()
+    }
+
+    /// How many ranges were evicted so far.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Memory in use, in bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.by_start.len() * REGION + self.names.bytes()
+    }
+
+    fn place(&mut self, start: u64, region: Region) {
+        self.clear(start, region.end);
+        self.by_start.insert(start, region);
+    }
+
+    /// Removes what lies between `start` and `end`. Of a range that reaches beyond, the rest stays.
     fn clear(&mut self, start: u64, end: u64) {
         if let Some((&before, region)) = self.by_start.range_mut(..start).next_back()
             && region.end > start
         {
-            let rest = *region;
-            debug_assert!(before < start);
+            let whole = *region;
             region.end = start;
-            if rest.end > end {
-                self.by_start.insert(end, rest);
+            if whole.end > end {
+                self.names.retain(whole.name);
+                self.by_start.insert(end, whole.from(end - before));
             }
         }
         while let Some((&within, &region)) = self.by_start.range(start..end).next() {
             self.by_start.remove(&within);
             if region.end > end {
-                self.by_start.insert(end, region);
+                self.by_start.insert(end, region.from(end - within));
+            } else {
+                self.names.release(region.name);
             }
         }
     }
 
-    /// The piece that begins at `from`, if there is one, is at `to` from now on. Without room it is nowhere.
-    pub(super) fn shift(&mut self, from: u64, to: u64) -> Result<(), Full> {
-        let Some(region) = self.by_start.remove(&from) else { return Ok(()) };
-        let Some(end) = to.checked_add(region.end - from) else { return Ok(()) };
-        if self.bytes() + 2 * REGION > self.limit {
+    /// Makes sure that so many more bytes stay within the limit.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Full> {
+        if bytes > self.limit / FREED {
             return Err(Full);
         }
-        self.place(to, end, region.name);
+        if self.bytes() + bytes > self.limit {
+            self.make_space();
+        }
+        self.added += bytes;
+        if self.added > self.limit / GENERATIONS {
+            (self.added, self.generation) = (0, self.generation.saturating_add(1));
+        }
         Ok(())
     }
 
-    /// Where the piece begins that an address is in, and its name.
-    pub(super) fn find(&self, address: u64) -> Option<(u64, Name)> {
-        let (&start, region) = self.by_start.range(..=address).next_back()?;
-        (address < region.end).then_some((start, region.name))
-    }
-
-    pub(super) fn text(&self, Name(at): Name) -> &[u8] {
-        let rest = self.names.get(at as usize..).unwrap_or_default();
-        memchr::memchr(0, rest).and_then(|end| rest.get(..end)).unwrap_or_default()
-    }
-
-    /// Forgets the names that nothing has any more, if they are many. Every [`Name`] is another afterwards.
-    fn compact(&mut self) {
-        let old = std::mem::take(&mut self.names);
-        let mut moved: BTreeMap<Name, Name> = BTreeMap::new();
-        for region in self.by_start.values_mut() {
-            region.name = *moved.entry(region.name).or_insert_with(|| {
-                let rest = old.get(region.name.0 as usize..).unwrap_or_default();
-                let end = memchr::memchr(0, rest).map_or(rest.len(), |end| end + 1);
-                // No longer than the old names, which had their places as such numbers.
-                let at = Name(self.names.len() as u32);
-                self.names.extend_from_slice(&rest[..end]);
-                at
-            });
+    /// Removes garbage, and evicts the oldest ranges until a quarter of the limit is free. Takes O(n log n) steps, and 16
+    /// bytes of memory for each range meanwhile.
+    fn make_space(&mut self) {
+        let wanted = self.limit - self.limit / FREED;
+        if self.live_bytes() > wanted {
+            let mut ages: Vec<(u32, u64)> =
+                self.by_start.iter().map(|(&start, region)| (region.generation, start)).collect();
+            ages.sort_unstable();
+            for (_, start) in ages {
+                if self.live_bytes() <= wanted {
+                    break;
+                }
+                if let Some(region) = self.by_start.remove(&start) {
+                    self.names.release(region.name);
+                    self.evicted += 1;
+                }
+            }
         }
+        #[cfg(test)]
+        {
+            self.work += self.bytes();
+        }
+        let renumbered = self.names.compact();
+        self.by_start.values_mut().for_each(|region| region.name = renumbered.of(region.name));
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.by_start.len()
+    fn live_bytes(&self) -> usize {
+        self.by_start.len() * REGION + self.names.live_bytes()
     }
+}
 
-    /// How much memory it takes, in bytes, roughly.
-    pub(super) fn bytes(&self) -> usize {
-        self.by_start.len() * REGION + self.names.len()
+impl Region {
+    /// What is left of it from so many bytes behind its start on.
+    fn from(self, bytes: u64) -> Self {
+        Self { into: u32::try_from(u64::from(self.into) + bytes).unwrap_or(u32::MAX), ..self }
     }
 }
 
@@ -144,61 +227,133 @@ mod tests {
     use super::*;
 
     fn name_of(regions: &Regions, address: u64) -> Option<String> {
-        regions.find(address).map(|(_, name)| String::from_utf8_lossy(regions.text(name)).into_owned())
+        regions.find(address).map(|found| String::from_utf8_lossy(regions.name(found.name)).into_owned())
     }
 
     proptest! {
-        /// Against one name for each address.
+        /// Against one name and offset for each address. What is evicted is missing, and never wrong.
         #[test]
-        fn at_each_address_is_what_was_put_there_last(
+        fn each_address_has_what_was_put_there_last_or_nothing_if_it_was_evicted(
             steps in proptest::collection::vec((0u64..200, 0u64..50, 0u8..40, any::<bool>()), 0..80),
-            limit in 400usize..4000
+            limit in 600usize..4000
         ) {
             let mut regions = Regions::new(limit);
             let mut model = vec![None; 400];
             for (start, size, name, shift) in steps {
                 if shift {
-                    let Some((first, _)) = regions.find(start) else { continue };
+                    let Some(first) = regions.find(start).map(|found| found.start) else { continue };
                     let count = (first..).take_while(|at| {
-                        regions.find(*at).is_some_and(|(there, _)| there == first)
+                        regions.find(*at).is_some_and(|there| there.start == first)
                     }).count();
                     let to = size * 5;
-                    let kept = regions.shift(first, to).is_ok();
+                    let evicted = regions.evicted();
+                    prop_assert_eq!(regions.shift(first, to), Ok(()));
                     let (first, to) = (usize::try_from(first).unwrap(), usize::try_from(to).unwrap());
                     let moved: Vec<_> = model[first..first + count].to_vec();
                     model[first..first + count].fill(None);
-                    if !kept {
-                        prop_assert!(regions.bytes() + 100 > limit);
-                        continue;
-                    }
                     if model.len() < to + count {
                         model.resize(to + count, None);
                     }
-                    model[to..to + count].clone_from_slice(&moved);
+                    // The range itself may be what was evicted; then its destination stays what it was.
+                    if regions.evicted() == evicted || regions.find(to as u64).is_some() {
+                        model[to..to + count].clone_from_slice(&moved);
+                    }
                 } else {
                     let name = format!("name {name}");
-                    match regions.insert(start, size, name.as_bytes()) {
-                        Ok(()) => model[start as usize..(start + size) as usize].fill(Some(name)),
-                        Err(Full) => prop_assert!(regions.bytes() + 200 > limit),
+                    prop_assert_eq!(regions.insert(start, size, name.as_bytes()), Ok(()));
+                    for (offset, at) in (start as usize..(start + size) as usize).enumerate() {
+                        model[at] = Some((name.clone(), offset as u64));
                     }
                 }
                 prop_assert!(regions.bytes() <= limit);
-                for (address, expected) in model.iter().enumerate() {
-                    prop_assert_eq!(&name_of(&regions, address as u64), expected, "{}", address);
+                for (address, expected) in model.iter_mut().enumerate() {
+                    let found = regions.find(address as u64).map(|found| found.offset);
+                    let found = name_of(&regions, address as u64).zip(found);
+                    if found.is_none() && regions.evicted() > 0 {
+                        *expected = None;
+                    }
+                    prop_assert_eq!(&found, expected, "{}", address);
                 }
             }
         }
     }
 
     #[test]
-    fn names_that_nothing_has_any_more_make_room() {
-        let mut regions = Regions::new(1000);
+    fn names_without_ranges_make_space() {
+        let mut regions = Regions::new(2000);
         for round in 0..1000 {
             let name = format!("{round} {}", "x".repeat(300));
             assert_eq!(regions.insert(0x1000, 16, name.as_bytes()), Ok(()));
             assert_eq!(name_of(&regions, 0x1008), Some(name));
         }
-        assert_eq!(regions.len(), 1);
+        assert_eq!((regions.by_start.len(), regions.evicted()), (1, 0));
+    }
+
+    #[test]
+    fn the_ranges_that_are_evicted_are_those_that_were_inserted_and_used_longest_ago() {
+        let mut regions = Regions::new(100_000);
+        for number in 0..10_000u64 {
+            regions.insert(number * 16, 16, format!("function {number}").as_bytes()).unwrap();
+            regions.touch(0);
+        }
+        let kept = |number: u64| regions.find(number * 16).is_some();
+        assert!(kept(0), "it is used all the time");
+        assert!((9_500..10_000).all(kept) && !(1..8_000).any(kept));
+        assert!(regions.evicted() > 8_000 && regions.bytes() <= 100_000);
+    }
+
+    #[test]
+    fn an_entry_that_would_evict_everything_is_refused() {
+        let mut regions = Regions::new(10_000);
+        regions.insert(0, 16, b"small").unwrap();
+        assert_eq!(regions.insert(16, 16, &[b'x'; 3000]), Err(Full));
+        assert_eq!((name_of(&regions, 0).as_deref(), regions.evicted()), (Some("small"), 0));
+        assert_eq!(Regions::new(0).insert(0, 1, b"x"), Err(Full));
+    }
+
+    #[test]
+    fn a_lower_limit_holds_at_once() {
+        let mut regions = Regions::new(100_000);
+        for number in 0..1000u64 {
+            regions.insert(number * 16, 16, format!("function {number}").as_bytes()).unwrap();
+        }
+        regions.set_limit(20_000);
+        assert!(regions.bytes() <= 20_000, "{}", regions.bytes());
+        assert!(regions.evicted() > 0);
+    }
+
+    /// What the kinds of input come to that made every line cost as much as the whole table: the work to make space
+    /// stays within a few times what was inserted.
+    #[test]
+    fn making_space_takes_time_linear_in_what_is_inserted() {
+        const LINES: u64 = 60_000;
+        type Line = fn(u64) -> (u64, u64, String);
+        let inputs: [(&str, Line); 6] = [
+            ("new functions, as node writes them", |n| {
+                (n * 64, 64, format!("LazyCompile:*f{n} /app/{}.js:1", "x".repeat(90)))
+            }),
+            ("functions that replace others", |n| (n % 700 * 64, 64, format!("f{n} {}", "x".repeat(90)))),
+            ("the same name again and again", |n| (n * 64, 64, "same".into())),
+            ("short names", |n| (n * 2, 1, format!("{n:x}"))),
+            ("a large function with a long name, split into pieces and replaced", |n| match n % 1000 {
+                0 => (0, 1 << 40, "x".repeat(4096)),
+                at => (at * 1024, 1, "y".into()),
+            }),
+            ("long names that replace each other beside many short ones", |n| match n % 2 {
+                0 => (n * 4, 2, format!("{n:x}")),
+                _ => (u64::MAX - 8, 8, format!("{n} {}", "z".repeat(2000))),
+            }),
+        ];
+        for (what, line) in inputs {
+            let (mut regions, mut inserted) = (Regions::new(1 << 20), 0);
+            for number in 0..LINES {
+                let (start, size, name) = line(number);
+                inserted += Texts::needed(name.len()) + 2 * REGION;
+                regions.insert(start, size, name.as_bytes()).unwrap();
+            }
+            assert!(regions.work <= 4 * inserted, "{what}: {} for {inserted}", regions.work);
+            assert!(regions.bytes() <= 1 << 20);
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Reason;
 use super::identity::Written;
+use crate::files::{Files, Opened};
 use crate::host::ReadAt;
 use crate::probe::Root;
-use crate::files::{Files, Opened};
 use crate::stack::Module;
 
 /// An open file, or a copy of one in memory.

@@ -12,10 +12,12 @@ use proptest::prelude::*;
 use super::jitdump::testing as jitdump;
 use super::*;
 use crate::clock::Timestamp;
+use crate::files::{Files, Opened};
+use crate::host::Roots;
 use crate::probe::Root;
-use crate::probe::root::{self, Opened};
 use crate::stack::{Cut, Module, Process};
 
+mod large;
 mod lines;
 mod node;
 mod other_tables;
@@ -64,7 +66,7 @@ impl Machine {
 
     /// A module of the process, opened in its container.
     fn module(&mut self, path: &str) -> ModuleId {
-        let opened = root::open(&Root::Process(7), path, &self.roots(), None);
+        let opened = Files::here(&self.roots()).open(&Root::Process(7), path, None);
         self.add(path, opened.map_err(|error| error.to_string().into()))
     }
 
@@ -219,7 +221,8 @@ fn functions_of_this_test_have_their_names() {
         })
         .unwrap();
     let mut machine = Machine::new();
-    let module = machine.add(&path, Ok(root::open(&Root::Host, &path, &Roots::default(), None).unwrap()));
+    let module =
+        machine.add(&path, Ok(Files::here(&Roots::default()).open(&Root::Host, &path, None).unwrap()));
     let mut symbolizer = machine.symbolizer();
     let named = &symbolizer.resolve(&[Frame::File { module, offset }], &machine.code)[0];
     assert_eq!(shown(named), "perf_exporter::symbol::tests::looked_for_in_this_test");
@@ -675,7 +678,8 @@ fn large_programs_are_measured() {
     let clock = Clock::system();
     let memory = Options { memory: 256 << 20, ..Options::default() };
     for path in programs.split(':').filter(|path| !path.is_empty()) {
-        let module = machine.add(path, Ok(root::open(&Root::Host, path, &Roots::default(), None).unwrap()));
+        let module =
+            machine.add(path, Ok(Files::here(&Roots::default()).open(&Root::Host, path, None).unwrap()));
         let size = fs::metadata(path).unwrap().len();
         for (step, options) in [(4096, memory.clone()), (65536, Options::default())] {
             let mut symbolizer = Symbolizer::new(&Roots::default(), clock.clone(), options);

@@ -22,7 +22,9 @@ pub struct Needs {
 impl Needs {
     /// Adds what a selection of processes needs.
     pub fn add_processes(&mut self, selection: &ProcessSelection) {
-        let need = selection.need();
+        let mut need = selection.need();
+        // Names are limited by cgroup.
+        need.cgroup |= selection.has_own_names();
         self.processes = Some(self.processes.map_or(need, |so_far| so_far.and(need)));
     }
 }

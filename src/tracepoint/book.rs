@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::aggregate::{Cell, Dropped, Taken};
-use super::naming::{Names, OwnerLabels};
+use super::naming::{Named, Names, OwnerLabels};
 use super::owners::Round;
 use super::values::ValueId;
 use crate::clock::{Monotonic, Timestamp};
-use crate::metrics::{Family, Histogram, Labels, Point, Value};
+use crate::metrics::{Family, Histogram, Labels, NameLimiter, OwnName, Point, Value};
 use crate::plan::{Amount, Output, Trace};
 
 /// How long a series is kept under its own name after its owner ended: the time after which Prometheus forgets one.
@@ -27,6 +27,8 @@ const OTHER: &str = "other";
 #[derive(Debug, Clone)]
 struct Series {
     owner: OwnerLabels,
+    /// The name in them that a process chose.
+    own: Option<OwnName>,
     /// The texts of the labels.
     values: Box<[Arc<str>]>,
     event: Option<Arc<str>>,
@@ -55,6 +57,7 @@ pub(super) struct Book {
     /// For each label the text of each value.
     texts: Vec<FxHashMap<ValueId, Arc<str>>>,
     limit: usize,
+    names: NameLimiter,
     pub(super) unpaired: Vec<(&'static str, u64)>,
     pub(super) waiting: usize,
     pub(super) dropped: Dropped,
@@ -68,6 +71,7 @@ impl Book {
             pages: trace.outputs.iter().map(|_| Page::default()).collect(),
             texts: trace.labels.iter().map(|_| FxHashMap::default()).collect(),
             limit,
+            names: NameLimiter::new(usize::MAX),
             unpaired: Vec::new(),
             waiting: 0,
             dropped: Dropped::default(),
@@ -78,6 +82,11 @@ impl Book {
 
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// Changes how many names the processes of one cgroup may have.
+    pub(super) fn set_names(&mut self, per_cgroup: usize) {
+        self.names.set_limit(per_cgroup);
     }
 
     /// Enters what was taken out of the entry's sums.
@@ -110,7 +119,7 @@ impl Book {
                         let source = trace.sources.get(source as usize).filter(|_| trace.event_label);
                         let event = source.map(|source| Arc::clone(&source.event.name));
                         for owner in all.iter() {
-                            self.add(place, owner, &values, event.as_ref(), &cell, now);
+                            self.add(place, owner, (&values, event.as_ref()), &cell, (now, monotonic));
                         }
                     }
                 }
@@ -125,10 +134,14 @@ impl Book {
     /// Drops what of the largest of late is too old, and the series that have nothing else.
     fn forget_before(&mut self, monotonic: Monotonic) {
         let Amount::Most(_, window) = self.trace.measure else { return };
+        let names = &mut self.names;
         for page in &mut self.pages {
             page.series.retain(|_, series| {
                 series.late.retain(|&(at, _)| !window.is_zero() && monotonic.since(at) < window);
                 series.total = Cell::default();
+                if series.late.is_empty() {
+                    series.own.iter().for_each(|own| names.release(own));
+                }
                 !series.late.is_empty()
             });
         }
@@ -186,27 +199,35 @@ impl Book {
     fn add(
         &mut self,
         place: usize,
-        owner: &OwnerLabels,
-        values: &[Arc<str>],
-        event: Option<&Arc<str>>,
+        owner: &Named,
+        (values, event): (&[Arc<str>], Option<&Arc<str>>),
         cell: &Cell,
-        now: Timestamp,
+        (now, monotonic): (Timestamp, Monotonic),
     ) {
-        let labels = self.labels(owner, values, event);
-        let full = self
-            .pages
-            .get(place)
-            .is_some_and(|page| page.series.len() >= self.limit && !page.series.contains_key(&labels));
-        if full {
-            if let Some(page) = self.pages.get_mut(place) {
-                page.folded += 1;
-            }
-            let other = owner.iter().map(|&(name, _)| (name, OTHER.into())).collect();
+        let labels = self.labels(&owner.labels, values, event);
+        let Some(page) = self.pages.get_mut(place) else { return };
+        let is_new = !page.series.contains_key(&labels);
+        if is_new && page.series.len() >= self.limit {
+            page.folded += 1;
+            let other = owner.labels.iter().map(|&(name, _)| (name, OTHER.into())).collect();
             let values: Box<[Arc<str>]> = values.iter().map(|_| OTHER.into()).collect();
             let labels = self.labels(&other, &values, event);
             return self.add_to(place, labels, (&other, &values, event), cell, now);
         }
-        self.add_to(place, labels, (owner, values, event), cell, now);
+        let mut own = None;
+        if let Some((name, otherwise)) = owner.own.as_ref().filter(|_| is_new) {
+            if !self.names.admit(name, monotonic) {
+                page.folded += 1;
+                let otherwise = Named::from(otherwise.clone());
+                return self.add(place, &otherwise, (values, event), cell, (now, monotonic));
+            }
+            own = Some(name.clone());
+        }
+        self.add_to(place, Arc::clone(&labels), (&owner.labels, values, event), cell, now);
+        let series = self.pages.get_mut(place).and_then(|page| page.series.get_mut(&labels));
+        if let (Some(series), true) = (series, is_new) {
+            series.own = own;
+        }
     }
 
     fn add_to(
@@ -221,6 +242,7 @@ impl Book {
         let Some(page) = self.pages.get_mut(place) else { return };
         let series = page.series.entry(labels).or_insert_with(|| Series {
             owner: owner.clone(),
+            own: None,
             values: values.into(),
             event: event.cloned(),
             total: Cell::default(),
@@ -260,6 +282,7 @@ impl Book {
             let Some(series) = self.pages.get_mut(place).and_then(|page| page.series.remove(&labels)) else {
                 continue;
             };
+            series.own.iter().for_each(|own| self.names.release(own));
             let owner = series.owner.iter().map(|&(name, _)| (name, OTHER.into())).collect();
             self.fold(place, &owner, &series.values, &series, now);
         }
@@ -284,6 +307,7 @@ impl Book {
                     None => Vec::new(),
                 };
                 for series in old {
+                    series.own.iter().for_each(|own| self.names.release(own));
                     let mut values = series.values.clone();
                     if let Some(value) = values.get_mut(label) {
                         *value = OTHER.into();

@@ -78,6 +78,8 @@ pub(crate) struct Tracer<K: Kernel> {
     refused: Vec<((Lane, u32), Ticket)>,
     /// What was refused is to be tried again.
     again: bool,
+    /// How many names the processes of one cgroup may have, in each book.
+    names: usize,
     remarkable: Remarkable,
     metrics: Metrics,
 }
@@ -131,6 +133,7 @@ impl<K: Kernel> Tracer<K> {
             rings: RingBudget { most: 1, bound_by_kernel: false },
             refused: Vec::new(),
             again: false,
+            names: usize::MAX,
             remarkable: Remarkable::default(),
             metrics: Metrics::new()?,
         })
@@ -148,6 +151,7 @@ impl<K: Kernel> Tracer<K> {
         context: &mut Context<'_, K>,
     ) {
         self.books.iter_mut().for_each(|book| book.set_limit(limit));
+        let names = self.names;
         let same = self.books.iter().map(|book| &book.trace).eq(traces);
         if !same || memory != self.memory || std::mem::take(&mut self.again) {
             self.close(context);
@@ -155,12 +159,20 @@ impl<K: Kernel> Tracer<K> {
             let mut old = std::mem::take(&mut self.books);
             for trace in traces {
                 let kept = old.iter().position(|book| book.trace == *trace).map(|at| old.swap_remove(at));
-                self.books.push(kept.unwrap_or_else(|| Book::new(Arc::clone(trace), limit, now)));
+                let mut book = kept.unwrap_or_else(|| Book::new(Arc::clone(trace), limit, now));
+                book.set_names(names);
+                self.books.push(book);
             }
             self.memory = memory;
             self.retrace();
         }
         self.follow(online, context);
+    }
+
+    /// Limits how many names the processes of one cgroup may have in the labels of one entry.
+    pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
+        self.names = per_cgroup;
+        self.books.iter_mut().for_each(|book| book.set_names(per_cgroup));
     }
 
     /// Leads what is opened from now on to the entries; nothing is open.

@@ -10,12 +10,27 @@ use super::values::{Fresh, Owned, ValueId};
 use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
 use crate::host::Roots;
+use crate::metrics::OwnName;
 use crate::plan::{Feed, Take, Targets, Trace};
 use crate::probe::kallsyms;
 use crate::target::{Cgroup, CgroupId, parent_of};
 
 /// The labels of an owner.
 pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;
+
+/// An owner as labels show it.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    pub(super) labels: OwnerLabels,
+    /// The name in them that a process chose, and the labels in case that it has too many.
+    pub(super) own: Option<(OwnName, OwnerLabels)>,
+}
+
+impl From<OwnerLabels> for Named {
+    fn from(labels: OwnerLabels) -> Self {
+        Self { labels, own: None }
+    }
+}
 
 /// Why a hit stands in no series.
 mod rest {
@@ -42,12 +57,12 @@ impl Names<'_> {
         targets: &Targets,
         owner: OwnerId,
         round: &Round,
-    ) -> Result<Vec<OwnerLabels>, &'static str> {
+    ) -> Result<Vec<Named>, &'static str> {
         match targets {
-            Targets::Host => Ok(vec![Vec::new()]),
+            Targets::Host => Ok(vec![Vec::new().into()]),
             _ if owner == OwnerId::IDLE => Err(rest::IDLE),
             _ if owner == OwnerId::UNKNOWN => Err(rest::UNKNOWN),
-            Targets::Cpus | Targets::PmuCpus => Ok(vec![vec![("cpu", owner.0.to_string().into())]]),
+            Targets::Cpus | Targets::PmuCpus => Ok(vec![vec![("cpu", owner.0.to_string().into())].into()]),
             Targets::Cgroups(selection) => {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let path: Arc<str> = match *id {
@@ -57,17 +72,21 @@ impl Names<'_> {
                 let above = std::iter::successors(Some(&*path), |path| parent_of(path));
                 let selected = above.filter(|path| selection.matches(&Cgroup::at(path)));
                 let most = if selection.descendants { usize::MAX } else { 1 };
-                let found: Vec<OwnerLabels> =
-                    selected.take(most).map(|path| vec![("cgroup", Arc::from(path))]).collect();
+                let found: Vec<Named> =
+                    selected.take(most).map(|path| vec![("cgroup", Arc::from(path))].into()).collect();
                 if found.is_empty() { Err(rest::NOT_SELECTED) } else { Ok(found) }
             }
             Targets::Processes(selection) => {
                 let task = round.tasks.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let process = self.census.process(task, self.born).ok_or(rest::UNKNOWN)?;
-                match selection.matches(&process) {
-                    true => Ok(vec![selection.labels(&process)]),
-                    false => Err(rest::NOT_SELECTED),
+                if !selection.matches(&process) {
+                    return Err(rest::NOT_SELECTED);
                 }
+                let own = selection.own_name(&process).map(|name| {
+                    let owner = process.cgroup.clone().unwrap_or_default();
+                    (OwnName { owner, name }, selection.labels_without_name(&process))
+                });
+                Ok(vec![Named { labels: selection.labels(&process), own }])
             }
         }
     }

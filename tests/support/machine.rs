@@ -65,7 +65,7 @@ impl Machine {
 
     /// A file that the process has mapped, by its path in the container.
     pub(crate) fn module(&mut self, path: &str) -> ModuleId {
-        let opened = root::open(&Root::Process(PID), path, &self.roots(), None).map(Arc::new);
+        let opened = Files::here(&self.roots()).open(&Root::Process(PID), path, None).map(Arc::new);
         let file = opened.map_err(|error| error.to_string().into());
         self.code.modules.push(Module { path: path.into(), build_id: None, process: PROCESS, file });
         ModuleId(u32::try_from(self.code.modules.len() - 1).expect("there are few"))

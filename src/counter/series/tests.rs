@@ -370,3 +370,52 @@ proptest! {
         }
     }
 }
+
+/// A process in a cgroup, in series by name alone.
+fn process(comm: &str, cgroup: &str) -> Naming {
+    let own = OwnName { owner: cgroup.into(), name: comm.into() };
+    Naming { labels: labels(comm), own: Some((own, labels("other"))) }
+}
+
+#[test]
+fn a_process_that_renames_itself_all_the_time_leaves_the_names_of_other_cgroups_alone() {
+    let mut table = table(20_000);
+    table.set_names(100);
+    let mut last = None;
+    for number in 0..10_000u64 {
+        // Ten minutes, in which 20 names a minute are new; those of the first five have ended.
+        let now = at(number * 60 / 1000);
+        let id = table.enter_as(process(&format!("renamed-{number}"), "/pod"), Timestamp(0), now);
+        count(&mut table, id, 1);
+        if let Some(before) = last.replace(id) {
+            table.leave(before, now);
+        }
+        table.expire(now);
+        let service = format!("service-{}", number % 500);
+        let id = table.enter_as(process(&service, &format!("/{service}")), Timestamp(0), now);
+        count(&mut table, id, 1);
+        table.leave(id, now);
+    }
+    collect(&mut table, 1, &[]);
+    let all = totals(&table);
+    let renamed = all.iter().filter(|(comm, _)| comm.starts_with("renamed-")).count();
+    assert!((50..=100).contains(&renamed), "{renamed}");
+    assert_eq!(all.iter().filter(|(comm, _)| comm.starts_with("service-")).count(), 500);
+    assert_eq!(all.iter().map(|(_, total)| total).sum::<u64>(), 20_000, "nothing is lost");
+    assert!(table.folded() > 9_000);
+}
+
+#[test]
+fn a_build_that_starts_many_programs_has_the_names_of_all_of_them() {
+    let mut table = table(20_000);
+    table.set_names(100);
+    for round in 0..1000u64 {
+        for program in 0..60 {
+            let id = table.enter_as(process(&format!("tool-{program}"), "/build"), Timestamp(0), at(round));
+            count(&mut table, id, 1);
+            table.leave(id, at(round));
+        }
+    }
+    collect(&mut table, 1, &[]);
+    assert_eq!((totals(&table).len(), table.folded()), (60, 0));
+}

@@ -9,11 +9,11 @@ use super::place::{Site, Spot, Spots, refused};
 use super::{Placed, Wish};
 use crate::event::format::Format;
 use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
+use crate::files::Opened;
 use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
 use crate::probe::argument::{Argument, ArgumentError};
 use crate::probe::kallsyms;
-use crate::files::Opened;
 use crate::probe::tracefs::{Line, Probes};
 
 /// `PERF_TYPE_TRACEPOINT`.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::Wish;
 use super::kernel::Kernel;
 use crate::event::FileId;
+use crate::files::{Files, Opened, RootError};
 use crate::health::{Cause, Refusal};
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
 use crate::probe::btf::{self, BtfError};
-use crate::files::{Files, Opened, RootError};
 use crate::probe::{At, Definition, Location, Root};
 
 /// Where a probe is.

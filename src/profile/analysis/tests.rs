@@ -1,4 +1,5 @@
 use super::*;
+use crate::host::Roots;
 use crate::profile::specimen::sampler;
 
 #[test]

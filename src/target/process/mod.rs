@@ -110,6 +110,27 @@ impl ProcessSelection {
         self.include.len() <= FEW_TARGETS && self.include.iter().all(|rule| rule.pid.is_some())
     }
 
+    /// Whether processes choose a part of their labels: their names, executables and ids, which they can have as many of
+    /// as they like.
+    pub fn has_own_names(&self) -> bool {
+        self.by.iter().any(|by| by.is_chosen())
+    }
+
+    /// The part of its labels that a process chooses; `None` if there is none, or for threads of the kernel.
+    pub fn own_name(&self, process: &Process) -> Option<Arc<str>> {
+        if process.kernel_thread || !self.has_own_names() {
+            return None;
+        }
+        let chosen = self.by.iter().filter(|by| by.is_chosen()).map(|by| by.value(process));
+        Some(chosen.collect::<Vec<_>>().join("\0").into())
+    }
+
+    /// The labels of the series that takes this process if it has too many names: `other` for each that it chooses.
+    pub fn labels_without_name(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
+        let value = |by: &GroupBy| if by.is_chosen() { "other".into() } else { by.value(process) };
+        self.by.iter().map(|by| (by.label(), value(by))).collect()
+    }
+
     /// The labels of the series that this process counts in, in the order of `by`. What is not known is empty,
     /// which to Prometheus is the same as no label.
     pub fn labels(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
@@ -176,6 +197,11 @@ impl GroupBy {
             Self::Unit => "unit",
             Self::Kind => "kind",
         }
+    }
+
+    /// Whether a process chooses it.
+    const fn is_chosen(self) -> bool {
+        matches!(self, Self::Comm | Self::Pid | Self::Exe)
     }
 
     fn value(self, process: &Process) -> Arc<str> {
@@ -284,6 +310,22 @@ mod tests {
         );
         assert_eq!(grouped.need(), Need { exe: false, cgroup: true });
         assert_eq!(selection(vec![], vec![], &[GroupBy::Kind]).need(), Need::default());
+    }
+
+    #[test]
+    fn the_part_of_the_labels_that_a_process_chooses_can_be_left_out() {
+        let by = [GroupBy::Comm, GroupBy::Cgroup, GroupBy::Kind];
+        let grouped = selection(vec![], vec![], &by);
+        let shell = process(7, "sh", None, Some("/pod"));
+        assert_eq!(grouped.own_name(&shell).as_deref(), Some("sh"));
+        let labels = grouped.labels_without_name(&shell);
+        let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+        assert_eq!(labels, [("comm", "other"), ("cgroup", "/pod"), ("kind", "user")]);
+        let thread = Process { kernel_thread: true, ..process(2, "kthreadd", None, None) };
+        assert_eq!(grouped.own_name(&thread), None);
+        assert_eq!(selection(vec![], vec![], &[GroupBy::Cgroup]).own_name(&shell), None);
+        let both = selection(vec![], vec![], &[GroupBy::Comm, GroupBy::Pid]);
+        assert_ne!(both.own_name(&shell), both.own_name(&process(8, "sh", None, None)));
     }
 
     #[test]

@@ -1,0 +1,190 @@
+//! Limits how many names processes can put into labels.
+//!
+//! A process chooses its name, and can change it at any time. So names are limited by the owner of the process, its cgroup:
+//! in number, and in how many new ones there are in a minute. What a container does then leaves the series of others alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Allowance, Monotonic};
+
+/// New names of all owners together: at once, and a minute from then on.
+const ALL: (u64, u64) = (20_000, 2_000);
+/// The part of its names that an owner may replace by new ones each minute.
+const REPLACED: u64 = 5;
+const MINUTE: Duration = Duration::from_secs(60);
+/// The most owners.
+const OWNERS: usize = 1 << 16;
+
+/// A name that a process chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnName {
+    /// The cgroup of the process; empty if it is not known.
+    pub owner: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// The names of one table of series.
+///
+/// A name is held as often as it was admitted, until it was released as often. Every call takes amortized constant time.
+#[derive(Debug)]
+pub struct NameLimiter {
+    per_owner: usize,
+    owners: HashMap<Arc<str>, Owner>,
+    all: Allowance,
+    /// With how many owners those are looked for that need not be remembered.
+    tidy_at: usize,
+}
+
+#[derive(Debug)]
+struct Owner {
+    /// The names that are held, and how often.
+    names: HashMap<Arc<str>, u32>,
+    fresh: Allowance,
+}
+
+impl NameLimiter {
+    /// Nothing is held. An owner may hold `per_owner` names, and replace a fifth of them each minute.
+    pub fn new(per_owner: usize) -> Self {
+        Self {
+            per_owner,
+            owners: HashMap::new(),
+            all: Allowance::new(ALL.0, ALL.1, MINUTE, Monotonic::default()),
+            tidy_at: 1024,
+        }
+    }
+
+    /// Sets how many names an owner may hold. Those that are held stay.
+    pub fn set_limit(&mut self, per_owner: usize) {
+        if per_owner != self.per_owner {
+            *self = Self { owners: std::mem::take(&mut self.owners), ..Self::new(per_owner) };
+            let (burst, rate) = self.rate();
+            let fresh = Allowance::new(burst, rate, MINUTE, Monotonic::default());
+            self.owners.values_mut().for_each(|owner| owner.fresh = fresh);
+        }
+    }
+
+    /// Holds a name once more, and returns whether its owner may have it. If not, it is to be aggregated into `other`.
+    pub fn admit(&mut self, OwnName { owner, name }: &OwnName, now: Monotonic) -> bool {
+        let (burst, rate) = self.rate();
+        if !self.owners.contains_key(owner) {
+            self.tidy(now);
+            if self.owners.len() >= OWNERS {
+                return false;
+            }
+        }
+        let fresh = || Owner { names: HashMap::new(), fresh: Allowance::new(burst, rate, MINUTE, now) };
+        let owner = self.owners.entry(Arc::clone(owner)).or_insert_with(fresh);
+        if let Some(held) = owner.names.get_mut(name) {
+            *held = held.saturating_add(1);
+            return true;
+        }
+        if owner.names.len() >= self.per_owner || owner.fresh.left(now) == 0 || self.all.left(now) == 0 {
+            return false;
+        }
+        owner.fresh.spend(1);
+        self.all.spend(1);
+        owner.names.insert(Arc::clone(name), 1);
+        true
+    }
+
+    /// Releases a name that was admitted.
+    pub fn release(&mut self, OwnName { owner, name }: &OwnName) {
+        let Some(owner) = self.owners.get_mut(owner) else { return };
+        if let Some(held) = owner.names.get_mut(name) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                owner.names.remove(name);
+            }
+        }
+    }
+
+    fn rate(&self) -> (u64, u64) {
+        let burst = self.per_owner as u64;
+        (burst, (burst / REPLACED).max(1))
+    }
+
+    /// Forgets owners without names, once they could have as many new ones as if they had never been there.
+    fn tidy(&mut self, now: Monotonic) {
+        if self.owners.len() < self.tidy_at {
+            return;
+        }
+        let burst = self.per_owner as u64;
+        self.owners.retain(|_, owner| !owner.names.is_empty() || owner.fresh.left(now) < burst);
+        self.tidy_at = 1024.max(self.owners.len().saturating_mul(2)).min(OWNERS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(owner: &str, name: &str) -> OwnName {
+        OwnName { owner: owner.into(), name: name.into() }
+    }
+
+    fn second(number: u64) -> Monotonic {
+        Monotonic(Duration::from_secs(number))
+    }
+
+    #[test]
+    fn an_owner_has_as_many_names_as_it_may_and_others_theirs() {
+        let mut limiter = NameLimiter::new(100);
+        let admitted = (0..10_000).filter(|n| limiter.admit(&name("/a", &n.to_string()), second(1))).count();
+        assert_eq!(admitted, 100);
+        assert!(limiter.admit(&name("/b", "nginx"), second(1)));
+        assert!(limiter.admit(&name("/a", "5"), second(1)), "a name that it has already");
+    }
+
+    #[test]
+    fn a_name_is_held_until_it_was_released_as_often_as_it_was_admitted() {
+        let mut limiter = NameLimiter::new(1);
+        let (a, b) = (name("/", "a"), name("/", "b"));
+        assert!(limiter.admit(&a, second(0)) && limiter.admit(&a, second(0)));
+        limiter.release(&a);
+        assert!(!limiter.admit(&b, second(600)));
+        limiter.release(&a);
+        assert!(limiter.admit(&b, second(600)));
+        limiter.release(&name("/", "never admitted"));
+    }
+
+    #[test]
+    fn names_are_replaced_at_a_bounded_rate() {
+        let mut limiter = NameLimiter::new(100);
+        let mut admitted = 0;
+        for n in 0..6000 {
+            let name = name("/a", &n.to_string());
+            if limiter.admit(&name, second(n / 10)) {
+                admitted += 1;
+                limiter.release(&name);
+            }
+        }
+        assert!((290..=300).contains(&admitted), "100 at first, and 20 in each of ten minutes: {admitted}");
+    }
+
+    #[test]
+    fn owners_without_names_are_forgotten() {
+        let mut limiter = NameLimiter::new(10);
+        for n in 0..100_000u64 {
+            let name = name(&n.to_string(), "x");
+            if limiter.admit(&name, second(n)) {
+                limiter.release(&name);
+            }
+        }
+        assert!(limiter.owners.len() < 5000, "{}", limiter.owners.len());
+    }
+
+    #[test]
+    fn another_limit_holds_for_new_names() {
+        let mut limiter = NameLimiter::new(2);
+        let mut admit =
+            |limiter: &mut NameLimiter, n: u32| limiter.admit(&name("/", &n.to_string()), second(9));
+        assert_eq!([1, 2, 3].map(|n| admit(&mut limiter, n)), [true, true, false]);
+        limiter.set_limit(3);
+        assert_eq!([3, 4].map(|n| admit(&mut limiter, n)), [true, false]);
+        limiter.set_limit(1);
+        assert!(admit(&mut limiter, 1), "it is held");
+    }
+}
