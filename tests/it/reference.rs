@@ -75,7 +75,9 @@ fn guess(name: &str) -> Arc<Metadata> {
     let (name, kind) = match name.strip_suffix("_total") {
         Some(name) => (name.to_owned(), Kind::Counter),
         None if name.ends_with("_info") => (name.trim_end_matches("_info").to_owned(), Kind::Info),
-        None if name.ends_with("_bytes") || name.ends_with("_seconds") && !name.contains("stuck") && !name.contains("_age_") => {
+        None if name.ends_with("_bytes")
+            || name.ends_with("_seconds") && !name.contains("stuck") && !name.contains("_age_") =>
+        {
             (name, Kind::Histogram)
         }
         None => (name, Kind::Gauge),
