@@ -108,10 +108,10 @@ fn what_is_stuck_on_a_blocking_thread_does_not_hold_up_the_end() {
     let (done, ended) = channel();
     thread::spawn(move || {
         let outcome = crate::app::on_runtime(async move {
-            tokio::task::spawn_blocking(move || drop(never.recv()));
+            tokio::task::spawn_blocking(move || never.recv().ok());
             Ok(())
         });
-        drop(done.send(outcome.is_ok()));
+        done.send(outcome.is_ok()).ok();
     });
     assert_ne!(ended.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Timeout));
     drop(stuck);

@@ -297,7 +297,8 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
     let (mut encoder, mut expected) = (protobuf::Encoder::new(snapshot), Vec::new());
     while encoder.next_chunk(&mut expected) {}
     let age = protobuf.body.len() - expected.len();
-    assert_eq!(usize::from(protobuf.body[0]), age - 1, "a message before the others");
+    let length = usize::from(protobuf.body[0] & 0x7f) | usize::from(protobuf.body[1]) << 7;
+    assert_eq!(length, age - 2, "a message before the others");
     assert!(protobuf.body[..age].windows(16).any(|part| part == b"snapshot_age_sec"));
     assert_eq!(protobuf.body[age..], expected);
 }
