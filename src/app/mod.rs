@@ -382,3 +382,6 @@ impl Source for Service {
         Ok(Arc::new(self.aside(move |profiles| profiles.end(asked, &selection)).await?))
     }
 }
+
+#[cfg(test)]
+mod tests;

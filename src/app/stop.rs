@@ -21,11 +21,11 @@ use crate::sys::usage;
 const LIMIT: Duration = Duration::from_millis(4500);
 
 /// From the first signal until pushing is not waited for any more.
-pub(super) const PUSHED: Duration = Duration::from_millis(3500);
+pub(super) const PUSHED: Duration = Duration::from_millis(3000);
 
 /// From the first signal until the collection thread is not waited for any more. A file of `/proc` may hold up its reader
 /// for as long as the process that it describes is stuck in the kernel.
-pub(super) const COLLECTED: Duration = Duration::from_millis(4200);
+pub(super) const COLLECTED: Duration = Duration::from_millis(3500);
 
 /// How long the last line of the log may take to be written.
 const LAST_WORDS: Duration = Duration::from_millis(100);

@@ -352,7 +352,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -378,7 +378,7 @@ pub(super) mod tests {
     }
 
     /// A machine on a bad day, with hostile names.
-    pub(in super::super) fn specimen() -> Status {
+    pub(crate) fn specimen() -> Status {
         let event = |event: &str, counting, stalled, refused| EventStatus {
             event: event.to_owned(),
             counting,

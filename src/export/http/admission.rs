@@ -134,8 +134,9 @@ struct Entry {
     state: State,
     /// Since when it is in this state.
     since: Monotonic,
-    /// Whether bytes came while an answer was under way: they may be the beginning of the next request.
-    ahead: bool,
+    /// Whether the last bytes that came did not end a request's headers. Behind an answer, they may have begun the next
+    /// request.
+    partial: bool,
     evict: Arc<Notify>,
 }
 
@@ -251,7 +252,7 @@ impl Admission {
             let number = table.next;
             let since = self.clock.monotonic();
             let entry =
-                Entry { peer, state: State::Arriving, since, ahead: false, evict: Arc::clone(&evict) };
+                Entry { peer, state: State::Arriving, since, partial: false, evict: Arc::clone(&evict) };
             table.entries.insert(number, entry);
             self.traffic.set_connections(table.entries.len());
             (number, evicted)
@@ -313,15 +314,11 @@ impl Held {
         }
     }
 
-    /// Notes that bytes came. On an idle connection they begin a request.
-    pub(super) fn bytes_came(&self) {
-        self.change(|entry| match entry.state {
-            State::Idle => Some(State::Arriving),
-            State::Answering(..) => {
-                entry.ahead = true;
-                None
-            }
-            State::Arriving | State::Evicted(_) => None,
+    /// Notes that bytes came, and whether they end a request's headers. On an idle connection they begin a request.
+    pub(super) fn bytes_came(&self, end: bool) {
+        self.change(|entry| {
+            entry.partial = !end;
+            (entry.state == State::Idle).then_some(State::Arriving)
         });
     }
 
@@ -329,7 +326,7 @@ impl Held {
     /// connection waits again.
     pub(super) fn flushed(&self) -> bool {
         self.change(|entry| match entry.state {
-            State::Answering(_, true) if entry.ahead => Some(State::Arriving),
+            State::Answering(_, true) if entry.partial => Some(State::Arriving),
             State::Answering(_, true) => Some(State::Idle),
             _ => None,
         })
@@ -345,7 +342,7 @@ impl Held {
         if let Some(entry) =
             table.entries.get_mut(&self.number).filter(|entry| !matches!(entry.state, State::Evicted(_)))
         {
-            (entry.state, entry.since, entry.ahead) = (State::Answering(class, false), now, false);
+            (entry.state, entry.since) = (State::Answering(class, false), now);
         }
         drop(table);
         if outcome == Ok(true) {

@@ -2,7 +2,7 @@
 //!
 //! It stands on a node's network, so every client is hostile until it has read its answer: headers are small, requests
 //! must come and answers must go in time, bodies of requests are never read, and there are limits on connections and
-//! requests, of all clients and of each ([`admission`]). Requests for profiles take [`turns`].
+//! requests, of all clients and of each (`admission`). Requests for profiles take turns by peer (`turns`).
 //!
 //! One thread accepts, reads requests and writes answers. Metrics, pages and profiles are made on blocking threads, each
 //! within a bound of its own, so a scrape never waits for a profile.

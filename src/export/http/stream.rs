@@ -16,6 +16,9 @@ use crate::clock::{Clock, Monotonic};
 /// How long to wait for a client to hang up after its last answer.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// What ends the headers of a request.
+const END_OF_HEADERS: &[u8] = b"\r\n\r\n";
+
 /// How much of what a client still sends is thrown away meanwhile, in bytes.
 const LINGER_BYTES: usize = 4 << 20;
 
@@ -108,8 +111,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
         if read.is_pending() {
             return self.nothing_came(cx);
         }
-        if buf.filled().len() > before {
-            self.held.bytes_came();
+        let came = &buf.filled()[before..];
+        if !came.is_empty() {
+            self.held.bytes_came(came.ends_with(END_OF_HEADERS));
         }
         read
     }

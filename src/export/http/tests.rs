@@ -165,7 +165,7 @@ impl Running {
     }
 
     /// The samples of one metric of the server's own.
-    fn counted(&self, name: &str) -> Vec<(Vec<String>, f64)> {
+    pub(super) fn counted(&self, name: &str) -> Vec<(Vec<String>, f64)> {
         let families = self.registry.gather();
         let metrics =
             families.iter().filter(|family| family.name() == name).flat_map(MetricFamily::get_metric);
@@ -297,7 +297,8 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
     let (mut encoder, mut expected) = (protobuf::Encoder::new(snapshot), Vec::new());
     while encoder.next_chunk(&mut expected) {}
     let age = protobuf.body.len() - expected.len();
-    assert_eq!(usize::from(protobuf.body[0]), age - 1, "a message before the others");
+    let length = usize::from(protobuf.body[0] & 0x7f) | usize::from(protobuf.body[1]) << 7;
+    assert_eq!(length, age - 2, "a message before the others");
     assert!(protobuf.body[..age].windows(16).any(|part| part == b"snapshot_age_sec"));
     assert_eq!(protobuf.body[age..], expected);
 }
@@ -526,7 +527,8 @@ fn two_scrapers_at_a_time_get_the_same() {
 #[test]
 fn stopping_lets_an_answer_under_way_finish_and_hangs_up_on_the_idle() {
     let snapshot = families(200, 10, 10_000);
-    let mut server = Running::new(program(Arc::clone(&snapshot)));
+    let limits = Limits { shutdown: Duration::from_secs(60), ..Limits::default() };
+    let mut server = Running::with(program(Arc::clone(&snapshot)), limits);
     let mut idle = server.connect();
     let mut scraping = server.connect();
     scraping.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();

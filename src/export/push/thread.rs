@@ -30,7 +30,7 @@ use crate::profile::Ask;
 
 /// How long what waits may take when the exporter stops, or its configuration changes. An exporter that stops has 5 s in
 /// all.
-const FLUSH: Duration = Duration::from_secs(3);
+const FLUSH: Duration = Duration::from_millis(2500);
 
 /// The largest request, in bytes before compression: less than the 4 MiB that gRPC's receivers take unless they are told
 /// otherwise.

@@ -101,7 +101,7 @@ fn a_place_is_free_when_its_answer_is_sent_and_the_connection_waits_again() {
     assert!(first.flushed());
     assert!(matches!(first.waiting(), Some(Waiting::Idle(_))));
     assert!(!first.flushed(), "it is idle already");
-    first.bytes_came();
+    first.bytes_came(true);
     assert!(matches!(first.waiting(), Some(Waiting::Headers(_))));
     assert_eq!(second.admit(Class::Page).1, None);
 }

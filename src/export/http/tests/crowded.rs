@@ -35,7 +35,7 @@ fn wait_for(server: &Running, reason: &str, number: f64) {
 
 #[test]
 fn idle_and_slow_sockets_keep_no_scrape_and_no_health_check_out() {
-    for (sockets, sent) in [(33, ""), (400, ""), (400, "GET /metrics HTTP/1.1\r\nX-Slow")] {
+    for (sockets, sent) in [(33, ""), (500, ""), (500, "GET /metrics HTTP/1.1\r\nX-Slow")] {
         let limits = Limits { connections: 32, ..Limits::default() };
         let server = Running::with(program(snapshot(100, 20)), limits);
         let mut held = Vec::new();

@@ -1,0 +1,128 @@
+//! What the server sees of a collection thread and of profiles that are stuck.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+
+use super::*;
+use crate::clock::{Monotonic, Timestamp};
+use crate::export::status::tests::specimen;
+use crate::profile::Selection;
+
+/// Profiles whose lock is held for ever.
+#[derive(Debug, Default)]
+struct Stuck {
+    asked: AtomicUsize,
+}
+
+impl Stuck {
+    fn hang(&self) -> ! {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        loop {
+            thread::park();
+        }
+    }
+}
+
+impl Ask for Stuck {
+    fn entries(&self) -> Vec<Arc<str>> {
+        self.hang()
+    }
+
+    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+        self.hang()
+    }
+
+    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+        self.hang()
+    }
+
+    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+        self.hang()
+    }
+
+    fn abandon(&self, _: Asked) {
+        self.hang()
+    }
+
+    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        self.hang()
+    }
+}
+
+/// A service whose collection thread and profiles answer nothing any more.
+struct Troubled {
+    service: Service,
+    clock: Clock,
+    profiles: Arc<Stuck>,
+    publisher: watch::Sender<Arc<Published>>,
+    requests: Receiver<Request>,
+}
+
+fn published(at: Monotonic) -> Arc<Published> {
+    Arc::new(Published {
+        snapshot: Some(Arc::new(Snapshot::default())),
+        status: Arc::new(specimen()),
+        profiles: vec!["cpu".into()],
+        at,
+        freshness: Duration::ZERO,
+    })
+}
+
+fn troubled() -> Troubled {
+    let clock = Clock::manual(Timestamp(1_000_000));
+    let (requests, received) = channel();
+    let (publisher, receiver) = watch::channel(published(clock.monotonic()));
+    let profiles = Arc::new(Stuck::default());
+    let service = Service::new(requests, receiver, Arc::<Stuck>::clone(&profiles), clock.clone());
+    Troubled { service, clock, profiles, publisher, requests: received }
+}
+
+#[test]
+fn a_scrape_gets_the_last_snapshot_with_its_age_when_a_collection_overruns() {
+    let troubled = troubled();
+    troubled.clock.advance(Duration::from_secs(7));
+    let scrape = || {
+        let scrape = Source::snapshot(&troubled.service, Duration::from_millis(5));
+        on_runtime(async { Ok(scrape.await) }).unwrap().unwrap()
+    };
+    for _ in 0..20 {
+        assert_eq!(scrape().age, Duration::from_secs(7));
+    }
+    assert_eq!(troubled.requests.try_iter().count(), 1, "scrapes in vain fill no queue");
+    troubled.publisher.send_replace(published(troubled.clock.monotonic()));
+    assert_eq!(scrape().age, Duration::ZERO);
+}
+
+#[test]
+fn a_push_takes_no_snapshot_twice_for_a_collection_that_ends_later() {
+    let troubled = troubled();
+    troubled.clock.advance(Duration::from_secs(7));
+    let pushed = thread::scope(|scope| {
+        let pushing =
+            scope.spawn(|| on_runtime(async { Ok(Feed::snapshot(&troubled.service).await) }).unwrap());
+        let Ok(Request::Collect(demand)) = troubled.requests.recv() else { panic!("nothing is collected") };
+        assert_eq!(demand.take(), Some(troubled.clock.monotonic()));
+        let next = published(troubled.clock.monotonic());
+        troubled.publisher.send_replace(Arc::clone(&next));
+        (pushing.join().unwrap().unwrap(), next.snapshot.clone().unwrap())
+    });
+    assert!(Arc::ptr_eq(&pushed.0, &pushed.1));
+}
+
+#[test]
+fn profiles_that_hang_take_few_threads_and_nothing_else_asks_them() {
+    let Troubled { service, profiles, .. } = &troubled();
+    on_runtime(async {
+        let wanted = || Wanted { kind: "cpu".into(), seconds: None, selection: Selection::default() };
+        let profile = || tokio::time::timeout(Duration::from_millis(50), service.profile(wanted()));
+        for _ in 0..3 * ASKED {
+            assert!(profile().await.is_err(), "a profile that hangs ended");
+        }
+        assert_eq!(Source::profiles(service), ["cpu".into()]);
+        assert!(service.ready().is_ok());
+        service.status();
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(profiles.asked.load(Ordering::SeqCst), ASKED);
+}
