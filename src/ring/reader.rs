@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Reader {
     epoll: Arc<OwnedFd>,
-    stop: OwnedFd,
+    stop: Arc<OwnedFd>,
     thread: JoinHandle<()>,
     /// Disconnected when the thread ends.
     ended: Receiver<Infallible>,
@@ -47,12 +47,13 @@ impl Reader {
         read: impl FnMut(&[u64]) + Send + 'static,
     ) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        let waiting = Arc::clone(&epoll);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        epoll::add(&epoll, &*stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        // The thread may outlive this, and must then still find out that it is to stop.
+        let (waiting, stopping) = (Arc::clone(&epoll), Arc::clone(&stop));
         let (running, ended) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let (_running, mut read) = (running, read);
+            let (_running, _stopping, mut read) = (running, stopping, read);
             // On a machine with more to do than CPUs a ring fills up while its reader waits for one. Needs CAP_SYS_NICE,
             // and does without.
             if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
@@ -81,7 +82,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_err() {
+        if rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_err() {
             return;
         }
         match self.ended.recv_timeout(PATIENCE) {
