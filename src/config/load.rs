@@ -266,7 +266,7 @@ mod tests {
         let begin = || {
             let (release, hung) = sync_channel::<()>(0);
             let begun = loader.begin_with(path(), move |_| {
-                drop(hung.recv());
+                hung.recv().unwrap_err();
                 load_file(None)
             });
             begun.map(|pending| (pending, release))
