@@ -394,7 +394,10 @@ impl Rules {
     }
 
     pub(super) fn insert(&mut self, file: u32, offset: u32, rule: Rule) {
-        if self.filled > self.entries.len() / 2 && self.entries.len() < self.most {
+        // Half of the entries are in use, or fewer that are in each other's way.
+        let evicts = self.entries[self.place(file, offset) + 1].file != 0;
+        let crowded = self.filled > self.entries.len() / if evicts { 16 } else { 2 };
+        if crowded && self.entries.len() < self.most {
             let larger = vec![FREE; self.entries.len() * 2];
             self.filled = 0;
             let old = std::mem::replace(&mut self.entries, larger);
