@@ -1,7 +1,7 @@
 //! Programs that gcc builds here, held against what `nm` and `readelf` say of them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
