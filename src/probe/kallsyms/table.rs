@@ -197,10 +197,14 @@ impl Reading {
         let names = &self.names;
         // At one address: functions before all else, and of their names the one with the fewest underscores in front,
         // then one that is known everywhere, then the shortest. So it is __x64_sys_getppid, not __do_sys_getppid.
-        self.entries.sort_unstable_by_key(|entry| {
+        let key = |entry: &Entry| {
             let name = if entry.name == NO_NAME { &[][..] } else { name_at(names, entry.name) };
             let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-            (entry.address, entry.name == NO_NAME, underscores, entry.is_local, name.len(), entry.name)
+            (entry.name == NO_NAME, underscores, entry.is_local, name.len(), entry.name)
+        };
+        self.entries.sort_unstable_by(|one, other| {
+            // Few share an address, so few names are looked at.
+            one.address.cmp(&other.address).then_with(|| key(one).cmp(&key(other)))
         });
         self.entries.dedup_by_key(|entry| entry.address);
         let starts = self.entries.iter().skip(1).map(|entry| entry.address).chain([u64::MAX]);
