@@ -4,11 +4,13 @@
 //! `perf_event_open(2)`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use perf_event_open_sys::bindings as abi;
 use perf_exporter::event::format::{Field, Format, Value};
-use perf_exporter::host::{Roots, read, read_text};
+use perf_exporter::host::{Roots, read_text};
 use perf_exporter::sched::{Event, Layout, Left};
 
 /// A sample of a tracepoint.
@@ -48,9 +50,10 @@ const FOLLOWED: [&str; 5] =
     ["sched_waking", "sched_wakeup", "sched_switch", "sched_wakeup_new", "sched_migrate_task"];
 
 impl Recorded {
-    /// Reads a file that was written on this machine.
+    /// Reads a file that was written on this machine, however much happened there meanwhile.
     pub(crate) fn read(path: &Path) -> Self {
-        let bytes = read(path).unwrap();
+        let mut bytes = Vec::new();
+        File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
         assert_eq!(&bytes[..8], b"PERFILE2");
         let attributes = section(&bytes, 24);
         let (layouts, events) = events(&bytes, attributes, number(&bytes, 16) as usize);

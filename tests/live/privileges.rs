@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use perf_exporter::host::{Facts, KernelVersion, Roots, read_text};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -97,6 +98,8 @@ fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -
 struct Neighbours {
     dir: tempfile::TempDir,
     shell: Child,
+    /// Another one outside, which makes the kernel work.
+    faulting: Child,
     outside: Option<Running>,
     /// By name.
     pids: BTreeMap<String, u32>,
@@ -109,7 +112,7 @@ mount -t tmpfs -o mode=755 none "$0" && mkdir "$0/old" && mkdir -m 777 "$0/ready
 for name in open closed gone; do cp "$1" "$0/pe_$name"; chmod 755 "$0/pe_$name"; done
 chown 65533:65533 "$0/pe_closed" && chmod 700 "$0/pe_closed" || exit
 for name in open closed gone; do
-  echo 'spins 3600000' | nice -n 19 setpriv --reuid=65533 --regid=65533 --clear-groups \
+  echo 'spins 3600000' | nice -n 10 setpriv --reuid=65533 --regid=65533 --clear-groups \
     sh -c ': >"$1/ready/$0"; until [ -e /pe_go ]; do :; done; exec "/pe_$0"' "$name" "$0" >/dev/null &
   echo "pe_$name $!"
 done
@@ -124,8 +127,10 @@ impl Neighbours {
         let program = Program::compile_hot("pe_hot", &["-static"]);
         let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let (inside, host) = (dir.path().join("inside"), dir.path().join("pe_host"));
+        let faulting = dir.path().join("pe_faults");
         fs::create_dir(&inside).unwrap();
         program.copy_to(&host);
+        program.copy_to(&faulting);
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", STARTS]);
         command.arg(&inside).arg(program.path()).process_group(0);
@@ -143,6 +148,13 @@ impl Neighbours {
         let mut outside = Running::by(&mut outside);
         outside.told("spins 3600000");
         pids.insert("pe_host".to_owned(), outside.pid());
+        let faulting = Command::new("nice")
+            .args(["-n", "10", "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"])
+            .args(["sh", "-c", "yes 'faults 1000' | \"$0\" >/dev/null"])
+            .arg(&faulting)
+            .process_group(0)
+            .spawn()
+            .unwrap();
         let cgroup = TestCgroup::new(name);
         for &pid in pids.values() {
             cgroup.take(pid);
@@ -152,7 +164,16 @@ impl Neighbours {
             eventually("it is what it is called", || comm().then_some(()));
         }
         fs::remove_file(format!("/proc/{}/root/pe_gone", pids["pe_gone"])).unwrap();
-        Self { dir, shell, outside: Some(outside), pids, cgroup: Some(cgroup) }
+        Self { dir, shell, faulting, outside: Some(outside), pids, cgroup: Some(cgroup) }
+    }
+
+    /// CPU time of each of the programs: the first field of `schedstat`.
+    fn cpu_times(&self) -> Vec<Duration> {
+        let of = |pid: &u32| {
+            let schedstat = read_text(Path::new(&format!("/proc/{pid}/schedstat"))).unwrap();
+            Duration::from_nanos(schedstat.split(' ').next().unwrap().parse().unwrap())
+        };
+        self.pids.values().map(of).collect()
     }
 
     fn configuration(&self) -> String {
@@ -165,6 +186,7 @@ impl Neighbours {
              cgroups: {{include: [\"{cgroup}\"], attribution: stream}}\n\
              processes: {{include: [{{comm: \"pe_*\"}}], by: [comm, exe]}}\n\
              tracepoints: {{forked: {{event: \"sched:sched_process_fork\"}}}}\n\
+             limits: {{cpu: off}}\n\
              scheduler: {{per: [host]}}\nsyscalls: {{per: [host], include: [wait4, execve]}}\n\
              profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\
              probes:\n  counts: {{uprobe: \"{dir}/pe_host:three_quarters\"}}\n  \
@@ -176,8 +198,10 @@ impl Neighbours {
 
 impl Drop for Neighbours {
     fn drop(&mut self) {
-        kill_process_group(Pid::from_child(&self.shell), Signal::KILL).unwrap();
-        self.shell.wait().unwrap();
+        for child in [&mut self.shell, &mut self.faulting] {
+            kill_process_group(Pid::from_child(child), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
         self.outside = None;
         self.cgroup = None;
     }
@@ -217,7 +241,7 @@ impl Attempt<'_> {
             "unreadable-files" => self.names("pe_closed"),
             "deleted-files" => self.names("pe_gone"),
             "kernel-names" => {
-                let (_, folded) = get_path(&self.service.address, "/folded?mode=kernel");
+                let (_, folded) = get_path(&self.service.address, "/folded?mode=kernel&comm=pe_faults");
                 !folded.is_empty() && !folded.contains("[kernel] 0x")
             }
             "rings" => self.rings_are_free(),
@@ -324,7 +348,14 @@ fn holds_for(user: u32, name: &str) {
             rows.iter().partition(|row| row.needs[column].is_subset(&all));
         let mut missing: Vec<&Row> = should;
         let mut untold: Vec<&Row> = should_not.clone();
-        for _ in 0..40 {
+        // Each of the neighbours has been on a CPU often enough to be seen, however many others want it.
+        let (before, enough) = (neighbours.cpu_times(), Duration::from_millis(500));
+        let all_ran =
+            || before.iter().zip(neighbours.cpu_times()).all(|(before, now)| now - *before >= enough);
+        for look in 0.. {
+            if look >= 40 && all_ran() {
+                break;
+            }
             assert!(Command::new("true").status().unwrap().success());
             let metrics = attempt.service.metrics();
             missing.retain(|row| !attempt.works(&row.feature, &metrics));
@@ -336,7 +367,7 @@ fn holds_for(user: u32, name: &str) {
             if missing.is_empty() && untold.is_empty() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(250));
+            std::thread::sleep(Duration::from_millis(250));
         }
         let metrics = attempt.service.metrics();
         let unexpected = should_not.iter().filter(|row| attempt.works(&row.feature, &metrics));

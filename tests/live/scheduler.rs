@@ -4,15 +4,17 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use perf_exporter::host::read_text;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::conservation::stolen;
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::program::{Program, Running};
 use crate::support::service::{Service, get_path};
-use crate::support::{Feature, lacks, of_three_tries};
+use crate::support::{Feature, eventually, lacks};
 
 /// What times may differ by: 2 %, or a tick of the slowest kernels; and what the host of a guest took meanwhile, which the
 /// kernel's own account leaves out and its clock does not.
@@ -113,6 +115,7 @@ fn both<const N: usize>(
     meanwhile: impl FnOnce(&mut [&mut Running; N]),
 ) -> [(Figures, Figures); N] {
     let look = |running: &[&mut Running; N]| {
+        running.iter().for_each(|running| wait_for_sleep(running));
         let metrics = service.metrics();
         let lost =
             metrics.sum("perf_lost_records_total", &[("ring", "tracepoints"), ("reason", "ring_full")]);
@@ -128,6 +131,25 @@ fn both<const N: usize>(
     let (after, lost_by_now) = look(&running);
     assert_eq!(lost_by_now, lost, "records were lost");
     std::array::from_fn(|at| (after[at].0.since(before[at].0), after[at].1.since(before[at].1)))
+}
+
+/// Waits until a program waits for orders: it may still be on a CPU, or have to wait for one, when its answer is here.
+fn wait_for_sleep(running: &Running) {
+    let stat = PathBuf::from(format!("/proc/{}/stat", running.pid()));
+    eventually("the program waits for orders", || {
+        let line = read_text(&stat).unwrap();
+        line.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('S')).then_some(())
+    });
+}
+
+/// Has two programs burn CPU time in the same so many milliseconds, which begin when both have their orders.
+fn meet(first: &mut Running, second: &mut Running, milliseconds: u64) {
+    let begin = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap() + Duration::from_secs(1);
+    let order = format!("meets {} {milliseconds}", begin.as_millis());
+    first.told(&order);
+    second.told(&order);
+    first.answers();
+    second.answers();
 }
 
 /// Tests that measure how a CPU is shared do so one after the other.
@@ -146,28 +168,31 @@ fn who_sleeps_and_burns_is_told_as_the_kernel_has_it() {
         return;
     }
     let _alone = alone();
-    of_three_tries(|| {
-        let program = Program::compile_threads("sleeper");
-        let mut worker = program.start();
-        let service = following(&mut worker, "");
-        let pid = worker.pid().to_string();
-        let slept = |service: &Service| {
-            let labels = [("pid", &*pid), ("state", "sleeping")];
-            service.metrics().sum("perf_process_sched_wait_seconds_total", &labels)
-        };
-        let before = slept(&service);
-        let [(ours, theirs)] = both(&service, [&mut worker], |[worker]| {
-            worker.does("sleeps 50 10000");
-            worker.does("spins 300");
-        });
-        ours.assert_is(theirs);
-        assert!(ours.ran >= 0.3, "{ours:?}");
-        let slept = slept(&service) - before;
-        assert!(
-            (0.5..0.9).contains(&slept),
-            "it slept 50 times for 10 ms, and was told to have slept {slept} s"
-        );
+    let program = Program::compile_threads("sleeper");
+    let mut worker = program.start();
+    let service = following(&mut worker, "");
+    let pid = worker.pid().to_string();
+    let slept = |service: &Service| {
+        let labels = [("pid", &*pid), ("state", "sleeping")];
+        service.metrics().sum("perf_process_sched_wait_seconds_total", &labels)
+    };
+    let now = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
+    let begin = now();
+    // What it slept before this order is told with it.
+    worker.does("sleeps 1 1000");
+    let before = slept(&service);
+    let [(ours, theirs)] = both(&service, [&mut worker], |[worker]| {
+        worker.does("sleeps 50 10000");
+        worker.does("spins 300");
     });
+    ours.assert_is(theirs);
+    assert!(theirs.ran >= 0.3, "{theirs:?}");
+    let slept = slept(&service) - before;
+    let elapsed = (now() - begin).as_secs_f64();
+    assert!(slept >= 0.5, "it slept 50 times for 10 ms, and was told to have slept {slept} s");
+    // It also sleeps until it has its orders, but not while it is on a CPU or waits for one.
+    let most = elapsed - theirs.ran - theirs.delayed + 0.01;
+    assert!(slept <= most, "it was told to have slept {slept} s of {elapsed} s: {theirs:?}");
 }
 
 #[test]
@@ -176,56 +201,51 @@ fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom() {
         return;
     }
     let _alone = alone();
-    of_three_tries(|| {
-        let program = Program::compile_threads("spinner");
-        let (one, other) = (TestCgroup::new("sched-one"), TestCgroup::new("sched-other"));
-        let (mut first, mut second) = (program.start(), program.start());
-        one.take(first.pid());
-        other.take(second.pid());
-        first.does("pins 0");
-        second.does("pins 0");
-        let service = following(
-            &mut first,
-            &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", one.path(), other.path()),
+    let program = Program::compile_threads("spinner");
+    let (one, other) = (TestCgroup::new("sched-one"), TestCgroup::new("sched-other"));
+    let (mut first, mut second) = (program.start(), program.start());
+    one.take(first.pid());
+    other.take(second.pid());
+    first.does("pins 0");
+    second.does("pins 0");
+    // Before all others who want that CPU.
+    first.does("nice -20");
+    second.does("nice -20");
+    let service =
+        following(&mut first, &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", one.path(), other.path()));
+    second.does("sleeps 3 1000");
+    let before = service.metrics();
+    meet(&mut first, &mut second, 1000);
+    first.does("sleeps 1 1000");
+    second.does("sleeps 1 1000");
+    let metrics = service.metrics();
+    for (running, cgroup, culprit) in [(&first, &one, &other), (&second, &other, &one)] {
+        let pid = running.pid().to_string();
+        let theirs = Figures::of(running);
+        let grew = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) - before.sum(name, labels);
+        let mine = ("cgroup", cgroup.path());
+        let by = |by: &str| grew("perf_cgroup_sched_preemptions_total", &[mine, ("by", by)]);
+        let involuntary =
+            grew("perf_process_sched_switches_total", &[("pid", &pid), ("kind", "involuntary")]);
+        let told = ["own", "other", "kernel", "throttled", "unknown"].map(|who| (who, by(who)));
+        assert!(
+            by("other") >= involuntary * 0.3 && by("other") > 10.0,
+            "{told:?} of {involuntary}: {theirs:?}"
         );
-        second.does("sleeps 3 1000");
-        let before = service.metrics();
-        first.told("lasts 1000");
-        second.told("lasts 1000");
-        first.answers();
-        second.answers();
-        first.does("sleeps 1 1000");
-        second.does("sleeps 1 1000");
-        let metrics = service.metrics();
-        for (running, cgroup, culprit) in [(&first, &one, &other), (&second, &other, &one)] {
-            let pid = running.pid().to_string();
-            let theirs = Figures::of(running);
-            let grew =
-                |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) - before.sum(name, labels);
-            let mine = ("cgroup", cgroup.path());
-            let by = |by: &str| grew("perf_cgroup_sched_preemptions_total", &[mine, ("by", by)]);
-            let involuntary =
-                grew("perf_process_sched_switches_total", &[("pid", &pid), ("kind", "involuntary")]);
-            let told = ["own", "other", "kernel", "throttled", "unknown"].map(|who| (who, by(who)));
-            assert!(
-                by("other") >= involuntary * 0.3 && by("other") > 10.0,
-                "{told:?} of {involuntary}: {theirs:?}"
-            );
-            assert!(by("own") <= 2.0, "{metrics:?}");
-            let of_all: f64 = ["own", "other", "kernel", "throttled", "unknown"].into_iter().map(by).sum();
-            assert_eq!(of_all, grew("perf_cgroup_sched_switches_total", &[mine, ("kind", "involuntary")]));
-            let named = [mine, ("by_cgroup", culprit.path())];
-            let named = grew("perf_cgroup_sched_preempted_by_cgroup_total", &named);
-            assert!(named > by("other") * 0.3, "{named} of {}", by("other"));
-            let preempted = grew("perf_cgroup_sched_wait_seconds_total", &[mine, ("state", "preempted")]);
-            assert!(
-                (0.3..0.9).contains(&preempted),
-                "half of a second of the CPU was another's, and it was {preempted}"
-            );
-            let longest = metrics.value("perf_cgroup_sched_runqueue_latency_max_seconds", &[mine]).unwrap();
-            assert!((0.0005..1.0).contains(&longest), "{longest}");
-        }
-    });
+        assert!(by("own") <= 2.0, "{metrics:?}");
+        let of_all: f64 = ["own", "other", "kernel", "throttled", "unknown"].into_iter().map(by).sum();
+        assert_eq!(of_all, grew("perf_cgroup_sched_switches_total", &[mine, ("kind", "involuntary")]));
+        let named = [mine, ("by_cgroup", culprit.path())];
+        let named = grew("perf_cgroup_sched_preempted_by_cgroup_total", &named);
+        assert!(named > by("other") * 0.3, "{named} of {}", by("other"));
+        let preempted = grew("perf_cgroup_sched_wait_seconds_total", &[mine, ("state", "preempted")]);
+        assert!(
+            (0.3..0.9).contains(&preempted),
+            "half of a second of the CPU was another's, and it was {preempted}"
+        );
+        let longest = metrics.value("perf_cgroup_sched_runqueue_latency_max_seconds", &[mine]).unwrap();
+        assert!((0.0005..1.0).contains(&longest), "{longest}");
+    }
 }
 
 #[test]
@@ -234,27 +254,23 @@ fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it() {
         return;
     }
     let _alone = alone();
-    of_three_tries(|| {
-        let program = Program::compile_threads("nice");
-        let (mut first, mut second) = (program.start(), program.start());
-        let service = following(&mut first, "");
-        first.does("pins 0");
-        second.does("pins 0");
-        second.does("nice 5");
-        second.does("sleeps 3 1000");
-        let [(ours, theirs), (nice, kernels)] =
-            both(&service, [&mut first, &mut second], |[first, second]| {
-                first.told("lasts 1500");
-                second.told("lasts 1500");
-                first.answers();
-                second.answers();
-            });
-        ours.assert_is(theirs);
-        nice.assert_is(kernels);
-        // By the kernel's weights of nice 0 and 5: 1024 to 335.
-        let ratio = ours.ran / nice.ran;
-        assert!((2.0..4.5).contains(&ratio), "{ratio}: {ours:?} {nice:?}");
+    let program = Program::compile_threads("nice");
+    let (mut first, mut second) = (program.start(), program.start());
+    let service = following(&mut first, "");
+    first.does("pins 0");
+    second.does("pins 0");
+    // Before all others who want that CPU.
+    first.does("nice -20");
+    second.does("nice -15");
+    second.does("sleeps 3 1000");
+    let [(ours, theirs), (nice, kernels)] = both(&service, [&mut first, &mut second], |[first, second]| {
+        meet(first, second, 1500);
     });
+    ours.assert_is(theirs);
+    nice.assert_is(kernels);
+    // By the kernel's weights of nice -20 and -15: 88761 to 29154.
+    let ratio = ours.ran / nice.ran;
+    assert!((2.0..4.5).contains(&ratio), "{ratio}: {ours:?} {nice:?}");
 }
 
 #[test]
@@ -263,22 +279,20 @@ fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts() {
         return;
     }
     let _alone = alone();
-    of_three_tries(|| {
-        let program = Program::compile_threads("trader");
-        let mut worker = program.start();
-        worker.does("pins 1");
-        let service = following(&mut worker, "");
-        let switches = |service: &Service, worker: &mut Running| {
-            let ours = Figures::told(&service.metrics(), &worker.pid().to_string());
-            (ours.voluntary + ours.involuntary, worker.does("switches") as f64)
-        };
-        let before = switches(&service, &mut worker);
-        worker.does("trades 4000");
-        let after = switches(&service, &mut worker);
-        let (ours, theirs) = (after.0 - before.0, after.1 - before.1);
-        assert!(theirs >= 8000.0, "{theirs}");
-        assert!((ours - theirs).abs() <= theirs * 0.001, "{ours}, and the kernel counts {theirs}");
-    });
+    let program = Program::compile_threads("trader");
+    let mut worker = program.start();
+    worker.does("pins 1");
+    let service = following(&mut worker, "");
+    let switches = |service: &Service, worker: &mut Running| {
+        let ours = Figures::told(&service.metrics(), &worker.pid().to_string());
+        (ours.voluntary + ours.involuntary, worker.does("switches") as f64)
+    };
+    let before = switches(&service, &mut worker);
+    worker.does("trades 4000");
+    let after = switches(&service, &mut worker);
+    let (ours, theirs) = (after.0 - before.0, after.1 - before.1);
+    assert!(theirs >= 8000.0, "{theirs}");
+    assert!((ours - theirs).abs() <= theirs * 0.001, "{ours}, and the kernel counts {theirs}");
 }
 
 #[test]
@@ -333,7 +347,7 @@ fn idle() -> f64 {
     fields[3] / 100.0
 }
 
-/// A cgroup that may use a fifth of a CPU.
+/// A cgroup that may use a fifth of a CPU, and gets it before all others who want the CPU.
 struct Quota {
     dir: PathBuf,
     /// Where the hierarchy that perf sees is another one.
@@ -346,12 +360,14 @@ impl Quota {
         let own = TestCgroup::new(name);
         let unified = own.dir().join("cpu.max");
         if fs::write(&unified, "20000 100000").is_ok() {
+            fs::write(own.dir().join("cpu.weight"), "10000").unwrap();
             return Some(Self { dir: own.dir().to_owned(), own: Some(own) });
         }
         fs::create_dir(&v1).ok()?;
         let quota = Self { dir: v1, own: Some(own) };
         fs::write(quota.dir.join("cpu.cfs_period_us"), "100000").ok()?;
         fs::write(quota.dir.join("cpu.cfs_quota_us"), "20000").ok()?;
+        fs::write(quota.dir.join("cpu.shares"), "262144").unwrap();
         Some(quota)
     }
 
@@ -375,7 +391,7 @@ impl Drop for Quota {
     fn drop(&mut self) {
         if self.own.as_ref().is_some_and(|own| own.dir() != self.dir) {
             // Whoever was in it has ended a moment ago.
-            crate::support::eventually("a cgroup is empty", || fs::remove_dir(&self.dir).ok());
+            eventually("a cgroup is empty", || fs::remove_dir(&self.dir).ok());
         }
     }
 }
@@ -391,10 +407,10 @@ fn the_page_names_who_waited_longest() {
     let service = following(&mut first, "");
     first.does("pins 0");
     second.does("pins 0");
-    // Who is nicest waits longest.
+    // Who is nicest waits longest, again and again until it has got what it wants.
     second.does("nice 19");
     first.told("lasts 700");
-    second.told("lasts 700");
+    second.told("spins 10");
     first.answers();
     second.answers();
     service.metrics();

@@ -6,9 +6,10 @@ use std::process::Command;
 use perf_exporter::host::read_text;
 
 use crate::support::cgroup::TestCgroup;
+use crate::support::exposition::Exposition;
 use crate::support::program::{Program, Running};
 use crate::support::service::{Service, get_path};
-use crate::support::{Feature, lacks};
+use crate::support::{Feature, eventually, lacks};
 
 fn lacks_any() -> bool {
     [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().any(lacks)
@@ -100,13 +101,17 @@ fn who_is_stuck_is_told_in_which_call_and_for_how_long() {
     let mut worker = program.start();
     let service = calling(&worker, "per: [host, process], include: [pause, ppoll], stuck: 200ms", "");
     let tid = worker.does("sticks");
-    std::thread::sleep(std::time::Duration::from_millis(400));
-    let metrics = service.metrics();
     // Machines without `pause` wait by `ppoll`.
     let calls = ["pause", "ppoll"];
-    let of = |name: &str| calls.iter().map(|call| metrics.sum(name, &[("syscall", call)])).sum::<f64>();
-    assert_eq!(of("perf_process_syscalls_stuck"), 1.0, "{metrics:?}");
-    let longest = of("perf_process_syscalls_stuck_longest_seconds");
+    let of = |metrics: &Exposition, name: &str| {
+        calls.iter().map(|call| metrics.sum(name, &[("syscall", call)])).sum::<f64>()
+    };
+    let metrics = eventually("a thread is stuck", || {
+        let metrics = service.metrics();
+        (of(&metrics, "perf_process_syscalls_stuck") > 0.0).then_some(metrics)
+    });
+    assert_eq!(of(&metrics, "perf_process_syscalls_stuck"), 1.0, "{metrics:?}");
+    let longest = of(&metrics, "perf_process_syscalls_stuck_longest_seconds");
     assert!((0.2..30.0).contains(&longest), "{longest}");
     let (_, status) = get_path(&service.address, "/api/v1/status");
     assert!(status.contains(&format!("\"tid\": {tid}")), "{status}");
@@ -146,7 +151,7 @@ fn strace_counts_the_same() {
     let mut strace =
         Command::new("strace").args(["-c", "-f", "-p", &pid, "-o"]).arg(&report).spawn().unwrap();
     let traced = PathBuf::from(format!("/proc/{pid}/status"));
-    crate::support::eventually("strace has attached", || {
+    eventually("strace has attached", || {
         let status = read_text(&traced).ok()?;
         (!status.contains("TracerPid:\t0\n")).then_some(())
     });

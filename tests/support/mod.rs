@@ -23,7 +23,6 @@ pub(crate) mod worker;
 use std::env;
 use std::fmt;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -188,20 +187,7 @@ pub(crate) fn lacks(feature: Feature) -> bool {
     true
 }
 
-/// Looks up to three times. Two who look at the same seconds agree if both saw them: where others take the CPU for long, the
-/// rings of one of them run over.
-///
-/// # Panics
-/// As the last look does.
-#[allow(dead_code, reason = "not every target holds us against others")]
-pub(crate) fn of_three_tries(mut look: impl FnMut()) {
-    let mut agreed = |_| catch_unwind(AssertUnwindSafe(&mut look)).is_ok();
-    if !(0..2).any(&mut agreed) {
-        look();
-    }
-}
-
-/// Asks until there is an answer, for ten seconds at most.
+/// Asks until there is an answer, for half a minute at least.
 ///
 /// # Panics
 /// If there is none by then; `what` says what was waited for.

@@ -1,12 +1,14 @@
 //! More events than counters: they take turns and are scaled, or there is a state that says what became of them, and
 //! never a zero.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use perf_exporter::host::{Facts, Roots};
 
 use crate::support::exposition::Exposition;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
-use crate::support::{Feature, core_pmus, of_three_tries};
+use crate::support::{Feature, core_pmus};
 use crate::{ALWAYS_FRESH, advance, agree, counters_with};
 
 /// Retired instructions by their number, under a name of their own.
@@ -38,7 +40,10 @@ fn state(scrape: &Exposition, event: &str, state: &str) -> f64 {
 fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
     let Some(_counters) = counters_with(Feature::Pmu) else { return };
     // Chance decides whose turn it is while the program is off the CPU for others.
-    of_three_tries(all_are_as_one_alone);
+    let agreed = |_| catch_unwind(AssertUnwindSafe(all_are_as_one_alone)).is_ok();
+    if !(0..2).any(agreed) {
+        all_are_as_one_alone();
+    }
 }
 
 fn all_are_as_one_alone() {

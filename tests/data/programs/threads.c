@@ -2,10 +2,12 @@
  *
  * Orders, one a line, each answered with "done N":
  *   pins CPU       runs on this CPU alone from now on, as do threads that it starts
- *   nice N         is nicer to others from now on
+ *   nice N         is nicer to others from now on, in a session of its own that is as nice as well: where the kernel
+ *                  groups by session, a nice value holds within the session alone
  *   sleeps N US    sleeps so often for so many microseconds
  *   spins MS       burns CPU time
  *   lasts MS       the same, until so much time has passed
+ *   meets AT MS    sleeps until the monotonic clock is AT milliseconds, then burns CPU time until MS later
  *   trades N       a thread sends a byte and waits for another one to come back, so often
  *   switches       answers how often its threads have left a CPU, those that have ended as well
  *   calls N        asks so many times for its parent
@@ -79,8 +81,13 @@ static long obey(const char *order, long first, long second) {
     CPU_SET(first, &cpus);
     return sched_setaffinity(0, sizeof(cpus), &cpus);
   }
-  if (!strcmp(order, "nice"))
+  if (!strcmp(order, "nice")) {
+    setsid();
+    int group = open("/proc/self/autogroup", O_WRONLY);
+    if (group >= 0 && (dprintf(group, "%ld", first) < 0 || close(group)))
+      abort();
     return setpriority(PRIO_PROCESS, 0, first);
+  }
   if (!strcmp(order, "sleeps")) {
     struct timespec time = {.tv_sec = second / 1000000, .tv_nsec = second % 1000000 * 1000};
     for (long i = 0; i < first; i++)
@@ -91,7 +98,11 @@ static long obey(const char *order, long first, long second) {
     burns(CLOCK_THREAD_CPUTIME_ID, first);
   else if (!strcmp(order, "lasts"))
     burns(CLOCK_MONOTONIC, first);
-  else if (!strcmp(order, "trades"))
+  else if (!strcmp(order, "meets")) {
+    struct timespec at = {.tv_sec = first / 1000, .tv_nsec = first % 1000 * 1000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+    burns(CLOCK_MONOTONIC, first + second - now(CLOCK_MONOTONIC));
+  } else if (!strcmp(order, "trades"))
     trades(first);
   else if (!strcmp(order, "switches")) {
     struct rusage usage;
