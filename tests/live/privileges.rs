@@ -98,6 +98,8 @@ fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -
 struct Neighbours {
     dir: tempfile::TempDir,
     shell: Child,
+    /// Another one outside, which makes the kernel work.
+    faulting: Child,
     outside: Option<Running>,
     /// By name.
     pids: BTreeMap<String, u32>,
@@ -125,8 +127,10 @@ impl Neighbours {
         let program = Program::compile_hot("pe_hot", &["-static"]);
         let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let (inside, host) = (dir.path().join("inside"), dir.path().join("pe_host"));
+        let faulting = dir.path().join("pe_faults");
         fs::create_dir(&inside).unwrap();
         program.copy_to(&host);
+        program.copy_to(&faulting);
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", STARTS]);
         command.arg(&inside).arg(program.path()).process_group(0);
@@ -144,6 +148,13 @@ impl Neighbours {
         let mut outside = Running::by(&mut outside);
         outside.told("spins 3600000");
         pids.insert("pe_host".to_owned(), outside.pid());
+        let faulting = Command::new("nice")
+            .args(["-n", "10", "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"])
+            .args(["sh", "-c", "yes 'faults 1000' | \"$0\" >/dev/null"])
+            .arg(&faulting)
+            .process_group(0)
+            .spawn()
+            .unwrap();
         let cgroup = TestCgroup::new(name);
         for &pid in pids.values() {
             cgroup.take(pid);
@@ -153,7 +164,16 @@ impl Neighbours {
             eventually("it is what it is called", || comm().then_some(()));
         }
         fs::remove_file(format!("/proc/{}/root/pe_gone", pids["pe_gone"])).unwrap();
-        Self { dir, shell, outside: Some(outside), pids, cgroup: Some(cgroup) }
+        Self { dir, shell, faulting, outside: Some(outside), pids, cgroup: Some(cgroup) }
+    }
+
+    /// CPU time of each of the programs: the first field of `schedstat`.
+    fn cpu_times(&self) -> Vec<Duration> {
+        let of = |pid: &u32| {
+            let schedstat = read_text(Path::new(&format!("/proc/{pid}/schedstat"))).unwrap();
+            Duration::from_nanos(schedstat.split(' ').next().unwrap().parse().unwrap())
+        };
+        self.pids.values().map(of).collect()
     }
 
     /// CPU time of each of the programs: the first field of `schedstat`.
@@ -175,6 +195,7 @@ impl Neighbours {
              cgroups: {{include: [\"{cgroup}\"], attribution: stream}}\n\
              processes: {{include: [{{comm: \"pe_*\"}}], by: [comm, exe]}}\n\
              tracepoints: {{forked: {{event: \"sched:sched_process_fork\"}}}}\n\
+             limits: {{cpu: off}}\n\
              scheduler: {{per: [host]}}\nsyscalls: {{per: [host], include: [wait4, execve]}}\n\
              profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\
              probes:\n  counts: {{uprobe: \"{dir}/pe_host:three_quarters\"}}\n  \
@@ -186,8 +207,10 @@ impl Neighbours {
 
 impl Drop for Neighbours {
     fn drop(&mut self) {
-        kill_process_group(Pid::from_child(&self.shell), Signal::KILL).unwrap();
-        self.shell.wait().unwrap();
+        for child in [&mut self.shell, &mut self.faulting] {
+            kill_process_group(Pid::from_child(child), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
         self.outside = None;
         self.cgroup = None;
     }
@@ -227,7 +250,7 @@ impl Attempt<'_> {
             "unreadable-files" => self.names("pe_closed"),
             "deleted-files" => self.names("pe_gone"),
             "kernel-names" => {
-                let (_, folded) = get_path(&self.service.address, "/folded?mode=kernel");
+                let (_, folded) = get_path(&self.service.address, "/folded?mode=kernel&comm=pe_faults");
                 !folded.is_empty() && !folded.contains("[kernel] 0x")
             }
             "rings" => self.rings_are_free(),

@@ -166,7 +166,9 @@ fn threads_that_sleep_have_the_stack_that_they_sleep_in_and_how_long() {
         return;
     }
     let program = Program::compile_hot("sleeps", &[]);
-    let service = profiling("off_cpu: {threshold: 1ms, limit: 5000, unwind: auto, stack: 1KiB}");
+    let service = profiling(
+        "off_cpu: {threshold: 1ms, limit: 5000, unwind: auto, stack: 1KiB, processes: {include: [{comm: sleeps}]}}",
+    );
     let mut running = program.start();
     running.does("naps 200 5");
     let folded = Folded::of(&service, &format!("type=off_cpu&pid={}&mode=sleeping", running.pid()));
@@ -182,16 +184,27 @@ fn page_faults_have_the_stacks_that_they_happen_in() {
     }
     let program = Program::compile_hot("faults", &FRAME_POINTERS);
     // Thousands of faults come within a few milliseconds: without copies of the stack the ring has room for them.
-    let service = profiling("faults: {event: page-faults, period: 1, unwind: fp}");
-    let mut running = program.start();
-    running.does("faults 3000");
-    let folded = Folded::of(&service, &format!("type=faults&pid={}", running.pid()));
-    let touched = folded.share(&["obeys", "touches"]) * folded.total();
-    let lost = service.metrics().sum("perf_lost_records_total", &[("ring", "samples")]);
-    assert!(
-        touched < 3010.0 && touched + lost >= 3000.0 && touched > 1000.0,
-        "{touched} faults, {lost} lost: {folded:#?}"
+    // Those of others, who may have any number, are thrown away.
+    let service = profiling(
+        "faults: {event: page-faults, period: 1, unwind: fp, processes: {include: [{comm: faults}]}}",
     );
+    let mut running = program.start();
+    // Where others have so many faults that the ring runs over, more is done until enough is seen.
+    for ordered in (1..=20).map(|times| f64::from(3000 * times)) {
+        running.does("faults 3000");
+        let folded = Folded::of(&service, &format!("type=faults&pid={}", running.pid()));
+        let total = folded.total();
+        let touched = if total > 0.0 { folded.share(&["obeys", "touches"]) * total } else { 0.0 };
+        let lost = service.metrics().sum("perf_lost_records_total", &[("ring", "samples")]);
+        assert!(
+            touched < 1.0034 * ordered && touched + lost >= ordered,
+            "{touched} of {ordered} faults, {lost} lost: {folded:#?}"
+        );
+        if touched > 1000.0 {
+            return;
+        }
+    }
+    panic!("too few of its faults are seen: {:#?}", service.metrics());
 }
 
 /// A program that goes on until this is dropped.

@@ -36,11 +36,15 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What ours prints while perf records the same with these options: its record, and what it printed.
+/// What ours prints while perf records the same with these options: its record, and what it printed. perf comes before all
+/// others to its buffers, so that they do not run over on a machine with more to do than CPUs.
 fn beside_perf(dir: &Path, perf: &[&str], arguments: &[&str], program: &Program) -> (String, String) {
     let data = dir.join("perf.data").to_str().unwrap().to_owned();
     let mut command = Command::new("perf");
-    command.args(perf).args(["-m", "4M", "-a", "-o", &data, "--", OURS, "sched"]).args(arguments);
+    command
+        .args(perf)
+        .args(["--realtime", "1", "-m", "4M", "-a", "-o", &data, "--", OURS, "sched"])
+        .args(arguments);
     command.args(["-a", "--"]).arg(program.path()).args(["relay", TIMES]);
     let printed = output(command.stdin(Stdio::null()));
     let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with("[ perf record")).collect();

@@ -5,8 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a child may be silent before a test gives up. Guests are slow; nothing that is alive takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a child may be silent before a test gives up. Guests are slow, and so are machines with much to do; nothing
+/// that is alive takes this long.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The lines of a pipe, read by a thread that ends with the pipe.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Lines {
     /// The next line; `None` once the pipe is closed.
     ///
     /// # Panics
-    /// After a minute of silence.
+    /// After five minutes of silence.
     pub(crate) fn next(&self) -> Option<String> {
         match self.0.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),

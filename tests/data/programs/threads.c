@@ -2,7 +2,8 @@
  *
  * Orders, one a line, each answered with "done N":
  *   pins CPU       runs on this CPU alone from now on, as do threads that it starts
- *   nice N         is nicer to others from now on
+ *   nice N         is nicer to others from now on, in a session of its own that is as nice as well: where the kernel
+ *                  groups by session, a nice value holds within the session alone
  *   sleeps N US    sleeps so often for so many microseconds
  *   spins MS       burns CPU time
  *   lasts MS       the same, until so much time has passed
@@ -80,8 +81,13 @@ static long obey(const char *order, long first, long second) {
     CPU_SET(first, &cpus);
     return sched_setaffinity(0, sizeof(cpus), &cpus);
   }
-  if (!strcmp(order, "nice"))
+  if (!strcmp(order, "nice")) {
+    setsid();
+    int group = open("/proc/self/autogroup", O_WRONLY);
+    if (group >= 0 && (dprintf(group, "%ld", first) < 0 || close(group)))
+      abort();
     return setpriority(PRIO_PROCESS, 0, first);
+  }
   if (!strcmp(order, "sleeps")) {
     struct timespec time = {.tv_sec = second / 1000000, .tv_nsec = second % 1000000 * 1000};
     for (long i = 0; i < first; i++)
