@@ -31,6 +31,26 @@ pub(crate) struct Attacked {
     pub(crate) errors: AtomicU64,
 }
 
+/// The programs among the attacks, compiled.
+pub(crate) struct Programs {
+    renames: String,
+    made: String,
+}
+
+impl Programs {
+    pub(crate) fn compile(janitor: &Janitor) -> Self {
+        Self { renames: compile(janitor.scratch(), "renames"), made: compile(janitor.scratch(), "made") }
+    }
+
+    /// Starts them as a part of the load.
+    fn start(&self, janitor: &Janitor, load: &mut Load) {
+        load.runs(&[&self.renames]);
+        let pid = load.runs(&[&self.made]);
+        janitor.removes(Path::new(&format!("/tmp/perf-{pid}.map")));
+    }
+}
+
+/// The attacks under way.
 pub(crate) struct Attacks {
     ends: Arc<AtomicBool>,
     attacked: Arc<Attacked>,
@@ -38,13 +58,15 @@ pub(crate) struct Attacks {
 }
 
 impl Attacks {
-    /// Starts the clients, and the processes within the load.
-    pub(crate) fn start(janitor: &Janitor, address: &str, from: IpAddr, load: &mut Load) -> Self {
-        let renames = compile(janitor.scratch(), "renames");
-        load.runs(&[&renames]);
-        let made = compile(janitor.scratch(), "made");
-        let pid = load.runs(&[&made]);
-        janitor.removes(Path::new(&format!("/tmp/perf-{pid}.map")));
+    /// Starts the programs, and the clients at the address `from`.
+    pub(crate) fn start(
+        programs: &Programs,
+        janitor: &Janitor,
+        address: &str,
+        from: IpAddr,
+        load: &mut Load,
+    ) -> Self {
+        programs.start(janitor, load);
         let ends = Arc::new(AtomicBool::new(false));
         let attacked = Arc::new(Attacked::default());
         let clients = {

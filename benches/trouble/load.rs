@@ -32,28 +32,42 @@ pub(crate) fn inside(cgroup: &Path, arguments: &[&str]) -> Command {
 /// The processes. They end with the value.
 pub(crate) struct Load {
     cgroup: PathBuf,
+    commands: Vec<Vec<String>>,
     children: Vec<Child>,
     churn: Option<JoinHandle<()>>,
     ends: Arc<AtomicBool>,
 }
 
 impl Load {
-    /// Starts all of it, apart from what is not installed.
-    pub(crate) fn start(janitor: &Janitor) -> Self {
+    /// Makes what the programs need, while the machine has time for it. What is not installed is left out.
+    pub(crate) fn prepare(janitor: &Janitor) -> Self {
         let cgroup = janitor.cgroup("load");
         let ends = Arc::new(AtomicBool::new(false));
-        let churn = {
-            let (cgroup, ends) = (cgroup.clone(), Arc::clone(&ends));
-            thread::spawn(move || come_and_go(&cgroup, &ends))
-        };
-        let mut load = Self { cgroup, children: Vec::new(), churn: Some(churn), ends };
+        let mut load = Self { cgroup, commands: Vec::new(), children: Vec::new(), churn: None, ends };
         load.compilers(janitor.scratch());
-        load.runtimes(janitor);
+        load.runtimes(janitor.scratch());
         // Forks as fast as one process can, twice.
         for _ in 0..2 {
-            load.runs(&["sh", "-c", "while :; do /bin/true; done"]);
+            load.adds(&["sh", "-c", "while :; do /bin/true; done"]);
         }
         load
+    }
+
+    /// Starts all of it.
+    pub(crate) fn start(&mut self, janitor: &Janitor) {
+        for command in std::mem::take(&mut self.commands) {
+            let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+            let pid = self.runs(&arguments);
+            if arguments[0] == "node" {
+                janitor.removes(Path::new(&format!("/tmp/perf-{pid}.map")));
+            }
+        }
+        let (cgroup, ends) = (self.cgroup.clone(), Arc::clone(&self.ends));
+        self.churn = Some(thread::spawn(move || come_and_go(&cgroup, &ends)));
+    }
+
+    fn adds(&mut self, arguments: &[&str]) {
+        self.commands.push(arguments.iter().map(|argument| (*argument).to_owned()).collect());
     }
 
     /// Starts a program and returns its process id.
@@ -64,9 +78,9 @@ impl Load {
         pid
     }
 
-    /// Starts a program over and over.
+    /// Adds a program that is started over and over.
     fn repeats(&mut self, arguments: &[&str]) {
-        self.runs(&[&["sh", "-c", "while :; do \"$0\" \"$@\"; done"], arguments].concat());
+        self.adds(&[&["sh", "-c", "while :; do \"$0\" \"$@\"; done"], arguments].concat());
     }
 
     fn compilers(&mut self, scratch: &Path) {
@@ -80,44 +94,39 @@ impl Load {
             source("load.cpp", cpp_source()),
             source("load.rs", rust_source()),
         );
-        for _ in 0..4 {
+        for _ in 0..2 {
             self.repeats(&["gcc", "-O2", "-c", &c, "-o", "/dev/null"]);
         }
-        for _ in 0..6 {
+        for _ in 0..4 {
             self.repeats(&["g++", "-O2", "-c", &cpp, "-o", "/dev/null"]);
         }
         if installed("rustc") {
-            for name in ["one", "other"] {
-                let to = scratch.join(name);
-                let to = to.to_str().unwrap();
-                self.repeats(&["rustc", "-O", "--crate-type", "rlib", "--edition", "2024", &rust, "-o", to]);
-            }
+            let to = scratch.join("load.rlib");
+            let to = to.to_str().unwrap();
+            self.repeats(&["rustc", "-O", "--crate-type", "rlib", "--edition", "2024", &rust, "-o", to]);
         }
     }
 
-    fn runtimes(&mut self, janitor: &Janitor) {
+    fn runtimes(&mut self, scratch: &Path) {
         let program = |name: &str| format!("{PROGRAMS}/{name}");
-        let scratch = janitor.scratch().to_str().unwrap();
+        let scratch = scratch.to_str().unwrap();
         if installed("node") {
-            let pid = self.runs(&["node", "--perf-basic-prof", &program("busy.js")]);
-            janitor.removes(Path::new(&format!("/tmp/perf-{pid}.map")));
+            self.adds(&["node", "--perf-basic-prof", &program("busy.js")]);
         }
         if installed("javac") && installed("java") {
             let compiled = Command::new("javac").args(["-d", scratch]).arg(program("Busy.java")).status();
             assert!(compiled.unwrap().success(), "javac fails");
-            self.runs(&["java", "-Xmx256m", "-cp", scratch, "Busy"]);
+            self.adds(&["java", "-Xmx256m", "-cp", scratch, "Busy"]);
         }
         if installed("python3") {
-            self.runs(&["python3", &program("busy.py")]);
-            self.runs(&["python3", &program("busy.py")]);
+            self.adds(&["python3", &program("busy.py")]);
         }
-        if let Some(browser) =
-            ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|it| installed(it))
-        {
+        let browsers = ["chromium", "chromium-browser", "google-chrome"];
+        if let Some(browser) = browsers.into_iter().find(|browser| installed(browser)) {
             let (profile, page) =
                 (format!("--user-data-dir={scratch}/browser"), format!("file://{}", program("page.html")));
             let quiet = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"];
-            self.runs(&[&[browser], &quiet[..], &[&profile, &page]].concat());
+            self.adds(&[&[browser], &quiet[..], &[&profile, &page]].concat());
         }
     }
 }
@@ -151,7 +160,7 @@ fn come_and_go(top: &Path, ends: &AtomicBool) {
         }
         let dir = top.join(format!("passing-{number}"));
         fs::create_dir(&dir).unwrap();
-        let child = inside(&dir, &["sh", "-c", "while sleep 2; do :; done"]).spawn().unwrap();
+        let child = inside(&dir, &["sh", "-c", "while sleep 5; do :; done"]).spawn().unwrap();
         there.push_back((dir, child));
         if there.len() > CGROUPS {
             there.pop_front().into_iter().for_each(go);

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use attacks::Attacks;
+use attacks::{Attacks, Programs};
 use exporter::Exporter;
 use janitor::Janitor;
 use load::{Hanging, Load};
@@ -97,16 +97,19 @@ fn run(options: &Options) {
     // Dropped last: it removes what the others leave.
     let janitor = Janitor::start();
     let hanging = Hanging::prepare(&janitor);
+    let programs = options.attacks.then(|| Programs::compile(&janitor));
+    let mut load = Load::prepare(&janitor);
     let mut exporter = Exporter::start(&options.program, options.config.as_deref(), &janitor);
     let watch = Watch::start(exporter.address.clone(), exporter.pid());
     sleep(ALONE);
     watch.begins("load");
+    load.start(&janitor);
+    let attacks = programs.map(|programs| {
+        Attacks::start(&programs, &janitor, &exporter.address, options.attack_from, &mut load)
+    });
     let start = Instant::now();
     let length = minutes(options.minutes);
     let until = |part: f64| sleep((start + length.mul_f64(part)).saturating_duration_since(Instant::now()));
-    let mut load = Load::start(&janitor);
-    let attacks =
-        options.attacks.then(|| Attacks::start(&janitor, &exporter.address, options.attack_from, &mut load));
     hanging.spin();
     until(0.3);
     watch.begins("hang");

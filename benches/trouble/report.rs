@@ -156,7 +156,11 @@ impl Report<'_> {
             let grown = grown(&first, &last, name, &["reason"]);
             let budget =
                 |reason: &str| ["full", "large", "budget", "evicted"].iter().any(|it| reason.contains(it));
-            grown.iter().filter(|(reason, _)| budget(reason)).map(|(_, count)| count).sum()
+            grown
+                .iter()
+                .filter(|(reason, _)| budget(reason))
+                .map(|(_, count)| count)
+                .fold(0.0, |sum, count| sum + count)
         };
         let budget = wanting("perf_stacks_cut_total") + wanting("perf_profile_gaps_total");
         let enough = budget < 0.05 * samples;
