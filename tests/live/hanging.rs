@@ -28,6 +28,8 @@ const END: Duration = Duration::from_secs(5);
 const RECOVERY: Duration = Duration::from_secs(15);
 /// The file system fails by itself after this time, so that a test that fails does not hang.
 const LONGEST_STOP: Duration = Duration::from_secs(120);
+/// How long it may take until the service has come to the file system.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than any test.
 const FOR_EVER: &str = "spins 600000";
 
@@ -105,10 +107,11 @@ impl Scene {
         self.program.told(FOR_EVER);
         // Names are looked up when a profile is asked for. What the answer is does not matter here.
         let service = Pid::from_child(&self.service.child).as_raw_nonzero().get() as u32;
-        eventually("the service waits for the file system", || {
+        let end = now() + PATIENCE;
+        while !self.mount.delays(service) {
+            assert!(now() < end, "the service does not wait for the file system: {:?}", self.mount.waiting());
             drop(ask(&self.service.address, "GET", "/folded?type=cpu&comm=hanging", SCRAPE));
-            self.mount.delays(service).then_some(())
-        });
+        }
     }
 
     /// All that must go on while the file system does not answer.
@@ -192,6 +195,7 @@ impl Scene {
 
     /// The whole story.
     fn plays(mut self, stop: Stop, more: impl Fn(&Mount) -> String) {
+        self.metrics();
         self.stop(stop);
         self.goes_on();
         self.says_so();

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use perf_exporter::host::{read_at_most, read_text};
+use perf_exporter::host::{list, read_at_most, read_text};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::time::{ClockId, clock_gettime};
@@ -120,17 +120,44 @@ impl Mount {
         self.shared.control().kept.iter().map(|request| request.tid).collect()
     }
 
-    /// Returns whether a thread of a process, or of one of its children, waits for an answer.
+    /// Returns whether a thread of a process, or of one of its children, waits for an answer: to its own request, or to
+    /// somebody's who reads the same page.
     pub(crate) fn delays(&self, pid: u32) -> bool {
-        self.waiting().into_iter().any(|tid| {
-            let status = read_text(&PathBuf::from(format!("/proc/{tid}/status"))).unwrap_or_default();
-            let is_it = |line: &str| {
-                let (field, value) = line.split_once(':').unwrap_or_default();
-                matches!(field, "Tgid" | "PPid") && value.trim().parse() == Ok(pid)
-            };
-            status.lines().any(is_it)
-        })
+        let of_page = || !self.waiting().is_empty() && threads(pid).iter().any(|task| uninterruptible(task));
+        // A wait for a disk is shorter.
+        let for_long = || {
+            (0..4).all(|_| {
+                thread::sleep(Duration::from_millis(100));
+                of_page()
+            })
+        };
+        let waiting = self.waiting();
+        let asked = |task: &PathBuf| {
+            let tid = task.file_name().and_then(|name| name.to_str()?.parse().ok());
+            tid.is_some_and(|tid| waiting.contains(&tid))
+        };
+        threads(pid).iter().any(asked) || for_long()
     }
+}
+
+/// The threads of a process and its children, as directories in `/proc`.
+fn threads(pid: u32) -> Vec<PathBuf> {
+    let dir = PathBuf::from(format!("/proc/{pid}/task"));
+    let mut tasks: Vec<PathBuf> =
+        list(&dir).unwrap_or_default().into_iter().map(|task| dir.join(task)).collect();
+    let children: Vec<u32> = tasks
+        .iter()
+        .flat_map(|task| {
+            let children = read_text(&task.join("children")).unwrap_or_default();
+            children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect();
+    tasks.extend(children.into_iter().flat_map(threads));
+    tasks
+}
+
+fn uninterruptible(task: &Path) -> bool {
+    read_text(&task.join("status")).unwrap_or_default().contains("\nState:\tD")
 }
 
 impl Drop for Mount {
