@@ -82,7 +82,9 @@ impl Part {
             Self::Queues => "OTLP requests that wait to be sent, HTTP responses under way",
             Self::History => "reserved for the history of series",
             Self::Evidence => "reserved for the evidence of incidents",
-            Self::Other => "all other allocated memory: threads, tables of processes and containers, allocator overhead",
+            Self::Other => {
+                "all other allocated memory: threads, tables of processes and containers, allocator overhead"
+            }
         }
     }
 

@@ -17,7 +17,8 @@ use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
     Collection, Configuration, ContainerSource, Containers, Cost, CounterStatus, DescriptorKind, EventStatus,
-    FailedReload, Host, Loss, MemoryPart, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
+    FailedReload, Host, Loss, MemoryPart, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed,
+    UnattributedPart, Usage,
 };
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts};
@@ -359,7 +360,8 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
     }
     losses.extend(facets.tracer.iter().flat_map(traces::losses));
     losses.extend(profiles::losses(facets.sample_losses));
-    let (what, reason) = ("samples of the windows that pages show", "the share of stacks in limits.memory is full");
+    let (what, reason) =
+        ("samples of the windows that pages show", "the share of stacks in limits.memory is full");
     losses.push(Loss { what: what.into(), reason: reason.into(), count: facets.dropped_for_room });
     losses.retain(|loss| loss.count > 0);
     losses

@@ -50,8 +50,13 @@ fn page() -> String {
     let mut page = HEAD.to_owned();
     for (title, profiles) in [("With profiles", true), ("Without profiles", false)] {
         writeln!(page, "## {title}\n").unwrap();
-        let demands =
-            [2, 8, 64, 256].map(|cpus| Demand { cpus, profiles, pushes: false, rings: 2 + usize::from(profiles), ring_memory: None });
+        let demands = [2, 8, 64, 256].map(|cpus| Demand {
+            cpus,
+            profiles,
+            pushes: false,
+            rings: 2 + usize::from(profiles),
+            ring_memory: None,
+        });
         let shares = demands.map(|demand| Shares::of(demand.default_limit(), &demand));
         writeln!(page, "Shares of the default in MiB, by the number of CPUs:\n").unwrap();
         writeln!(page, "| part | 2 | 8 | 64 | 256 | contents |\n|---|--:|--:|--:|--:|---|").unwrap();

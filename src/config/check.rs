@@ -192,7 +192,8 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections, memory, ring_memory, debug_info, cpu }) = written
+    let Some(file::Limits { series, descriptors, connections, memory, ring_memory, debug_info, cpu }) =
+        written
     else {
         return base;
     };
@@ -201,19 +202,9 @@ fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>)
         descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
         connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
         memory: size(memory.as_ref(), base.memory, MEMORY_MIN..=MEMORY_MAX, report),
-        ring_memory: size(
-            ring_memory.as_ref(),
-            base.ring_memory,
-            RING_MEMORY_MIN..=RING_MEMORY_MAX,
-            report,
-        ),
-        debug_info: size(
-            debug_info.as_ref(),
-            Some(base.debug_info),
-            DEBUG_INFO_MIN..=DEBUG_INFO_MAX,
-            report,
-        )
-        .unwrap_or(base.debug_info),
+        ring_memory: size(ring_memory.as_ref(), base.ring_memory, RING_MEMORY_MIN..=RING_MEMORY_MAX, report),
+        debug_info: size(debug_info.as_ref(), Some(base.debug_info), DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report)
+            .unwrap_or(base.debug_info),
         cpu: cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
     }
 }

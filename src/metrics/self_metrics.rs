@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::proto::{Metric, MetricFamily, MetricType};
-use prometheus::{
-    Counter, Gauge, GaugeVec, IntGauge, Opts, Registry, process_collector::ProcessCollector,
-};
+use prometheus::{Counter, Gauge, GaugeVec, IntGauge, Opts, Registry, process_collector::ProcessCollector};
 
 use super::{Buckets, Family, Histogram, Kind, Labels, Metadata, Point, Value};
 use crate::budget::PartState;

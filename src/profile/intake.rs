@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use self::room::Room;
 use super::memory::MemoryShares;
 use super::model::Mode;
 use super::namer::News;
@@ -15,7 +16,6 @@ use super::tally::{Key, Sum, Tally, Window};
 use super::tasks::{Seen, TaskId, Tasks};
 use super::thin::Thinner;
 use super::waits::{self, Begun, Waiting};
-use self::room::Room;
 use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::host::Roots;
 use crate::plan::Sampler;

@@ -240,7 +240,9 @@ mod tests {
     #[test]
     fn the_oldest_slot_goes_first_and_its_samples_are_counted() {
         let mut window = Window::new(Duration::from_nanos(120));
-        [(5, 1), (15, 2), (16, 2), (25, 3)].into_iter().for_each(|(time, stack)| window.add(time, key(stack), ONE));
+        [(5, 1), (15, 2), (16, 2), (25, 3)]
+            .into_iter()
+            .for_each(|(time, stack)| window.add(time, key(stack), ONE));
         assert_eq!((window.begin(), window.drop_oldest()), (Some(0), 1));
         assert_eq!((window.begin(), window.drop_oldest()), (Some(10), 2));
         assert_eq!(found(&window.last(30, u64::MAX).0), [(3, 1)]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::attribute::Born;
 use crate::host::{Roots, read_text};
@@ -219,9 +219,6 @@ impl Tasks {
         let old = std::mem::take(&mut self.tasks);
         self.numbers = FxHashMap::default();
         self.recent = FxHashMap::default();
-        // Threads and processes that ended left room in these.
-        self.names.shrink_to_fit();
-        self.processes.shrink_to_fit();
         let mut renumbered = FxHashMap::default();
         for id in std::iter::once(TaskId::OTHER).chain(used) {
             let Some((key, seen)) = old.get(id.0 as usize).filter(|_| !renumbered.contains_key(&id)) else {
@@ -234,6 +231,11 @@ impl Tasks {
             }
             renumbered.insert(id, new);
         }
+        // Processes that run still are read again; threads and processes that ended left room.
+        let kept: FxHashSet<u32> = self.tasks.iter().map(|(_, seen)| seen.process.key.pid).collect();
+        self.processes.retain(|pid, _| kept.contains(pid));
+        self.processes.shrink_to_fit();
+        self.names.shrink_to_fit();
         renumbered
     }
 }

@@ -140,7 +140,8 @@ impl Stacks {
             u32::try_from(self.frames.len()).ok().filter(|_| self.frames.len() < self.limits.frames)?;
         let more = growth(&self.frames, 1);
         // A hash table doubles.
-        let table = if self.frame_ids.len() < self.frame_ids.capacity() { 0 } else { self.frame_ids.capacity() };
+        let table =
+            if self.frame_ids.len() < self.frame_ids.capacity() { 0 } else { self.frame_ids.capacity() };
         if !self.fits(more * size_of::<Frame>() + table * NUMBERED) {
             return None;
         }
@@ -328,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_stack_without_room_is_one_that_says_so() {
-        let mut stacks = Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6, ..StackLimits::default() });
+        let mut stacks =
+            Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6, ..StackLimits::default() });
         let one = put(&mut stacks, &[1, 2]);
         let cut = [Frame::Cut(Cut::Full)];
         let deep = put(&mut stacks, &[1, 2, 1, 2]);
@@ -351,7 +353,11 @@ mod tests {
         for bytes in [20 << 10, 300 << 10, 3 << 20] {
             let mut stacks = Stacks::new(StackLimits { bytes, ..StackLimits::default() });
             let all: Vec<StackId> = (0..60_000).map(|n| put(&mut stacks, &[n % 100, n, n / 7])).collect();
-            assert!(stacks.memory() <= bytes && stacks.memory() > bytes / 3, "{} of {bytes}", stacks.memory());
+            assert!(
+                stacks.memory() <= bytes && stacks.memory() > bytes / 3,
+                "{} of {bytes}",
+                stacks.memory()
+            );
             let whole = all.iter().filter(|&&stack| stack != FULL).count();
             assert!(whole > bytes / 300 && all.contains(&FULL), "{whole} of {bytes}");
             // Room that is made is room, and more memory is more of it.

@@ -1,8 +1,8 @@
 //! The part of the page about memory and descriptors.
 
+use super::bar;
 use super::figures::{bytes, count};
 use super::html::Html;
-use super::bar;
 use crate::export::status::Status;
 
 pub(super) fn memory(html: &mut Html, status: &Status) {
