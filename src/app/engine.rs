@@ -10,8 +10,10 @@ use super::Options;
 use super::demand::Demand;
 use super::governor::Governor;
 use super::losses::LossWatch;
+use super::memory::Memory;
 use super::reload::{self, Answer, Reloads};
 use super::status::{self, ConfigSource, Facets};
+use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
 use crate::config::push::Signal;
@@ -28,7 +30,7 @@ use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
-use crate::sys::{Budget, Kernel, usage};
+use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::target::Watch;
 
 /// How often it is looked whether probes are still in the files that their paths lead to.
@@ -93,6 +95,9 @@ pub(super) struct Engine<K: Kernel> {
     online: CpuSet,
     collector: Collector<K>,
     profiler: Profiler<K>,
+    memory: Memory,
+    /// Open descriptors at the last collection.
+    open: OpenDescriptors,
     installer: Installer,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
@@ -131,6 +136,8 @@ impl<K: Kernel> Engine<K> {
         let collector =
             Collector::new(kernel, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)?;
         metrics.config_loaded(clock.now());
+        let memory = Memory::new(&config, facts.online.len());
+        let profiler = Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?;
         Ok(Self {
             watch: Watch::new(roots.clone()),
             labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
@@ -142,7 +149,9 @@ impl<K: Kernel> Engine<K> {
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
             reloads: Reloads::default(),
-            profiler: Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?,
+            profiler: profiler.within(&memory.of_profiles()),
+            memory,
+            open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
             roots,
             clock,
@@ -162,6 +171,11 @@ impl<K: Kernel> Engine<K> {
     /// What profiles are asked for through.
     pub(super) fn profiles(&self) -> Arc<dyn Ask> {
         self.profiler.asked()
+    }
+
+    /// The memory for what waits to be sent.
+    pub(super) fn memory_of_queues(&self) -> Share {
+        self.memory.of_queues()
     }
 
     /// What there is to say before the first collection.
@@ -275,12 +289,13 @@ impl<K: Kernel> Engine<K> {
         }
         self.collector.limit_names(self.config.limits.names_per_cgroup);
         self.profiler.limit_names(self.config.limits.names_per_cgroup);
-        self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
+        let shares = self.memory.divide(&self.config, self.watch.online().len(), plan.ring_kinds());
+        self.collector.apply(&plan, Bounds::new(&self.config.limits, &shares), &self.watch);
         let limits = &self.config.limits;
         self.profiler.apply(
             &plan.samplers,
             limits.series,
-            (plan.ring_memory(limits.ring_memory), limits.debug_info),
+            (plan.ring_memory(shares.get(Part::Rings)), limits.debug_info),
             self.watch.online(),
             &mut self.collector.opening(),
         );
@@ -312,6 +327,8 @@ impl<K: Kernel> Engine<K> {
     /// Puts a configuration in force that was read again, and keeps the old one if the new one has problems.
     fn reload(&mut self, loaded: Loaded) -> Result<String, String> {
         let now = self.clock.now();
+        let loaded =
+            loaded.and_then(|loaded| loaded.0.require_memory(self.watch.online().len()).map(|()| loaded));
         match loaded {
             Ok((config, warnings)) => {
                 let later = later(&self.config, &config);
@@ -360,6 +377,7 @@ impl<K: Kernel> Engine<K> {
         let took = self.clock.monotonic().since(begin);
         self.metrics.collected(took);
         let usage = status::usage(usage::cpu_time(), self.collector.budget());
+        self.measure();
         families.extend(self.metrics.families(usage));
         let families = self.labeller.name(families);
         let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
@@ -370,6 +388,7 @@ impl<K: Kernel> Engine<K> {
                 "series left out: a bug"
             );
         }
+        self.memory.publishes(&snapshot);
         self.ended = self.clock.monotonic();
         if let Some(part) = self.spending.note(usage.cpu, self.ended) {
             self.govern(part);
@@ -380,6 +399,16 @@ impl<K: Kernel> Engine<K> {
         }
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Takes note of what the parts of the program hold in memory, and of its descriptors.
+    fn measure(&mut self) {
+        let rings = self.collector.stream_state().map_or(0, |stream| stream.ring_bytes)
+            + self.collector.tracer_state().map_or(0, |tracer| tracer.ring_bytes);
+        self.memory.measure(rings, self.collector.bytes());
+        self.open = OpenDescriptors::count(self.collector.budget().used);
+        self.metrics.memory_held(&self.memory.states());
+        self.metrics.descriptors_open(&self.open.kinds());
     }
 
     /// Tells less of threads when that takes too much of the CPUs, and more when there is room.
@@ -433,6 +462,7 @@ impl<K: Kernel> Engine<K> {
             traces: &self.collector.trace_states(),
             profiles: &profiles,
             sample_losses: self.profiler.losses(),
+            dropped_for_room: self.profiler.dropped_for_room(),
             tracer: self.collector.tracer_state(),
             support: &self.support,
             board: self.collector.board(),
@@ -440,6 +470,8 @@ impl<K: Kernel> Engine<K> {
             snapshot: snapshot.as_deref(),
             took,
             usage,
+            memory: &self.memory.states(),
+            open: self.open,
             cpu_ratio: self.spending.part,
             detail: self.governor.detail(),
             remarkable: self.collector.remarkable(),

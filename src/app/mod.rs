@@ -5,6 +5,7 @@ mod engine;
 mod governor;
 mod losses;
 mod manager;
+mod memory;
 mod reload;
 mod status;
 mod stop;
@@ -32,11 +33,11 @@ use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
 use crate::files::Files;
-use crate::host::{Environment, Roots};
+use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
-use crate::sys::Kernel;
+use crate::sys::{Kernel, allocator};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
@@ -104,7 +105,10 @@ where
     K: Kernel + Send + 'static,
     K::Event: Send,
 {
+    // Before there are other threads.
+    allocator::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
+    config.require_memory(Facts::read(&options.roots).online.len()).map_err(Failure::Config)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
@@ -128,7 +132,7 @@ where
         .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
     let engine = Engine::new(kernel, &options, config, metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?;
-    let profiles = engine.profiles();
+    let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     let (running, ended) = channel::<Infallible>();
@@ -140,6 +144,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
+    memory::start_trimming();
     let service = Service::new(requests.clone(), published, profiles, options.clock.clone());
     let surroundings = Surroundings {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
@@ -147,6 +152,7 @@ where
         log: options.log,
         clock: options.clock.clone(),
         began: options.clock.now(),
+        memory,
     };
     let pusher = Pusher::start(service.clone(), pushed, surroundings)
         .map_err(Failure::system("cannot start the thread that pushes"))?;

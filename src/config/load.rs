@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use super::memory::TooLittle;
 use super::{Config, Problem, Problems, load};
 use crate::error::{FileError, FileErrorKind};
 
@@ -57,6 +58,9 @@ pub enum LoadError {
     /// It can be read, and is wrong.
     #[error("the configuration cannot be used:\n{0}")]
     Wrong(Problems),
+    /// It asks for less memory than this machine takes.
+    #[error(transparent)]
+    Memory(TooLittle),
 }
 
 impl LoadError {

@@ -1,11 +1,15 @@
 //! From records to sums of stacks. Whatever happens here may read files of other processes, and take any time.
 
+mod room;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use self::room::Room;
 use super::handoff::{Fresh, Handoff, Report, Series};
+use super::memory::MemoryShares;
 use super::model::Mode;
 use super::namer::News;
 use super::open::{SIDE, Tap};
@@ -159,6 +163,7 @@ pub(super) struct Analysis {
     analyzed: u64,
     /// What the next turn fills again.
     batch: Batch,
+    room: Room,
 }
 
 impl Analysis {
@@ -181,6 +186,7 @@ impl Analysis {
             before: Losses::default(),
             analyzed: 0,
             batch: Batch::default(),
+            room: Room::new(&MemoryShares::ample()),
         }
     }
 
@@ -199,8 +205,9 @@ impl Analysis {
         self.batch = batch;
         self.report(handoff);
         let now = self.analyzed;
-        if all && self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
-            self.tidy();
+        if all {
+            let gone = self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone);
+            self.make_room(gone);
         }
         all
     }
@@ -224,6 +231,7 @@ impl Analysis {
             Command::Forget(ids) => self.taps.retain(|id, _| !ids.contains(id)),
             Command::Begin { number, entry, at } => self.begin(number, &entry, at),
             Command::Abandon(number) => drop(self.recordings.remove(&number)),
+            Command::Memory(shares) => self.keep_within(&shares),
         }
     }
 
@@ -259,9 +267,7 @@ impl Analysis {
             losses: self.own,
             accounts: self.analyzer.accounts().clone(),
             analyzed: self.analyzed,
-            processes: self.analyzer.processes(),
-            unwind_bytes: self.analyzer.unwind_bytes(),
-            stack_bytes: self.analyzer.stacks().memory() as u64,
+            dropped: self.room.dropped,
         };
         let switches = std::mem::take(&mut self.switches);
         handoff.lock().put(fresh, &switches, report);
@@ -431,11 +437,8 @@ impl Analysis {
         self.sources.iter_mut().for_each(|source| source.waiting.clear());
     }
 
-    /// Drops stacks and tasks that nobody needs any more, if there are many.
+    /// Drops stacks and tasks that nobody needs any more.
     fn tidy(&mut self) {
-        if self.analyzer.stacks().len() < MANY && self.tasks.len() < MANY {
-            return;
-        }
         let windows = self.sources.iter().flat_map(|source| source.window.tallies());
         let all = windows.chain(self.recordings.values().map(|recording| &recording.tally));
         let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());

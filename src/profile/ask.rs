@@ -13,10 +13,12 @@ use super::build::{Unnamed, build};
 use super::contexts::Contexts;
 use super::functions::Functions;
 use super::handoff::Handoff;
+use super::memory::MemoryShares;
 use super::namer::{Namer, News};
 use super::open::Tap;
 use super::rings::{Command, Rings};
 use super::{Profile, Selection};
+use crate::budget::Account;
 use crate::clock::{Clock, Timestamp};
 use crate::container::Directory;
 use crate::files::Files;
@@ -117,6 +119,8 @@ pub(super) struct Shared<R> {
     pub(super) line_accounts: Lock<symbol::LineAccounts>,
     /// The symbolizer's, as of the last time that it was asked.
     pub(super) accounts: Lock<symbol::Accounts>,
+    /// What the symbolizer holds of its share, likewise.
+    symbol_memory: Lock<Account>,
     /// By entry, how often which function was seen innermost.
     pub(super) functions: Lock<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
@@ -159,6 +163,7 @@ impl<R: Ring> Shared<R> {
             debug_info: AtomicU64::new(0),
             line_accounts: Lock::default(),
             accounts: Lock::default(),
+            symbol_memory: Lock::new(MemoryShares::ample().symbols.account()),
             functions: Lock::default(),
             functions_counted: AtomicU64::new(0),
             naming_failures: AtomicU64::new(0),
@@ -227,6 +232,7 @@ impl<R: Ring> Shared<R> {
     /// Looks up what cannot wait until somebody asks.
     pub(super) fn look_up(&self, news: News) {
         let mut symbols = self.symbols.lock();
+        symbols.set_limit(self.symbol_limit());
         news.makers.into_iter().for_each(|process| symbols.notice(process, &news.code));
         news.ended.into_iter().for_each(|process| symbols.end(process));
         for (address, length, removed, name) in &news.kernel_functions {
@@ -235,6 +241,18 @@ impl<R: Ring> Shared<R> {
         drop(symbols);
         self.count_functions(news.innermost, &news.code);
         self.note(&self.symbols.lock());
+    }
+
+    /// Holds no more memory than these shares from now on.
+    pub(super) fn keep_within(&self, shares: &MemoryShares) {
+        *self.symbol_memory.lock() = shares.symbols.account();
+        self.rings.lock().keep_within(shares);
+        self.command(Command::Memory(shares.clone()));
+    }
+
+    /// How many bytes names may take.
+    fn symbol_limit(&self) -> usize {
+        usize::try_from(self.symbol_memory.lock().limit()).unwrap_or(usize::MAX)
     }
 
     /// Forgets the functions of all entries but these.
@@ -276,6 +294,7 @@ impl<R: Ring> Shared<R> {
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
         let mut names = {
             let mut symbols = self.symbols.lock_within(NAMES_PATIENCE)?;
+            symbols.set_limit(self.symbol_limit());
             let names = symbols.resolve(&unnamed.frames, &unnamed.code);
             self.note(&symbols);
             names
@@ -292,6 +311,7 @@ impl<R: Ring> Shared<R> {
     /// Leaves the account where it can be read while names are looked up.
     fn note(&self, symbols: &Symbolizer) {
         symbols.accounts().clone_into(&mut self.accounts.lock());
+        self.symbol_memory.lock().set(symbols.bytes() as u64);
     }
 
     /// Takes what is counted out of the analysis, once that has caught up, and gives names to it.

@@ -64,12 +64,8 @@ pub(super) struct Report {
     pub(super) accounts: stack::Accounts,
     /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
     pub(super) analyzed: u64,
-    /// Processes whose mappings are known.
-    pub(super) processes: usize,
-    /// Bytes of unwind tables.
-    pub(super) unwind_bytes: u64,
-    /// Bytes of stacks.
-    pub(super) stack_bytes: u64,
+    /// Samples that windows lost before they were too old, because the share of stacks was full.
+    pub(super) dropped: u64,
 }
 
 /// See the module.

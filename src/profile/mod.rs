@@ -24,6 +24,7 @@ mod build;
 mod contexts;
 mod functions;
 mod handoff;
+mod memory;
 mod model;
 mod namer;
 mod open;
@@ -65,7 +66,7 @@ use crate::tracepoint::Context;
 pub use analysis::Losses;
 use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
-use handoff::Report;
+pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
 use open::Opened;
@@ -118,19 +119,6 @@ pub struct SamplerState {
     pub age: Duration,
 }
 
-/// What profiles take, in bytes, as of the last turn of the analysis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Memory {
-    /// Records that wait for the analysis.
-    pub(crate) waiting: u64,
-    /// Unwind tables.
-    pub(crate) unwind: u64,
-    /// Stacks.
-    pub(crate) stacks: u64,
-    /// How many processes have their mappings known.
-    pub(crate) processes: usize,
-}
-
 impl<K: Kernel> Profiler<K> {
     /// Nothing is open yet. `directory` tells whose containers cgroups are.
     ///
@@ -165,6 +153,12 @@ impl<K: Kernel> Profiler<K> {
     /// Limits how many names the threads of one cgroup may have in metrics.
     pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
         self.publisher.limit_names(per_cgroup);
+    }
+
+    /// Holds no more memory than these shares. To be said before anything is sampled.
+    pub(crate) fn within(self, shares: &MemoryShares) -> Self {
+        self.shared.keep_within(shares);
+        self
     }
 
     /// Samples for these entries from now on. If they are not those that it samples for already, all are opened anew;
@@ -452,26 +446,15 @@ impl<K: Kernel> Profiler<K> {
         self.shared.handoff.lock().report().losses.plus(before)
     }
 
+    /// Samples that windows lost before they were too old, because memory was short.
+    pub(crate) fn dropped_for_room(&self) -> u64 {
+        self.shared.handoff.lock().report().dropped
+    }
+
     /// Why stacks were cut and frames have no names, since the beginning.
     pub(crate) fn shortfalls(&self) -> Shortfalls {
         let accounts = self.shared.handoff.lock().report().accounts.clone();
         Shortfalls::of(&accounts, &self.shared)
-    }
-
-    /// Sets how many bytes of records may wait for the analysis. Beyond that they stay in the rings, and the kernel counts
-    /// those that find no room.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the memory budget"))]
-    pub(crate) fn set_waiting_limit(&self, bytes: u64) {
-        self.shared.rings.lock().set_waiting_limit(bytes);
-    }
-
-    /// What profiles take, in bytes.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the memory budget"))]
-    pub(crate) fn memory(&self) -> Memory {
-        let waiting = self.shared.rings.lock().waiting_bytes();
-        let handoff = self.shared.handoff.lock();
-        let &Report { processes, unwind_bytes, stack_bytes, .. } = handoff.report();
-        Memory { waiting, unwind: unwind_bytes, stacks: stack_bytes, processes }
     }
 
     /// What there is to say about each entry.

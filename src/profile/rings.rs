@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::MemoryShares;
 use super::analysis::Losses;
 use super::open::{SIDE, Tap};
+use crate::budget::Account;
 use crate::plan::Sampler;
 use crate::ring::{Merger, time_of};
 use crate::sys::Ring;
 
 /// How many records are analyzed before other threads get their turn: about a millisecond.
 const AT_A_TIME: usize = 256;
-/// Bytes of queued records, beside one more turn of all rings, unless somebody sets another limit.
-const WAITING_LIMIT: u64 = 32 << 20;
 /// Bytes of a batch that are kept for the next one.
 const KEPT: usize = 1 << 20;
 
@@ -35,6 +35,8 @@ pub(super) enum Command {
     Begin { number: u64, entry: Arc<str>, at: u64 },
     /// Discards a recording.
     Abandon(u64),
+    /// Holds no more memory than these shares.
+    Memory(MemoryShares),
 }
 
 /// Records, in order, with what comes before and after them.
@@ -81,7 +83,9 @@ pub(super) struct Rings<R> {
     commands: VecDeque<(u64, Command)>,
     torn: bool,
     losses: Losses,
-    limit: u64,
+    /// What is held of the shares of queued records and of rings.
+    queued: Account,
+    held: Account,
 }
 
 impl<R: Ring> Rings<R> {
@@ -94,18 +98,32 @@ impl<R: Ring> Rings<R> {
             commands: VecDeque::new(),
             torn: false,
             losses: Losses::default(),
-            limit: WAITING_LIMIT,
+            queued: MemoryShares::ample().waiting.account(),
+            held: MemoryShares::ample().rings.account(),
         }
     }
 
-    /// Sets how many bytes of records are queued before rings are left full.
-    pub(super) fn set_waiting_limit(&mut self, bytes: u64) {
-        self.limit = bytes;
+    /// Holds no more than these shares from now on.
+    pub(super) fn keep_within(&mut self, shares: &MemoryShares) {
+        (self.queued, self.held) = (shares.waiting.account(), shares.rings.account());
+        self.account();
     }
 
-    /// Bytes that the queue takes.
-    pub(super) fn waiting_bytes(&self) -> u64 {
+    /// Up to how many bytes of records are queued before rings are left full.
+    fn limit(&self) -> u64 {
+        // One more turn of all rings has to fit. With less room than the rings have, records are read in small turns.
+        let limit = self.queued.limit();
+        limit.saturating_sub(self.bytes()).max(limit / 4)
+    }
+
+    /// Bytes of queued records.
+    pub(super) fn queued_bytes(&self) -> u64 {
         self.merger.memory() as u64
+    }
+
+    fn account(&self) {
+        self.queued.set(self.queued_bytes());
+        self.held.set(self.bytes());
     }
 
     /// Bytes of all rings.
@@ -126,7 +144,7 @@ impl<R: Ring> Rings<R> {
     /// Removes a ring. What it holds is queued; if the queue is full, it is lost and counted.
     pub(super) fn remove(&mut self, cpu: u32) {
         let Some(mut ring) = self.rings.remove(&cpu) else { return };
-        if self.merger.bytes() as u64 > self.limit {
+        if self.merger.bytes() as u64 > self.limit() {
             ring.drain(|_| self.losses.queue_full += 1);
         } else {
             self.torn |= empty(cpu, &mut ring, &mut self.merger, &mut self.losses);
@@ -152,7 +170,7 @@ impl<R: Ring> Rings<R> {
     /// records that find no room in them.
     pub(super) fn pull(&mut self, now: u64) {
         // A queue of which the analysis can take nothing must not stay as it is.
-        if self.merger.bytes() as u64 > self.limit && self.merger.is_ready(self.emptied) {
+        if self.merger.bytes() as u64 > self.limit() && self.merger.is_ready(self.emptied) {
             return;
         }
         for (&cpu, ring) in &mut self.rings {
@@ -160,6 +178,7 @@ impl<R: Ring> Rings<R> {
         }
         // A thread that took its time earlier may come later.
         self.emptied = self.emptied.max(now);
+        self.account();
     }
 
     /// Takes out some of what was written before the rings were emptied last. Whether that was all, commands included.
@@ -195,6 +214,7 @@ fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Loss
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Part, Share};
     use crate::profile::replayed::Held;
     use crate::ring::testing::{bytes, record};
 
@@ -215,6 +235,10 @@ mod tests {
                 return found.join(" ");
             }
         }
+    }
+
+    fn waiting(bytes: u64) -> MemoryShares {
+        MemoryShares { waiting: Share::fixed(Part::Waiting, bytes), ..MemoryShares::ample() }
     }
 
     #[test]
@@ -254,12 +278,12 @@ mod tests {
     #[test]
     fn the_queue_is_bounded_while_nothing_is_taken_out() {
         let mut rings = Rings::new();
-        rings.set_waiting_limit(10_000);
+        rings.keep_within(&waiting(10_000));
         for turn in 0..10 {
             rings.add(turn, Held((0..100).map(|at| named(96, u64::from(turn) * 100 + at)).collect()));
             rings.pull(u64::from(turn) * 100 + 100);
         }
-        assert!(rings.waiting_bytes() < 100_000, "{} bytes", rings.waiting_bytes());
+        assert!(rings.queued_bytes() < 100_000, "{} bytes", rings.merger.memory());
         let held: usize = rings.rings.values().map(|ring| ring.0.len()).sum();
         assert_eq!((rings.merger.waiting(), held), (100, 900), "the rest stays in the rings");
         (0..10).for_each(|cpu| rings.remove(cpu));
@@ -285,7 +309,7 @@ mod tests {
     #[test]
     fn a_queue_of_young_records_alone_does_not_stop_the_rings_from_being_emptied() {
         let mut rings = Rings::new();
-        rings.set_waiting_limit(0);
+        rings.keep_within(&waiting(0));
         // Written while the rings were emptied.
         rings.add(0, Held(vec![named(8, 15)]));
         rings.pull(10);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::thread::{self, sleep};
 
 use super::*;
+use crate::budget::{Part, Share};
 use crate::clock::Timestamp;
 use crate::config::profiled;
 use crate::event::Catalog;
@@ -174,7 +175,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
         machine.sample(0, 6);
         machine.clock.advance(Duration::from_secs(1));
         profiler.collect();
-        assert!(profiler.memory().waiting > 0);
+        assert!(profiler.shared.rings.lock().queued_bytes() > 0);
         (0..100).for_each(|_| ask.abandon(ask.begin("other").unwrap()));
         ask.abandon(before);
         assert_eq!(profiler.losses().unreadable, 0);
@@ -233,7 +234,8 @@ fn the_memory_of_records_that_wait_is_bounded() {
     let mut machine = Machine::new();
     let mut profiler = machine.profiler();
     machine.apply(&mut profiler, &["faults"], "0");
-    profiler.set_waiting_limit(4096);
+    let shares = MemoryShares { waiting: Share::fixed(Part::Waiting, 4096), ..MemoryShares::ample() };
+    profiler = profiler.within(&shares);
     machine.sample(0, HANGING);
     machine.clock.advance(Duration::from_secs(1));
     let mut answer = machine.wait_until_stuck();
@@ -243,7 +245,7 @@ fn the_memory_of_records_that_wait_is_bounded() {
         written += 50;
         profiler.collect();
     }
-    assert!(profiler.memory().waiting < 200_000, "{:?}", profiler.memory());
+    assert!(shares.waiting.used() < 200_000, "{:?}", shares.waiting);
     answer.write_all(b"hanging\n").unwrap();
     drop(answer);
     // The fake's rings have no end: what stayed in them is read now.

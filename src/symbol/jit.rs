@@ -1,7 +1,6 @@
 //! Names of code that was made at run time, from the files that run times write for `perf`.
 
 use std::collections::VecDeque;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 

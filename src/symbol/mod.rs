@@ -196,6 +196,9 @@ impl Symbolizer {
 
     /// Changes how much memory may be held, in bytes. What is over it is forgotten at once.
     pub fn set_limit(&mut self, bytes: usize) {
+        if bytes == self.options.memory {
+            return;
+        }
         self.options.memory = bytes;
         let quarter = bytes / 4;
         self.kernel.set_limit(quarter);

@@ -12,6 +12,7 @@ const ORDER: [&str; 28] = [
     "lock",
     "host",
     "clock",
+    "budget",
     "net",
     "health",
     "metrics",

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::host::Roots;
 use perf_exporter::files::{Files, Root};
+use perf_exporter::host::Roots;
 use perf_exporter::stack::{Code, Frame, Module, ModuleId, Process, ProcessId};
 use perf_exporter::symbol::{Named, Options, Symbolizer};
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::{Part, Share};
 use crate::host::Roots;
 use crate::profile::specimen::sampler;
 
@@ -75,4 +76,35 @@ fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
     assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(None, 20)]);
     let [one, other] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
     assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
+}
+
+#[test]
+fn the_oldest_samples_of_windows_make_room_for_new_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let limit = 2 << 20;
+    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, limit), ..MemoryShares::ample() };
+    analysis.keep_within(&shares);
+    let one = sampler("one");
+    let length = u64::try_from(one.window.as_nanos()).unwrap();
+    analysis.set_samplers(&[one]);
+    let most = 40_000;
+    for number in 1..=most {
+        let time = length / most * number;
+        // Each of a thread of its own, of which nothing is left when all samples are gone.
+        let tid = number as u32;
+        analysis.sample(0, 0, &Sample { time, pid: tid, tid, ..Sample::default() }, 1);
+        if number % 1000 == 0 {
+            analysis.sources.iter_mut().for_each(|source| source.fresh.clear());
+            analysis.analyzed = time;
+            analysis.make_room(false);
+        }
+    }
+    assert!(shares.stacks.used() <= limit, "{}", shares.stacks.used());
+    let left: u64 =
+        analysis.last("one", length, length).unwrap().tally.iter().map(|(_, sum)| sum.count).sum();
+    assert!(left > 1000, "the newest are there: {left}");
+    assert_eq!(left + analysis.room.dropped, most);
+    let newest = analysis.tasks.id(&Sample { pid: most as u32, tid: most as u32, ..Sample::default() });
+    assert!(analysis.last("one", length, length).unwrap().tally.iter().any(|(key, _)| key.task == newest));
 }

@@ -115,7 +115,8 @@ fn large_programs_are_measured() {
     let clock = Clock::system();
     let memory = Options { memory: 256 << 20, ..Options::default() };
     for path in programs.split(':').filter(|path| !path.is_empty()) {
-        let module = machine.add(path, Ok(Files::here(&Roots::default()).open(&Root::Host, path, None).unwrap()));
+        let module =
+            machine.add(path, Ok(Files::here(&Roots::default()).open(&Root::Host, path, None).unwrap()));
         let size = fs::metadata(path).unwrap().len();
         for (step, options) in [(4096, memory.clone()), (65536, Options::default())] {
             let mut symbolizer = Symbolizer::new(&Roots::default(), clock.clone(), options);
