@@ -9,9 +9,9 @@
 //! A thread of its own, `profile-reader`, analyzes records: it finds out whose each frame is while the process still runs,
 //! which takes reading files of that process. Names are looked up only when a profile is asked for.
 //!
-//! Such files may never answer. So `Analysis` is behind an [`IoLock`](crate::lock::IoLock), which the collector and the
-//! HTTP thread never take. These two reach [`rings`] and [`handoff`] alone, which are plain memory behind a
-//! [`Lock`](crate::lock::Lock): a collection empties the rings, takes what has been analyzed so far, and leaves the rest to
+//! Such files may never answer. So `Analysis` is behind an `lock::IoLock`, which the collector and the
+//! HTTP thread never take. These two reach `rings` and `handoff` alone, which are plain memory behind a
+//! `lock::Lock`: a collection empties the rings, takes what has been analyzed so far, and leaves the rest to
 //! a later one. What the collector tells the analysis is queued between the records.
 //!
 //! [`Profile`] is what every output is made of, and knows none of them: tables of stacks, locations, functions and files
