@@ -98,7 +98,7 @@ impl Loader {
     /// # Errors
     /// [`LoadError::Stuck`] if two threads wait for files already, [`LoadError::NoThread`] if there is none.
     pub fn begin(&self, path: PathBuf) -> Result<Pending, LoadError> {
-        self.begin_with(path, |path| read_file(path))
+        self.begin_with(path, read_file)
     }
 
     fn begin_with(
