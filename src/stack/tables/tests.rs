@@ -38,7 +38,7 @@ fn values(regs: &Regs) -> (u64, u64) {
 
 /// Some programs and libraries: this one, what it is linked to, and interpreters that are there.
 fn files() -> Vec<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let maps = crate::host::read_text("/proc/self/maps".as_ref()).unwrap();
     let linked = maps.lines().filter_map(|line| Some(line[line.find('/')?..].to_owned()));
     let others = ["/usr/bin/python3", "/bin/bash", "/usr/bin/perl", "/usr/bin/gdb", "/usr/bin/node"];
     let mut files: Vec<PathBuf> = linked.chain(others.map(str::to_owned)).map(PathBuf::from).collect();
