@@ -18,6 +18,24 @@ const CHECKED_LIMIT: u64 = 512 << 20;
 /// How much is read at a time, in bytes.
 const CHUNK: usize = 256 << 10;
 
+/// What a debug file is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted {
+    /// The names of all functions.
+    AllNames,
+    /// Lines and inlined functions.
+    DebugInfo,
+}
+
+impl Wanted {
+    fn is_in(self, binary: &Binary<'_>) -> bool {
+        match self {
+            Self::AllNames => binary.has_all_names(),
+            Self::DebugInfo => binary.has_debug_info(),
+        }
+    }
+}
+
 /// The debug file of `binary`, which a process has at `path`: by its build id, then by the name in `.gnu_debuglink`; in
 /// the root of the process first, then on the host. One that belongs to another build is none, nor is one that does not
 /// have what is wanted.
@@ -26,7 +44,7 @@ pub(super) fn find(
     pid: Option<u32>,
     path: &str,
     binary: &Binary<'_>,
-    has_it: impl Fn(&Binary<'_>) -> bool,
+    wanted: Wanted,
 ) -> Option<(Beside, Opened)> {
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
@@ -40,7 +58,7 @@ pub(super) fn find(
             let Ok(opened) = files.open(&root, path, None) else { continue };
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
-            if has_it(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
+            if wanted.is_in(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
                 let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
                 drop(debug);
                 return Some((Beside { root, path, written }, opened));

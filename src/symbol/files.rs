@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::debug::Wanted;
 use super::demangle::demangle;
 use super::identity::Identity;
 use super::source::{Bytes, Reader, Source};
@@ -353,8 +354,7 @@ fn read(
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
     if binary.has_all_names() {
         names.add(find(&binary)?, own());
-    } else if let Some((beside, opened)) =
-        debug::find(files, pid, &module.path, &binary, |debug| debug.has_all_names())
+    } else if let Some((beside, opened)) = debug::find(files, pid, &module.path, &binary, Wanted::AllNames)
         && let Ok(debug) = opened.binary()
         && let Ok(Some(found)) = find(&debug)
     {
@@ -362,7 +362,7 @@ fn read(
     } else {
         // What is exported is left out of what is compressed.
         if let Ok(Some(bytes)) = binary.mini_debug(limit as u64 / 4)
-            && let Some(found) = in_all_names(&bytes, &find)
+            && let Some(found) = in_all_names(&bytes, find)
         {
             names.add(found, Source::Copied(Arc::new(Bytes(bytes))));
         }

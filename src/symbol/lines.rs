@@ -326,7 +326,7 @@ impl Debug {
             Source::Own(Written::of(file))
         } else {
             let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-            let found = debug::find(files, pid, &module.path, &binary, |debug| debug.has_debug_info());
+            let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
             Source::Beside(found.ok_or(LineReason::NoDebugInfo)?.0)
         };
         Ok(Self { source, spoilt: None })

@@ -23,7 +23,8 @@ pub(crate) fn holds(bytes: &[u8]) -> usize {
 /// Every place that a number of the file may stand for is in one region, and in the span that is told of it.
 fn by_address(bytes: &[u8], addresses: &Addresses) {
     let numbers = bytes.rchunks_exact(8).filter_map(|chunk| chunk.first_chunk());
-    for address in numbers.map(|&chunk| u64::from_le_bytes(chunk)).take(64).chain([0, u64::MAX - 1]) {
+    let numbers = numbers.map(|&chunk| u64::from_le_bytes(chunk)).filter(|&number| number < u64::MAX);
+    for address in numbers.take(64).chain([0, u64::MAX - 1]) {
         let region = addresses.region_of(address);
         let (from, to) = addresses.span_of(region);
         assert!((from..to).contains(&address));
