@@ -63,7 +63,7 @@ impl Analysis {
     fn held(&self) -> u64 {
         let windows = self.sources.iter().flat_map(|source| source.window.tallies());
         let tallies = windows.chain(self.recordings.values().map(|recording| &recording.tally));
-        let tallies: usize = tallies.map(|tally| tally.bytes()).sum();
+        let tallies: usize = tallies.map(Tally::bytes).sum();
         (self.analyzer.stack_bytes() + self.tasks.bytes() + tallies) as u64
     }
 
