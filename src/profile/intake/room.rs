@@ -5,6 +5,7 @@
 
 use crate::budget::Account;
 use crate::profile::memory::MemoryShares;
+use crate::profile::tally::Tally;
 use crate::sys::Ring;
 
 use super::{Intake, MANY};
@@ -87,7 +88,7 @@ impl<R: Ring> Intake<R> {
     fn held(&self) -> u64 {
         let windows = self.sources.iter().flat_map(|source| source.window.tallies());
         let tallies = windows.chain(self.recordings.values().map(|recording| &recording.tally));
-        let tallies: usize = tallies.map(|tally| tally.bytes()).sum();
+        let tallies: usize = tallies.map(Tally::bytes).sum();
         (self.analyzer.stack_bytes() + self.tasks.bytes() + tallies) as u64
     }
 
