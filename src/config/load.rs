@@ -94,7 +94,7 @@ impl Loader {
     /// # Errors
     /// [`LoadError::Stuck`] if two threads wait for files already, [`LoadError::NoThread`] if there is none.
     pub fn begin(&self, path: PathBuf) -> Result<Pending, LoadError> {
-        self.begin_with(path, |path| read_file(path))
+        self.begin_with(path, read_file)
     }
 
     fn begin_with(
@@ -266,7 +266,7 @@ mod tests {
         let begin = || {
             let (release, hung) = sync_channel::<()>(0);
             let begun = loader.begin_with(path(), move |_| {
-                drop(hung.recv());
+                hung.recv().unwrap_err();
                 load_file(None)
             });
             begun.map(|pending| (pending, release))

@@ -179,8 +179,7 @@ mod tests {
     #[test]
     fn another_limit_holds_for_new_names() {
         let mut limiter = NameLimiter::new(2);
-        let mut admit =
-            |limiter: &mut NameLimiter, n: u32| limiter.admit(&name("/", &n.to_string()), second(9));
+        let admit = |limiter: &mut NameLimiter, n: u32| limiter.admit(&name("/", &n.to_string()), second(9));
         assert_eq!([1, 2, 3].map(|n| admit(&mut limiter, n)), [true, true, false]);
         limiter.set_limit(3);
         assert_eq!([3, 4].map(|n| admit(&mut limiter, n)), [true, false]);

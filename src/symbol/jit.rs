@@ -85,7 +85,7 @@ enum Map {
     /// There is none, or none that can be trusted.
     Missing(Reason),
     /// Its functions, and the file, unless it is closed.
-    Read(Option<Followed>, PerfMap),
+    Read(Option<Followed>, Box<PerfMap>),
 }
 
 /// Lines that could not be parsed, and functions that were dropped.
@@ -248,7 +248,7 @@ impl Jit {
         match open_map(roots, &self.process) {
             Ok(opened) if matches!(&self.map, Map::Read(Some(held), _) if held.is(&opened)) => {}
             Ok(opened) => {
-                self.map = Map::Read(Some(Followed::new(Arc::new(opened))), PerfMap::new(limit));
+                self.map = Map::Read(Some(Followed::new(Arc::new(opened))), Box::new(PerfMap::new(limit)));
                 self.texts.clear();
             }
             // What was read of a file that is gone is still true.
@@ -268,7 +268,7 @@ impl Jit {
     fn poll(&mut self, all: &mut Allowance, now: Monotonic) {
         self.polled = Some(now);
         if let Map::Read(Some(file), map) = &mut self.map {
-            match file.poll(map, [&mut self.allowance, &mut *all], now) {
+            match file.poll(&mut **map, [&mut self.allowance, &mut *all], now) {
                 // The numbers of names may be others now.
                 Ok(true) => self.texts.clear(),
                 Err(_) if map.is_empty() => self.map = Map::Missing(Reason::MapUnreadable),
