@@ -558,6 +558,7 @@ mod tests {
         let options = Options {
             config: None,
             listen: None,
+            files: crate::files::Files::here(&roots),
             roots,
             clock: clock.clone(),
             environment: Environment::default(),

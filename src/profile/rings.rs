@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn records_that_stay_in_a_ring_because_too_much_is_queued_do_not_come_late() {
         let mut rings = Rings::new();
-        let many = (0..1 + WAITING_LIMIT / 60_000).map(|at| named(60_000, at % 5)).collect();
+        let many = (0..1 + rings.limit() / 60_000).map(|at| named(60_000, at % 5)).collect();
         rings.add(0, Held(many));
         rings.pull(10);
         let mut batch = Batch::default();

@@ -176,15 +176,6 @@ impl Neighbours {
         self.pids.values().map(of).collect()
     }
 
-    /// CPU time of each of the programs: the first field of `schedstat`.
-    fn cpu_times(&self) -> Vec<Duration> {
-        let of = |pid: &u32| {
-            let schedstat = read_text(Path::new(&format!("/proc/{pid}/schedstat"))).unwrap();
-            Duration::from_nanos(schedstat.split(' ').next().unwrap().parse().unwrap())
-        };
-        self.pids.values().map(of).collect()
-    }
-
     fn configuration(&self) -> String {
         let cgroup = self.cgroup.as_ref().unwrap().path();
         let (dir, inside) = (self.dir.path().display(), self.pids["pe_open"]);

@@ -7,6 +7,7 @@ use crate::budget::Account;
 use crate::profile::memory::MemoryShares;
 
 use super::{Analysis, MANY};
+use crate::profile::tally::Tally;
 
 /// How often it is tried to make room if there is too little to drop, in nanoseconds of the records' clock.
 const AGAIN: u64 = 1_000_000_000;
