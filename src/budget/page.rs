@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # Memory
 
 `limits.memory` is one budget for everything in the exporter that grows. By default it is 64 MiB and 2 MiB for each CPU, and 48 MiB
-less without profiles: 68 MiB on 2 CPUs, 20 MiB without profiles. The code of the program is not part of it: 10 to 12 MiB of the
+less without profiles: 68 MiB on 2 CPUs, 20 MiB without profiles. The code of the program is not part of it: about 12 MiB of the
 resident memory are pages of the executable and of the C library, which the kernel can drop and read again.
 
 Each part has a share of the budget, and the shares add up to it. A part whose share is full frees what was used least recently, or
@@ -20,7 +20,7 @@ what is oldest:
   `limits.ring_memory` is an upper bound for this share. What rings do not use goes to the other parts.
 - **unwind**, **symbols**: tables of files that were not used for the longest time are dropped, and read again when they are
   needed.
-- **stacks**: the oldest twelfth of the longest window of a profile is dropped, with the stacks that only it had. The samples are
+- **stacks**: of all windows of profiles the oldest slot (a twelfth of its window) is dropped, with the stacks that only it had. The samples are
   counted under losses on `/status`; metrics keep them. A stack for which there is still no room counts as
   `perf_stacks_cut_total{reason=\"full\"}`.
 - **waiting**: rings are not emptied while this share is full. Records that find no room in their ring are counted as lost.

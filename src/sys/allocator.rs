@@ -1,7 +1,7 @@
 //! The C library's allocator: bounded arenas, and freed memory that goes back to the kernel.
 //!
-//! glibc keeps one arena for every eight threads that allocate at the same time, and keeps what was freed in them. After a
-//! storm of forks that is several times what the program holds. Other C libraries need none of this, and get none.
+//! glibc makes up to eight arenas for each CPU, one for each thread that finds the others busy, and keeps free memory that
+//! lies between allocations. Other C libraries have no such settings.
 
 /// How much of the memory that the allocator keeps without need is worth looking for it.
 const WORTH: u64 = 4 << 20;

@@ -505,7 +505,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     let before = begun();
     thread::sleep(Duration::from_millis(1500));
     assert!((before + 1..=before + 3).contains(&begun()), "tried again, and not all the time: {}", begun());
-    pusher.stop();
+    pusher.stop(Duration::from_secs(10));
 }
 
 #[test]
