@@ -17,6 +17,7 @@
 //! | [`error`] | what did the kernel say? |
 //! | [`host`] | where are the kernel's files, and what is this machine? |
 //! | [`clock`] | what time is it? |
+//! | [`budget`] | how many bytes may each part hold? |
 //! | [`net`] | how are others reached? |
 //! | [`health`] | why was it refused, and what would help? what is this count worth? |
 //! | [`metrics`] | what is a series? |
@@ -42,6 +43,7 @@
 
 pub mod app;
 pub mod attribute;
+pub mod budget;
 mod clean;
 pub mod cli;
 pub mod clock;

@@ -126,11 +126,21 @@ def dashboard():
                     limits=steps((1, YELLOW), (5, RED)),
                 ),
                 lines(
+                    "Memory by part",
+                    "Parts of `limits.memory`, each with a share of its own. A part at its share drops what was used least recently.",
+                    "sum by (part, instance) (perf_exporter_memory_bytes{@node})",
+                    "{{part}} " + BY_NODE,
+                    "bytes",
+                    stacked=True,
+                    more=[("sum by (instance) (perf_exporter_memory_limit_bytes{@node})", "limit " + BY_NODE)],
+                ),
+                lines(
                     "Descriptors",
-                    "Of perf events; how many an event takes depends on `attribution`.",
-                    "perf_exporter_open_descriptors{@node}",
-                    BY_NODE,
+                    "By kind. Of perf events: how many an event takes depends on `attribution`.",
+                    "sum by (kind, instance) (perf_exporter_descriptors{@node})",
+                    "{{kind}} " + BY_NODE,
                     "short",
+                    more=[("perf_exporter_open_descriptors{@node}", "events " + BY_NODE)],
                 ),
                 lines(
                     "Records read",
@@ -146,7 +156,7 @@ def dashboard():
                 "What is missing",
                 lines(
                     "Records lost",
-                    "Per second. ring_full: raise `limits.ring_memory`, give CAP_IPC_LOCK, or count less. unrecorded: this kernel hides switches. late: read after younger ones.",
+                    "Per second. ring_full: raise `limits.memory`, give CAP_IPC_LOCK, or count less. unrecorded: this kernel hides switches. late: read after younger ones.",
                     total("perf_lost_records_total", "ring,reason,instance"),
                     "{{reason}} {{ring}} " + BY_NODE,
                     "ops",

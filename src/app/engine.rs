@@ -9,7 +9,9 @@ use tokio::sync::{oneshot, watch};
 use super::Options;
 use super::governor::Governor;
 use super::losses::LossWatch;
+use super::memory::Memory;
 use super::status::{self, ConfigSource, Facets};
+use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
 use crate::config::push::Signal;
@@ -25,7 +27,7 @@ use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
-use crate::sys::{Budget, Kernel, usage};
+use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::target::Watch;
 
 /// How often it is looked whether probes are still in the files that their paths lead to.
@@ -88,6 +90,9 @@ pub(super) struct Engine<K: Kernel> {
     online: CpuSet,
     collector: Collector<K>,
     profiler: Profiler<K>,
+    memory: Memory,
+    /// Open descriptors at the last collection.
+    open: OpenDescriptors,
     installer: Installer,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
@@ -125,6 +130,8 @@ impl<K: Kernel> Engine<K> {
         let collector =
             Collector::new(kernel, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)?;
         metrics.config_loaded(clock.now());
+        let memory = Memory::new(&config, facts.online.len());
+        let profiler = Profiler::new(clock.clone(), &roots, Arc::clone(&naming.directory))?;
         Ok(Self {
             watch: Watch::new(roots.clone()),
             labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
@@ -135,7 +142,9 @@ impl<K: Kernel> Engine<K> {
             spending: Spending::since(clock.monotonic()),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
-            profiler: Profiler::new(clock.clone(), &roots, Arc::clone(&naming.directory))?,
+            profiler: profiler.within(&memory.of_profiles()),
+            memory,
+            open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
             roots,
             clock,
@@ -155,6 +164,11 @@ impl<K: Kernel> Engine<K> {
     /// What profiles are asked for through.
     pub(super) fn profiles(&self) -> Arc<dyn Ask> {
         self.profiler.asked()
+    }
+
+    /// The memory for what waits to be sent.
+    pub(super) fn memory_of_queues(&self) -> Share {
+        self.memory.of_queues()
     }
 
     /// What there is to say before the first collection.
@@ -250,12 +264,13 @@ impl<K: Kernel> Engine<K> {
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
         }
-        self.collector.apply(&plan, Bounds::from(&self.config.limits), &self.watch);
+        let shares = self.memory.divide(&self.config, self.watch.online().len(), plan.ring_kinds());
+        self.collector.apply(&plan, Bounds::new(&self.config.limits, &shares), &self.watch);
         let limits = &self.config.limits;
         self.profiler.apply(
             &plan.samplers,
             limits.series,
-            (plan.ring_memory(limits.ring_memory), limits.debug_info),
+            (plan.ring_memory(shares.get(Part::Rings)), limits.debug_info),
             self.watch.online(),
             &mut self.collector.opening(),
         );
@@ -287,7 +302,9 @@ impl<K: Kernel> Engine<K> {
     /// Reads the configuration again, and keeps the old one if the new one has problems.
     fn reload(&mut self) -> Result<String, String> {
         let now = self.clock.now();
-        match config::load_file(self.source.file.as_deref()) {
+        let loaded = config::load_file(self.source.file.as_deref())
+            .and_then(|loaded| loaded.0.require_memory(self.watch.online().len()).map(|()| loaded));
+        match loaded {
             Ok((config, warnings)) => {
                 let later = later(&self.config, &config);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -335,6 +352,7 @@ impl<K: Kernel> Engine<K> {
         let took = self.clock.monotonic().since(begin);
         self.metrics.collected(took);
         let usage = status::usage(usage::cpu_time(), self.collector.budget());
+        self.measure();
         families.extend(self.metrics.families(usage));
         let families = self.labeller.name(families);
         let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
@@ -345,6 +363,7 @@ impl<K: Kernel> Engine<K> {
                 "series left out: a bug"
             );
         }
+        self.memory.publishes(&snapshot);
         self.ended = self.clock.monotonic();
         if let Some(part) = self.spending.note(usage.cpu, self.ended) {
             self.govern(part);
@@ -355,6 +374,16 @@ impl<K: Kernel> Engine<K> {
         }
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Takes note of what the parts of the program hold in memory, and of its descriptors.
+    fn measure(&mut self) {
+        let rings = self.collector.stream_state().map_or(0, |stream| stream.ring_bytes)
+            + self.collector.tracer_state().map_or(0, |tracer| tracer.ring_bytes);
+        self.memory.measure(rings, self.collector.bytes());
+        self.open = OpenDescriptors::count(self.collector.budget().used);
+        self.metrics.memory_held(&self.memory.states());
+        self.metrics.descriptors_open(&self.open.kinds());
     }
 
     /// Tells less of threads when that takes too much of the CPUs, and more when there is room.
@@ -407,6 +436,7 @@ impl<K: Kernel> Engine<K> {
             traces: &self.collector.trace_states(),
             profiles: &self.profiler.states(),
             sample_losses: self.profiler.losses(),
+            dropped_for_room: self.profiler.dropped_for_room(),
             tracer: self.collector.tracer_state(),
             support: &self.support,
             board: self.collector.board(),
@@ -414,6 +444,8 @@ impl<K: Kernel> Engine<K> {
             snapshot: snapshot.as_deref(),
             took,
             usage,
+            memory: &self.memory.states(),
+            open: self.open,
             cpu_ratio: self.spending.part,
             detail: self.governor.detail(),
             remarkable: self.collector.remarkable(),

@@ -4,6 +4,7 @@ mod engine;
 mod governor;
 mod losses;
 mod manager;
+mod memory;
 mod status;
 
 use std::collections::BTreeMap;
@@ -27,10 +28,10 @@ use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
-use crate::host::{Environment, Roots};
+use crate::host::{Environment, Facts, Roots};
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
-use crate::sys::Kernel;
+use crate::sys::{Kernel, allocator};
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
 
@@ -95,7 +96,10 @@ where
     K: Kernel + Send + 'static,
     K::Event: Send,
 {
+    // Before there are other threads.
+    allocator::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
+    config.require_memory(Facts::read(&options.roots).online.len()).map_err(Failure::Config)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
@@ -119,7 +123,7 @@ where
         .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
     let engine = Engine::new(kernel, &options, config, metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?;
-    let profiles = engine.profiles();
+    let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     let (running, ended) = channel::<Infallible>();
@@ -131,6 +135,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
+    memory::start_trimming();
     let service = Service { requests: requests.clone(), published, profiles, clock: options.clock.clone() };
     let surroundings = Surroundings {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
@@ -138,6 +143,7 @@ where
         log: options.log,
         clock: options.clock.clone(),
         began: options.clock.now(),
+        memory,
     };
     let pusher = Pusher::start(service.clone(), pushed, surroundings)
         .map_err(Failure::system("cannot start the thread that pushes"))?;

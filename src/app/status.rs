@@ -5,25 +5,27 @@ mod threads;
 mod traces;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::governor::Detail;
+use crate::budget::PartState;
 use crate::clock::Timestamp;
 use crate::config::Config;
 use crate::container::Directory;
 use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
-    Collection, Configuration, ContainerSource, Containers, Cost, CounterStatus, EventStatus, FailedReload,
-    Host, Loss, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed, UnattributedPart, Usage,
+    Collection, Configuration, ContainerSource, Containers, Cost, CounterStatus, DescriptorKind, EventStatus,
+    FailedReload, Host, Loss, MemoryPart, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed,
+    UnattributedPart, Usage,
 };
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
-use crate::host::{Capabilities, Facts, read_text};
+use crate::host::{Capabilities, Facts};
 use crate::metrics::{self, Snapshot};
 use crate::plan::{Source, StreamSupport, Why};
 use crate::profile::{self, SamplerState};
-use crate::sys::Budget;
+use crate::sys::{self, Budget, OpenDescriptors};
 use crate::target::Watch;
 use crate::tracepoint::{Remarkable, TraceState, TracerState};
 
@@ -52,6 +54,8 @@ pub(super) struct Facets<'a> {
     pub(super) traces: &'a [TraceState],
     pub(super) profiles: &'a [SamplerState],
     pub(super) sample_losses: profile::Losses,
+    /// Samples that windows of profiles lost because memory was short.
+    pub(super) dropped_for_room: u64,
     /// The rings of tracepoints and probes, if there are any.
     pub(super) tracer: Option<TracerState>,
     /// What this machine has of the switch stream.
@@ -62,6 +66,10 @@ pub(super) struct Facets<'a> {
     /// How long the collection took.
     pub(super) took: Duration,
     pub(super) usage: metrics::Usage,
+    /// What each part of the memory budget holds.
+    pub(super) memory: &'a [PartState],
+    /// Open descriptors of every kind.
+    pub(super) open: OpenDescriptors,
     /// CPU time of about the last collection, as a part of the time since the one before; `None` in the first second.
     pub(super) cpu_ratio: Option<f64>,
     /// How much is told of threads.
@@ -126,20 +134,19 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
             cpu_percent: facets.cpu_ratio.map(|ratio| ratio * 100.0),
             resident_bytes: facets.usage.resident_bytes,
         },
+        memory: facets.memory.iter().map(memory_part).collect(),
+        open_descriptors: facets.open.kinds().map(|(kind, open)| DescriptorKind { kind, open }).into(),
     }
 }
 
 /// What this process uses: CPU time from `getrusage`, memory from `/proc/self/statm`.
 pub(super) fn usage(cpu: Duration, budget: &Budget) -> metrics::Usage {
-    // Not below the configured root: that is the host's /proc, in which `self` may be another process.
-    let resident_pages = read_text(Path::new("/proc/self/statm"))
-        .ok()
-        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
-    metrics::Usage {
-        cpu,
-        resident_bytes: resident_pages.unwrap_or(0) * rustix::param::page_size() as u64,
-        open_descriptors: budget.used as u64,
-    }
+    let resident_bytes = sys::usage::memory().unwrap_or_default().resident;
+    metrics::Usage { cpu, resident_bytes, open_descriptors: budget.used as u64 }
+}
+
+fn memory_part(state: &PartState) -> MemoryPart {
+    MemoryPart { part: state.part.as_str(), used_bytes: state.used, limit_bytes: state.limit }
 }
 
 fn configuration(source: &ConfigSource) -> Configuration {
@@ -353,6 +360,9 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
     }
     losses.extend(facets.tracer.iter().flat_map(traces::losses));
     losses.extend(profiles::losses(facets.sample_losses));
+    let (what, reason) =
+        ("samples of the windows that pages show", "the share of stacks in limits.memory is full");
+    losses.push(Loss { what: what.into(), reason: reason.into(), count: facets.dropped_for_room });
     losses.retain(|loss| loss.count > 0);
     losses
 }

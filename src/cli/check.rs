@@ -25,6 +25,7 @@ use stream::{NoStreamRow, StreamRow};
 use traces::{ProbeRow, TraceRow};
 
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
+use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
 use crate::counter::{self, Bounds, Collector, GroupState};
@@ -159,6 +160,7 @@ fn json(value: &impl Serialize) -> io::Result<()> {
 /// What the configuration does here.
 fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
+    config.require_memory(facts.online.len())?;
     let catalog = Catalog::load(roots, &facts);
     let support = match args.no_open {
         true => StreamSupport::foreseen(&facts),
@@ -195,7 +197,8 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     watch.refresh();
     let mut notes: Vec<String> = watch.problems().collect();
     notes.extend(catalog.problems().iter().map(ToString::to_string));
-    let (limit, memory) = (budget.limit, plan.ring_memory(config.limits.ring_memory));
+    let shares = config.shares(facts.online.len(), plan.ring_kinds());
+    let (limit, memory) = (budget.limit, plan.ring_memory(shares.get(Part::Rings)));
     if args.no_open {
         let (groups, refusals) = unopened(&plan, &catalog, &facts, &support);
         let foreseen =
@@ -222,7 +225,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     }
     let core_pmu = catalog.has_core_pmu();
     let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
-    collector.apply(&plan, Bounds::from(&config.limits), &watch);
+    collector.apply(&plan, Bounds::new(&config.limits, &shares), &watch);
     let row = |state: &GroupState| GroupRow {
         targets: Some(state.targets),
         left_out: Some(state.left_out),

@@ -8,8 +8,8 @@ use super::containers::containers;
 use super::counters::counters;
 use super::decode::At;
 use super::file::{
-    self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, RING_MEMORY_MAX,
-    RING_MEMORY_MIN, SERIES_MAX,
+    self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
+    RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::problem::shown;
 use super::profiled::profiled;
@@ -192,7 +192,8 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits { series, descriptors, connections, ring_memory, debug_info, cpu }) = written
+    let Some(file::Limits { series, descriptors, connections, memory, ring_memory, debug_info, cpu }) =
+        written
     else {
         return base;
     };
@@ -200,29 +201,26 @@ fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>)
         series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
         descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
         connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
-        ring_memory: memory(
-            ring_memory.as_ref(),
-            base.ring_memory,
-            RING_MEMORY_MIN..=RING_MEMORY_MAX,
-            report,
-        ),
-        debug_info: memory(debug_info.as_ref(), base.debug_info, DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report),
+        memory: size(memory.as_ref(), base.memory, MEMORY_MIN..=MEMORY_MAX, report),
+        ring_memory: size(ring_memory.as_ref(), base.ring_memory, RING_MEMORY_MIN..=RING_MEMORY_MAX, report),
+        debug_info: size(debug_info.as_ref(), Some(base.debug_info), DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report)
+            .unwrap_or(base.debug_info),
         cpu: cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
     }
 }
 
-fn memory(
+fn size(
     written: Option<&At<Size>>,
-    base: u64,
+    base: Option<u64>,
     bounds: RangeInclusive<u64>,
     report: &mut Report<'_>,
-) -> u64 {
+) -> Option<u64> {
     let Some(At { node, value: size @ Size(bytes) }) = written else { return base };
     if !bounds.contains(bytes) {
         let message = format!("{size} is not between {} and {}", Size(*bounds.start()), Size(*bounds.end()));
-        report.error(*node, message, Some(format!("{} is the default", Size(base))));
+        report.error(*node, message, base.map(|base| format!("{} is the default", Size(base))));
     }
-    *bytes
+    Some(*bytes)
 }
 
 #[cfg(test)]
@@ -305,16 +303,26 @@ mod tests {
     #[test]
     fn the_memory_of_rings_has_bounds() {
         let memory = |text: &str| good(&format!("limits: {{ring_memory: {text}}}")).limits.ring_memory;
-        assert_eq!(memory("256KiB"), 256 << 10);
-        assert_eq!(memory("16Gi"), 16 << 30);
-        assert_eq!(memory("300000"), 300_000);
-        assert_eq!(Config::default().limits.ring_memory, 64 << 20);
+        assert_eq!(memory("256KiB"), Some(256 << 10));
+        assert_eq!(memory("16Gi"), Some(16 << 30));
+        assert_eq!(memory("300000"), Some(300_000));
+        assert_eq!(Config::default().limits.ring_memory, None);
         assert_eq!(
             report("limits: {ring_memory: 64KiB}"),
-            "1:23: limits.ring_memory: 64KiB is not between 256KiB and 16GiB; 64MiB is the default"
+            "1:23: limits.ring_memory: 64KiB is not between 256KiB and 16GiB"
         );
         assert!(report("limits: {ring_memory: 64}").contains("64 bytes is not between 256KiB and 16GiB"));
         assert!(report("limits: {ring_memory: 17179869185}").contains("17179869185 bytes is not between"));
+    }
+
+    #[test]
+    fn the_memory_of_everything_has_bounds() {
+        assert_eq!(good("limits: {memory: 100MiB}").limits.memory, Some(100 << 20));
+        assert_eq!(Config::default().limits.memory, None);
+        assert_eq!(
+            report("limits: {memory: 4MiB}"),
+            "1:18: limits.memory: 4MiB is not between 8MiB and 1024GiB"
+        );
     }
 
     #[test]

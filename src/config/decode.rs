@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(
             report("limits: {horses: 1}"),
             "1:10: limits.horses: there is no setting `horses`; \
-             what can stand here is `series`, `descriptors`, `connections`, `ring_memory`, `debug_info` and `cpu`"
+             what can stand here is `series`, `descriptors`, `connections`, `memory`, `ring_memory`, `debug_info` and `cpu`"
         );
     }
 

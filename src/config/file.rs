@@ -263,8 +263,12 @@ pub(super) struct Limits {
     /// HTTP connections at a time.
     #[schemars(range(min = 1, max = CONNECTIONS_MAX))]
     pub(super) connections: Option<At<u64>>,
-    /// Memory of all rings together, from 256KiB to 16GiB: what the kernel writes the records of `attribution: stream`
-    /// to. It is locked, so never swapped out. More of it loses fewer records at times of many switches.
+    /// Memory for everything that grows, from 8MiB to 1TiB in all: rings, unwind tables, symbols, stacks, series, queues.
+    /// Each part has a share of it. By default 64MiB and 2MiB for each CPU; 48MiB less without profiles.
+    #[schemars(extend("minimum" = MEMORY_MIN, "maximum" = MEMORY_MAX))]
+    pub(super) memory: Option<At<Size>>,
+    /// Upper bound for the share of `memory` that rings have, from 256KiB to 16GiB. Rings are what the kernel writes records
+    /// to; they are locked in memory, so never swapped out. Larger rings lose fewer records at times of many switches.
     #[schemars(extend("minimum" = RING_MEMORY_MIN, "maximum" = RING_MEMORY_MAX))]
     pub(super) ring_memory: Option<At<Size>>,
     /// Debug information of one file, uncompressed, from 1MiB to 16GiB; 256MiB by default. For profiles with `lines: true`
@@ -289,6 +293,10 @@ pub(super) const DESCRIPTORS_MAX: u64 = 1 << 24;
 /// The least and the most debug information of a file: that of a small program, and more than any compiler writes.
 pub(super) const DEBUG_INFO_MIN: u64 = 1 << 20;
 pub(super) const DEBUG_INFO_MAX: u64 = 16 << 30;
+/// The least `limits.memory`; the number of CPUs may require more.
+pub(super) const MEMORY_MIN: u64 = 8 << 20;
+/// The most `limits.memory`: more than any machine has for this.
+pub(super) const MEMORY_MAX: u64 = 1 << 40;
 /// The least memory for rings: some thousand records, so that a few CPUs get along.
 pub(super) const RING_MEMORY_MIN: u64 = 256 << 10;
 /// The most memory for rings: 16 MiB for each of 1024 CPUs, which is many seconds of switches.

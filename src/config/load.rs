@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::memory::TooLittle;
 use super::{Config, Problem, Problems, load};
 use crate::error::FileError;
 use crate::host::read_at_most;
@@ -18,6 +19,9 @@ pub enum LoadError {
     /// It can, and is wrong.
     #[error("the configuration cannot be used:\n{0}")]
     Wrong(Problems),
+    /// It asks for less memory than this machine takes.
+    #[error(transparent)]
+    Memory(TooLittle),
 }
 
 impl LoadError {
@@ -26,6 +30,7 @@ impl LoadError {
         match self {
             Self::Unreadable(error) => vec![error.to_string()],
             Self::Wrong(problems) => problems.0.iter().map(ToString::to_string).collect(),
+            Self::Memory(error) => vec![error.to_string()],
         }
     }
 }

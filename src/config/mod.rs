@@ -12,6 +12,7 @@ mod counters;
 mod decode;
 mod file;
 mod load;
+mod memory;
 mod per;
 mod presets;
 mod problem;
@@ -29,6 +30,7 @@ mod yaml;
 mod tests;
 
 pub use load::{LoadError, load_file};
+pub use memory::TooLittle;
 pub use presets::Preset;
 pub use problem::{Problem, Problems, Severity};
 pub use profiled::Profiled;
@@ -107,7 +109,8 @@ fn built_in() -> (Config, Selections) {
             series: 0,
             descriptors: None,
             connections: 0,
-            ring_memory: 0,
+            memory: None,
+            ring_memory: None,
             debug_info: 0,
             cpu: None,
         },
@@ -174,8 +177,10 @@ pub struct Limits {
     pub descriptors: Option<usize>,
     /// HTTP connections at a time.
     pub connections: usize,
-    /// Bytes of all rings together; locked, so they are never swapped out.
-    pub ring_memory: u64,
+    /// Bytes of everything that grows; `None` = [`Demand::default_limit`](crate::budget::Demand::default_limit).
+    pub memory: Option<u64>,
+    /// An upper bound for the rings' share of `memory`, in bytes; `None` = none beside the share.
+    pub ring_memory: Option<u64>,
     /// Bytes of debug information of one file that lines are looked up in, uncompressed.
     pub debug_info: u64,
     /// The part of the time of all CPUs that the program may take, above 0 and at most 1; `None` = any.

@@ -76,6 +76,8 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "containers.kubelet",
         "export.otlp",
         "limits.descriptors",
+        "limits.memory",
+        "limits.ring_memory",
         "syscalls.exclude",
         "syscalls.include",
     ];
@@ -181,7 +183,7 @@ processes:
   exclude: []
   by: [comm, unit, kind]
   attribution: auto
-limits: {series: 7, descriptors: 8, connections: 9, ring_memory: 64MiB, debug_info: 9MiB}
+limits: {series: 7, descriptors: 8, connections: 9, memory: 99MiB, ring_memory: 64MiB, debug_info: 9MiB}
 "#;
 
 const FULL_TRACED: &str = r#"

@@ -26,6 +26,7 @@ pub use stream::{StreamState, foreseen, support};
 use std::sync::Arc;
 
 use crate::attribute::{Census, Losses, Shares};
+use crate::budget::{self, Part};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
@@ -84,9 +85,10 @@ pub struct Bounds {
     pub ring_memory: u64,
 }
 
-impl From<&Limits> for Bounds {
-    fn from(limits: &Limits) -> Self {
-        Self { series: limits.series, ring_memory: limits.ring_memory }
+impl Bounds {
+    /// Those of a configuration, within the shares of its memory.
+    pub fn new(limits: &Limits, shares: &budget::Shares) -> Self {
+        Self { series: limits.series, ring_memory: shares.get(Part::Rings) }
     }
 }
 
@@ -469,6 +471,12 @@ impl<K: Kernel> Collector<K> {
     /// Descriptors in use and allowed.
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// About how many bytes its series take.
+    pub fn bytes(&self) -> u64 {
+        let groups: usize = self.groups.iter().map(|counting| counting.series().bytes()).sum();
+        (groups + self.tracer.bytes()) as u64
     }
 
     /// What is known of each group.

@@ -59,6 +59,10 @@ pub struct Status {
     pub collection: Option<Collection>,
     /// What the exporter itself costs.
     pub cost: Cost,
+    /// What each part of the exporter holds of `limits.memory`.
+    pub memory: Vec<MemoryPart>,
+    /// Open descriptors of every kind.
+    pub open_descriptors: Vec<DescriptorKind>,
 }
 
 /// Where the configuration came from and how the last attempt to load it went.
@@ -312,6 +316,26 @@ pub struct Cost {
     pub cpu_percent: Option<f64>,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
+}
+
+/// One part of the memory budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemoryPart {
+    /// The part, as the label `part` of `perf_exporter_memory_bytes` has it.
+    pub part: &'static str,
+    /// Bytes that it holds.
+    pub used_bytes: u64,
+    /// Bytes that it may hold.
+    pub limit_bytes: u64,
+}
+
+/// Descriptors of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DescriptorKind {
+    /// `event`, `file`, `socket` or `other`.
+    pub kind: &'static str,
+    /// How many are open.
+    pub open: u64,
 }
 
 fn rfc3339<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
@@ -604,6 +628,15 @@ pub(super) mod tests {
                 cpu_percent: Some(0.44),
                 resident_bytes: 23_500_000,
             },
+            memory: vec![
+                MemoryPart { part: "rings", used_bytes: 4 << 20, limit_bytes: 12 << 20 },
+                MemoryPart { part: "stacks", used_bytes: 11 << 20, limit_bytes: 11 << 20 },
+                MemoryPart { part: "history", used_bytes: 0, limit_bytes: 4 << 20 },
+            ],
+            open_descriptors: vec![
+                DescriptorKind { kind: "event", open: 1019 },
+                DescriptorKind { kind: "file", open: 3 },
+            ],
         }
     }
 }

@@ -47,6 +47,15 @@ impl Store {
 }
 
 impl Histogram {
+    /// About how many bytes it takes. Its bounds are shared with others.
+    pub fn bytes(&self) -> usize {
+        let counts = match &self.store {
+            Store::Listed(counts) => size_of_val(&**counts),
+            Store::Exponential(exponential) => exponential.bytes(),
+        };
+        size_of::<Self>() + counts
+    }
+
     /// An empty one whose buckets end at `bounds` (inclusive). They are sorted, and a last bucket without end is
     /// implied; what is not finite or comes twice is left out, for a scraper takes each bound once.
     pub fn new(bounds: &[f64]) -> Self {

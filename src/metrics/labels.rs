@@ -77,6 +77,12 @@ impl Labels {
         &self.protobuf
     }
 
+    /// Bytes that it takes, with what the allocator adds.
+    pub fn bytes(&self) -> usize {
+        const OVERHEAD: usize = 3 * 16;
+        size_of::<Self>() + self.text.len() + self.protobuf.len() + OVERHEAD
+    }
+
     fn raw_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &*self.protobuf;
         std::iter::from_fn(move || {

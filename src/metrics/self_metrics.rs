@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::proto::{Metric, MetricFamily, MetricType};
-use prometheus::{Counter, Gauge, IntGauge, Opts, Registry, process_collector::ProcessCollector};
+use prometheus::{Counter, Gauge, GaugeVec, IntGauge, Opts, Registry, process_collector::ProcessCollector};
 
 use super::{Buckets, Family, Histogram, Kind, Labels, Metadata, Point, Value};
+use crate::budget::PartState;
 use crate::clock::Timestamp;
 
 /// What text shows of `perf_exporter_collect_duration_seconds`: from a quarter of a millisecond to four seconds.
@@ -52,6 +53,9 @@ pub struct SelfMetrics {
     cpu: Counter,
     resident: Gauge,
     open_descriptors: Gauge,
+    descriptors: GaugeVec,
+    memory: GaugeVec,
+    memory_limit: GaugeVec,
     collect_duration: CollectDuration,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
@@ -85,6 +89,27 @@ impl SelfMetrics {
                 "perf_exporter_open_descriptors",
                 "Perf event descriptors that perf-exporter holds open",
             )?,
+            descriptors: GaugeVec::new(
+                Opts::new(
+                    "perf_exporter_descriptors",
+                    "File descriptors that perf-exporter has open, by kind; event is perf_exporter_open_descriptors",
+                ),
+                &["kind"],
+            )?,
+            memory: GaugeVec::new(
+                Opts::new(
+                    "perf_exporter_memory_bytes",
+                    "Memory that each part of perf-exporter holds. All but rings is anonymous memory of the process",
+                ),
+                &["part"],
+            )?,
+            memory_limit: GaugeVec::new(
+                Opts::new(
+                    "perf_exporter_memory_limit_bytes",
+                    "The share of limits.memory that each part of perf-exporter has",
+                ),
+                &["part"],
+            )?,
             collect_duration: CollectDuration::new()?,
             reload_successful: IntGauge::new(
                 "perf_exporter_config_last_reload_successful",
@@ -106,6 +131,9 @@ impl SelfMetrics {
         registry.register(Box::new(metrics.cpu.clone()))?;
         registry.register(Box::new(metrics.resident.clone()))?;
         registry.register(Box::new(metrics.open_descriptors.clone()))?;
+        for gauges in [&metrics.descriptors, &metrics.memory, &metrics.memory_limit] {
+            registry.register(Box::new(gauges.clone()))?;
+        }
         registry.register(Box::new(metrics.reload_successful.clone()))?;
         registry.register(Box::new(metrics.reload_timestamp.clone()))?;
         registry.register(Box::new(metrics.detail_reduced.clone()))?;
@@ -133,6 +161,22 @@ impl SelfMetrics {
     /// Notes by how many steps less is told than was asked for.
     pub fn detail_reduced(&self, steps: i64) {
         self.detail_reduced.set(steps);
+    }
+
+    /// Notes what each part of the memory budget holds.
+    pub fn memory_held(&self, parts: &[PartState]) {
+        for state in parts {
+            let labels = &[state.part.as_str()];
+            self.memory.with_label_values(labels).set(state.used as f64);
+            self.memory_limit.with_label_values(labels).set(state.limit as f64);
+        }
+    }
+
+    /// Notes how many descriptors of each kind are open.
+    pub fn descriptors_open(&self, kinds: &[(&str, u64)]) {
+        for (kind, open) in kinds {
+            self.descriptors.with_label_values(&[kind]).set(*open as f64);
+        }
     }
 
     /// Notes that a configuration was refused; the one before stays in force.
@@ -228,6 +272,7 @@ fn number(value: f64) -> Value {
 mod tests {
     use super::super::Snapshot;
     use super::*;
+    use crate::budget::{MemoryBudget, Part};
 
     fn metrics() -> SelfMetrics {
         let build = Build { version: "1.2.3".to_owned(), revision: String::new() };
@@ -246,6 +291,8 @@ mod tests {
         metrics.collected(Duration::from_millis(3));
         metrics.config_loaded(Timestamp(5_500));
         metrics.config_refused();
+        metrics.memory_held(&MemoryBudget::default().states());
+        metrics.descriptors_open(&[("event", 42), ("file", 3)]);
         let usage = Usage { cpu: Duration::from_millis(250), resident_bytes: 7 << 20, open_descriptors: 42 };
         let families = metrics.families(usage);
         let beside_the_registry = 1;
@@ -255,6 +302,13 @@ mod tests {
         assert_eq!(only_value(&snapshot, "perf_exporter_cpu_seconds"), Value::Float(0.25));
         assert_eq!(only_value(&snapshot, "perf_exporter_resident_memory_bytes"), Value::Integer(7 << 20));
         assert_eq!(only_value(&snapshot, "perf_exporter_open_descriptors"), Value::Integer(42));
+        let points = |name: &str| {
+            let family = snapshot.families().iter().find(|family| family.metadata().name() == name).unwrap();
+            family.points().len()
+        };
+        assert_eq!(points("perf_exporter_memory_bytes"), Part::COUNT);
+        assert_eq!(points("perf_exporter_memory_limit_bytes"), Part::COUNT);
+        assert_eq!(points("perf_exporter_descriptors"), 2);
         assert_eq!(only_value(&snapshot, "perf_exporter_config_last_reload_successful"), Value::Integer(0));
         let reload = only_value(&snapshot, "perf_exporter_config_last_reload_success_timestamp_seconds");
         assert_eq!(reload, Value::Float(5.5));

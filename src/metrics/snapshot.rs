@@ -102,6 +102,18 @@ impl Snapshot {
         &self.conflicts
     }
 
+    /// About how many bytes it holds. Labels and histograms that others hold too count in part.
+    pub fn bytes(&self) -> u64 {
+        let of_point = |point: &Point| {
+            let histogram = match &point.value {
+                Value::Histogram(histogram) => histogram.bytes() / Arc::strong_count(histogram),
+                Value::Integer(_) | Value::Float(_) => 0,
+            };
+            size_of::<Point>() + point.labels.bytes() / Arc::strong_count(&point.labels) + histogram
+        };
+        self.families.iter().flat_map(|family| &family.points).map(of_point).sum::<usize>() as u64
+    }
+
     /// How many series there are; a histogram is one.
     pub fn series(&self) -> usize {
         self.families.iter().map(|family| family.points.len()).sum()

@@ -63,11 +63,15 @@ impl Plan {
         cpus * (of_lane(false) + of_lane(true))
     }
 
+    /// How many kinds of rings a CPU has: of the switch stream, of tracepoints, of profiles.
+    pub fn ring_kinds(&self) -> usize {
+        let kinds = [self.stream.is_some(), !self.traces.is_empty(), !self.samplers.is_empty()];
+        kinds.into_iter().filter(|&used| used).count()
+    }
+
     /// What of the memory for rings each kind of them gets: all the same.
     pub fn ring_memory(&self, all: u64) -> u64 {
-        let kinds = [self.stream.is_some(), !self.traces.is_empty(), !self.samplers.is_empty()];
-        let used = kinds.into_iter().filter(|&used| used).count() as u64;
-        all / used.max(1)
+        all / self.ring_kinds().max(1) as u64
     }
 
     /// Descriptors that sampling takes on these CPUs: those of the samplers, and on each CPU one that holds the ring.

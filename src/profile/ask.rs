@@ -13,8 +13,10 @@ use super::contexts::Contexts;
 use super::fair::Fair;
 use super::functions::Functions;
 use super::intake::{Counted, Intake};
+use super::memory::MemoryShares;
 use super::namer::{Namer, News};
 use super::{Profile, Selection, lock};
+use crate::budget::{Account, Share};
 use crate::clock::{Clock, Timestamp};
 use crate::container::Directory;
 use crate::host::Roots;
@@ -101,6 +103,8 @@ pub(super) struct Shared<R> {
     pub(super) line_accounts: Mutex<symbol::LineAccounts>,
     /// The symboliser's, as of the last time that it was asked.
     pub(super) accounts: Mutex<symbol::Accounts>,
+    /// What the symboliser holds, likewise.
+    symbol_memory: Mutex<Account>,
     /// By entry, how often which function was seen innermost.
     pub(super) functions: Mutex<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
@@ -130,6 +134,7 @@ impl<R: Ring> Shared<R> {
             debug_info: AtomicU64::new(0),
             line_accounts: Mutex::default(),
             accounts: Mutex::default(),
+            symbol_memory: Mutex::new(MemoryShares::ample().symbols.account()),
             functions: Mutex::default(),
             functions_counted: Mutex::new(0),
             contexts: Mutex::new(Contexts::new(roots)),
@@ -181,6 +186,11 @@ impl<R: Ring> Shared<R> {
         drop(symbols);
         self.count_functions(news.innermost, &news.code);
         self.note(&self.symbols.lock());
+    }
+
+    /// Accounts for the symboliser's memory in this share from now on.
+    pub(super) fn set_memory(&self, symbols: &Share) {
+        *lock(&self.symbol_memory) = symbols.account();
     }
 
     /// Forgets the functions of all entries but these.
@@ -238,6 +248,7 @@ impl<R: Ring> Shared<R> {
     /// Leaves the account where it can be read while names are looked up.
     fn note(&self, symbols: &Symbolizer) {
         symbols.accounts().clone_into(&mut lock(&self.accounts));
+        lock(&self.symbol_memory).set(symbols.bytes() as u64);
     }
 
     fn unknown(intake: &Intake<R>, asked: &str) -> NoProfile {

@@ -1,10 +1,14 @@
 //! From the bytes of rings to sums of stacks.
 
+mod room;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use self::room::Room;
+use super::memory::MemoryShares;
 use super::model::Mode;
 use super::namer::News;
 use super::open::{SIDE, Tap};
@@ -120,8 +124,6 @@ const MANY: usize = 1 << 16;
 
 /// How many records are looked at before others get their turn: about a millisecond.
 const AT_A_TIME: usize = 256;
-/// Bytes of records that wait to be looked at, beside one more turn of all rings.
-const MOST_WAITING: usize = 32 << 20;
 
 /// How many processes that make code at run time are looked after.
 const MOST_MAKERS: usize = 1 << 12;
@@ -159,6 +161,7 @@ pub(super) struct Intake<R> {
     recordings: BTreeMap<u64, Recording>,
     next_recording: u64,
     pub(super) losses: Losses,
+    room: Room,
 }
 
 impl<R: Ring> Intake<R> {
@@ -181,6 +184,7 @@ impl<R: Ring> Intake<R> {
             recordings: BTreeMap::new(),
             next_recording: 0,
             losses: Losses::default(),
+            room: Room::new(&MemoryShares::ample()),
         }
     }
 
@@ -235,7 +239,7 @@ impl<R: Ring> Intake<R> {
     /// Empties the rings at `now`, unless too much waits already to be looked at: rings have an end, and what finds no
     /// room in them is counted.
     pub(super) fn pull(&mut self, now: u64) {
-        if self.merger.bytes() <= MOST_WAITING {
+        if self.merger.bytes() <= self.room.waiting(self.bytes()) {
             self.empty_rings();
             // Who began to wait earlier may come later.
             self.emptied = self.emptied.max(now);
@@ -267,8 +271,9 @@ impl<R: Ring> Intake<R> {
         let mut merger = std::mem::take(&mut self.merger);
         let all = merger.flush_some(now, AT_A_TIME, |cpu, record| self.read(cpu, record));
         self.merger = merger;
-        if all && self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone) {
-            self.tidy();
+        if all {
+            let gone = self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone);
+            self.make_room(gone);
         }
         all
     }
@@ -437,11 +442,8 @@ impl<R: Ring> Intake<R> {
         self.sources.iter_mut().for_each(|source| source.waiting.clear());
     }
 
-    /// Drops stacks and tasks that nobody needs any more, if there are many.
+    /// Drops stacks and tasks that nobody needs any more.
     fn tidy(&mut self) {
-        if self.analyzer.stacks().len() < MANY && self.tasks.len() < MANY {
-            return;
-        }
         let windows = self.sources.iter().flat_map(|source| source.window.tallies());
         let all = windows.chain(self.recordings.values().map(|recording| &recording.tally));
         let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());

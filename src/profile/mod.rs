@@ -18,6 +18,7 @@ mod contexts;
 mod fair;
 mod functions;
 mod intake;
+mod memory;
 mod model;
 mod namer;
 mod open;
@@ -55,6 +56,7 @@ use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
 use intake::Intake;
 pub use intake::Losses;
+pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
 use open::Opened;
@@ -132,6 +134,13 @@ impl<K: Kernel> Profiler<K> {
     /// Samples these alone, and nobody else. To be said before anything is sampled.
     pub(crate) fn only(mut self, whom: Vec<Whom>) -> Self {
         self.whom = Some(whom);
+        self
+    }
+
+    /// Holds no more memory than these shares. To be said before anything is sampled.
+    pub(crate) fn within(self, shares: &MemoryShares) -> Self {
+        self.intake().keep_within(shares);
+        self.shared.set_memory(&shares.symbols);
         self
     }
 
@@ -379,6 +388,11 @@ impl<K: Kernel> Profiler<K> {
     /// What was read and lost.
     pub(crate) fn losses(&self) -> Losses {
         self.intake().losses
+    }
+
+    /// Samples that windows lost before they were too old, because memory was short.
+    pub(crate) fn dropped_for_room(&self) -> u64 {
+        self.intake().dropped_for_room()
     }
 
     /// Why stacks were cut and frames have no names, since the beginning.

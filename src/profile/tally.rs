@@ -47,6 +47,8 @@ impl Sum {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     sums: FxHashMap<Key, Sum>,
+    /// There is no memory for keys that are not in it yet.
+    closed: bool,
     /// What found no room.
     pub(super) full: u64,
 }
@@ -54,7 +56,7 @@ pub(super) struct Tally {
 impl Tally {
     #[inline]
     pub(super) fn add(&mut self, key: Key, more: Sum) {
-        let room = self.sums.len() < MOST_KEYS;
+        let room = self.sums.len() < MOST_KEYS && !self.closed;
         match self.sums.get_mut(&key) {
             Some(sum) => sum.add(more),
             None if room => drop(self.sums.insert(key, more)),
@@ -67,6 +69,17 @@ impl Tally {
         self.full = self.full.saturating_add(other.full);
     }
 
+    /// From now on, whether there is no memory for keys that are not in it yet.
+    pub(super) fn set_full(&mut self, full: bool) {
+        self.closed = full;
+    }
+
+    /// How many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        // A table has a byte for each place, and an eighth of its places is free.
+        self.sums.capacity() / 7 * 8 * (size_of::<(Key, Sum)>() + 1)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, Sum)> {
         self.sums.iter().map(|(&key, &sum)| (key, sum))
     }
@@ -74,12 +87,14 @@ impl Tally {
     /// Calls stacks and tasks by other numbers.
     pub(super) fn renumber(&mut self, to: impl Fn(Key) -> Option<Key>) {
         let old = std::mem::take(&mut self.sums);
+        let closed = std::mem::replace(&mut self.closed, false);
         for (key, sum) in old {
             match to(key) {
                 Some(key) => self.add(key, sum),
                 None => self.full = self.full.saturating_add(sum.count),
             }
         }
+        self.closed = closed;
     }
 }
 
@@ -132,6 +147,17 @@ impl Window {
             self.slots.pop_front();
         }
         self.slots.len() < before
+    }
+
+    /// When the oldest slot begins.
+    pub(super) fn begin(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.start)
+    }
+
+    /// Drops the oldest slot before it is too old. Returns how many samples it had.
+    pub(super) fn drop_oldest(&mut self) -> u64 {
+        let Some(slot) = self.slots.pop_front() else { return 0 };
+        slot.tally.iter().fold(slot.tally.full, |sum, (_, seen)| sum.saturating_add(seen.count))
     }
 
     /// What there is of the last `length` nanoseconds before `now`, in whole slots, and since when.
@@ -195,6 +221,32 @@ mod tests {
         tally.add(key(0), ONE);
         assert_eq!((tally.iter().count(), tally.full), (MOST_KEYS, 3));
         assert_eq!(tally.iter().map(|(_, sum)| sum.count).sum::<u64>() + tally.full, MOST_KEYS as u64 + 4);
+    }
+
+    #[test]
+    fn a_tally_without_memory_adds_to_what_it_has_alone() {
+        let mut tally = Tally::default();
+        tally.add(key(1), ONE);
+        tally.set_full(true);
+        tally.add(key(1), ONE);
+        tally.add(key(2), ONE);
+        assert_eq!((found(&tally), tally.full), (vec![(1, 2)], 1));
+        tally.renumber(|old| Some(key(old.stack.0 + 5)));
+        tally.set_full(false);
+        tally.add(key(2), ONE);
+        assert_eq!(found(&tally), [(2, 1), (6, 2)]);
+    }
+
+    #[test]
+    fn the_oldest_slot_goes_first_and_its_samples_are_counted() {
+        let mut window = Window::new(Duration::from_nanos(120));
+        [(5, 1), (15, 2), (16, 2), (25, 3)]
+            .into_iter()
+            .for_each(|(time, stack)| window.add(time, key(stack), ONE));
+        assert_eq!((window.begin(), window.drop_oldest()), (Some(0), 1));
+        assert_eq!((window.begin(), window.drop_oldest()), (Some(10), 2));
+        assert_eq!(found(&window.last(30, u64::MAX).0), [(3, 1)]);
+        assert_eq!((window.drop_oldest(), window.drop_oldest(), window.begin()), (1, 0, None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::attribute::Born;
 use crate::host::{Roots, read_text};
@@ -20,6 +20,9 @@ impl TaskId {
 
 /// How many threads have a name, and how many tasks a number.
 const MOST: usize = 1 << 17;
+
+/// How many paths of cgroups are known: more than a node has at a time.
+const MOST_PATHS: usize = 1 << 14;
 
 /// A thread under one name in one cgroup.
 #[derive(Debug, Clone)]
@@ -120,7 +123,11 @@ impl Tasks {
         let all = Need { exe: true, cgroup: true };
         let found = Process::read(&self.roots.proc.join(pid.to_string()), self.mount.as_ref(), all);
         let path = found.as_ref().and_then(|found| found.cgroup.clone());
-        if let Some(path) = path.filter(|_| self.paths.len() < MOST) {
+        if let Some(path) = path {
+            // Those that are still there are read again.
+            if self.paths.len() >= MOST_PATHS {
+                self.paths = FxHashMap::default();
+            }
             self.paths.insert(cgroup, path);
         }
         let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, self.path_of(cgroup))));
@@ -189,11 +196,29 @@ impl Tasks {
         self.tasks.len()
     }
 
+    /// About how many bytes all of it takes.
+    pub(super) fn bytes(&self) -> usize {
+        /// A text with its counts, and what the allocator adds.
+        const TEXT: usize = 48;
+        /// A process with its texts.
+        const PROCESS: usize = 320;
+        self.names.capacity() * (size_of::<(u32, Arc<str>)>() + 1)
+            + self.names.len() * TEXT
+            + self.processes.capacity() * (size_of::<(u32, (u64, Arc<Process>))>() + 1)
+            + self.processes.len() * PROCESS
+            + self.paths.capacity() * (size_of::<(u64, Arc<str>)>() + 1)
+            + self.paths.len() * 2 * TEXT
+            + self.recent.capacity() * (size_of::<(u32, (u32, u64, TaskId))>() + 1)
+            + self.numbers.capacity() * (size_of::<(Key, TaskId)>() + 1)
+            + self.tasks.capacity() * size_of::<(Key, Seen)>()
+            + self.tasks.len() * TEXT
+    }
+
     /// Forgets all numbers but those in `used`. Gives what they are from now on.
     pub(super) fn retain(&mut self, used: impl Iterator<Item = TaskId>) -> FxHashMap<TaskId, TaskId> {
         let old = std::mem::take(&mut self.tasks);
-        self.numbers.clear();
-        self.recent.clear();
+        self.numbers = FxHashMap::default();
+        self.recent = FxHashMap::default();
         let mut renumbered = FxHashMap::default();
         for id in std::iter::once(TaskId::OTHER).chain(used) {
             let Some((key, seen)) = old.get(id.0 as usize).filter(|_| !renumbered.contains_key(&id)) else {
@@ -206,6 +231,11 @@ impl Tasks {
             }
             renumbered.insert(id, new);
         }
+        // Processes that run still are read again; threads and processes that ended left room.
+        let kept: FxHashSet<u32> = self.tasks.iter().map(|(_, seen)| seen.process.key.pid).collect();
+        self.processes.retain(|pid, _| kept.contains(pid));
+        self.processes.shrink_to_fit();
+        self.names.shrink_to_fit();
         renumbered
     }
 }

@@ -28,7 +28,7 @@ pub fn warn_of_the_largest(what: &str, cpu: u32, pages: usize, budget: RingBudge
         budget if budget.is_ample() => {
             "memory would not help: let the program have more CPU time, or ask for less"
         }
-        _ => "raise limits.ring_memory",
+        _ => "raise limits.memory",
     };
     tracing::warn!(
         cpu,
@@ -54,7 +54,7 @@ pub fn refused(errno: Errno) -> Judgement {
         Errno::ENOMEM => (
             Cause::Exhausted,
             "there is no memory for its ring".to_owned(),
-            Some("free some, or lower limits.ring_memory".to_owned()),
+            Some("free some, or lower limits.memory".to_owned()),
         ),
         errno => (Cause::Broken, format!("the kernel makes no ring for it: {errno}"), None),
     };

@@ -16,8 +16,8 @@ use crate::ring::{Record, Sample};
 
 /// How many addresses the kernel writes at most, unless `kernel.perf_event_max_stack` says something else.
 const MAX_STACK: u64 = 127;
-/// How many places are remembered: a power of two. Each takes 24 bytes.
-const REMEMBERED: usize = 1 << 16;
+/// The fewest and the most places that are remembered: powers of two.
+const REMEMBERED: (usize, usize) = (1 << 12, 1 << 16);
 /// The space of the kernel's addresses.
 const KERNEL_SPACE: u64 = 0;
 /// The space of those whose process we cannot see.
@@ -99,6 +99,8 @@ pub struct Analyzer {
     unwinder: Unwinder,
     stacks: Stacks,
     places: Places,
+    /// What stacks and places together may take, in bytes.
+    stack_memory: usize,
     accounts: Accounts,
     // What the next sample fills again.
     chain: Chain,
@@ -130,7 +132,8 @@ impl Analyzer {
             library: Library::new(roots, limits.modules, limits.files),
             unwinder: Unwinder::new(tables, limits.depth),
             stacks: Stacks::new(limits.stacks),
-            places: Places::new(),
+            places: Places::within(limits.stacks.bytes),
+            stack_memory: limits.stacks.bytes,
             accounts: Accounts::default(),
             chain: Chain::default(),
             user: Vec::new(),
@@ -225,7 +228,7 @@ impl Analyzer {
         processes: impl IntoIterator<Item = ProcessId>,
     ) -> Retained {
         let stacks = self.stacks.retain(stacks);
-        self.places = Places::new();
+        self.places = Places::within(self.stack_memory);
         self.spaces.bury_all();
         let (mut modules, mut owners) = (Vec::new(), Vec::new());
         processes.into_iter().for_each(|process| mark(&mut owners, process.0));
@@ -261,6 +264,18 @@ impl Analyzer {
     /// How many processes are known.
     pub fn processes(&self) -> usize {
         self.spaces.len()
+    }
+
+    /// Stacks hold at most `stacks` bytes from now on, and unwind tables `unwind`.
+    pub fn set_memory(&mut self, stacks: u64, unwind: u64) {
+        self.stack_memory = usize::try_from(stacks).unwrap_or(usize::MAX);
+        self.stacks.set_memory(self.stack_memory.saturating_sub(self.places.bytes()));
+        self.unwinder.set_limit(unwind);
+    }
+
+    /// How many bytes stacks take.
+    pub fn stack_bytes(&self) -> usize {
+        self.stacks.memory() + self.places.bytes()
     }
 
     /// How many bytes are kept of what files say about unwinding.
@@ -313,14 +328,21 @@ struct Place {
 }
 
 impl Places {
-    fn new() -> Self {
-        Self(vec![Place { space: 0, address: 0, frame: None }; REMEMBERED].into_boxed_slice())
+    /// As many as take a sixteenth of so many bytes.
+    fn within(bytes: usize) -> Self {
+        let (fewest, most) = REMEMBERED;
+        let number = 1 << (bytes / 16 / size_of::<Place>()).clamp(fewest, most).ilog2();
+        Self(vec![Place { space: 0, address: 0, frame: None }; number].into_boxed_slice())
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
     }
 
     fn slot(&mut self, space: u64, address: u64) -> &mut Place {
         let mixed = (address ^ space.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // Fewer bits than there are places.
-        &mut self.0[(mixed >> (u64::BITS - REMEMBERED.trailing_zeros())) as usize]
+        // A number below that of places, which is a power of two.
+        &mut self.0[(mixed >> (u64::BITS - self.0.len().trailing_zeros())) as usize]
     }
 
     #[inline]

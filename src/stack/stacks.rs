@@ -26,11 +26,13 @@ pub struct StackLimits {
     pub frames: usize,
     /// The depths of all stacks together: 4 bytes each.
     pub depths: usize,
+    /// All of it together, in bytes.
+    pub bytes: usize,
 }
 
 impl Default for StackLimits {
     fn default() -> Self {
-        Self { stacks: 1 << 17, frames: 1 << 18, depths: 1 << 22 }
+        Self { stacks: 1 << 17, frames: 1 << 18, depths: 1 << 22, bytes: 64 << 20 }
     }
 }
 
@@ -56,6 +58,15 @@ pub struct Stacks {
 /// For what there is no room: one frame, which is always the first, in one stack, which is too.
 const FULL: StackId = StackId(0);
 const SMALLEST_TABLE: usize = 1024;
+/// Bytes of a number.
+const WORD: usize = size_of::<u32>();
+/// Bytes that the number of a frame takes in the table of frames.
+const NUMBERED: usize = size_of::<(Frame, u32)>() + 1;
+
+/// By how many items a list grows when `more` are added: a quarter, and by none as long as there is room.
+fn growth<T>(list: &Vec<T>, more: usize) -> usize {
+    if list.len() + more <= list.capacity() { 0 } else { (list.capacity() / 4).max(more).max(64) }
+}
 
 impl Stacks {
     /// None.
@@ -94,9 +105,17 @@ impl Stacks {
     /// How many bytes all of it takes, about.
     pub fn memory(&self) -> usize {
         let words = self.depths.capacity() + self.ends.capacity() + self.hashes.capacity() + self.table.len();
-        words * size_of::<u32>()
-            + self.frames.capacity() * size_of::<Frame>()
-            + self.frame_ids.capacity() * (size_of::<(Frame, u32)>() + 1)
+        words * WORD + self.frames.capacity() * size_of::<Frame>() + self.frame_ids.capacity() * NUMBERED
+    }
+
+    /// Holds no more bytes than this from now on. What is beyond stays until the next [`retain`](Self::retain).
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.limits.bytes = bytes;
+    }
+
+    /// Whether so many bytes more fit.
+    fn fits(&self, more: usize) -> bool {
+        self.memory() + more <= self.limits.bytes
     }
 
     /// The frames of a stack, innermost first: the kernel's, then the program's. None for a number that was not given.
@@ -119,6 +138,14 @@ impl Stacks {
         }
         let number =
             u32::try_from(self.frames.len()).ok().filter(|_| self.frames.len() < self.limits.frames)?;
+        let more = growth(&self.frames, 1);
+        // A hash table doubles.
+        let table =
+            if self.frame_ids.len() < self.frame_ids.capacity() { 0 } else { self.frame_ids.capacity() };
+        if !self.fits(more * size_of::<Frame>() + table * NUMBERED) {
+            return None;
+        }
+        self.frames.reserve_exact(more);
         self.frames.push(frame);
         self.frame_ids.insert(frame, number);
         Some(FrameId(number))
@@ -150,6 +177,14 @@ impl Stacks {
         if self.ends.len() >= self.limits.stacks || depths > self.limits.depths {
             return FULL;
         }
+        let more = [growth(&self.depths, stack.len()), growth(&self.ends, 1), growth(&self.hashes, 1)];
+        let table = if (self.ends.len() + 1) * 2 > self.table.len() { self.table_size() } else { 0 };
+        if !self.fits((more.iter().sum::<usize>() + table) * WORD) {
+            return FULL;
+        }
+        self.depths.reserve_exact(more[0]);
+        self.ends.reserve_exact(more[1]);
+        self.hashes.reserve_exact(more[2]);
         self.depths.extend(stack.iter().map(|frame| frame.0));
         self.ends.push(end);
         self.hashes.push(hash);
@@ -176,8 +211,13 @@ impl Stacks {
         self.table[place] = stack + 1;
     }
 
+    /// The size of a new table.
+    fn table_size(&self) -> usize {
+        (self.ends.len() * 4).next_power_of_two().max(SMALLEST_TABLE)
+    }
+
     fn rehash(&mut self) {
-        let size = (self.ends.len() * 4).next_power_of_two().max(SMALLEST_TABLE);
+        let size = self.table_size();
         self.table.clear();
         self.table.resize(size, 0);
         self.table.shrink_to(size);
@@ -289,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_stack_without_room_is_one_that_says_so() {
-        let mut stacks = Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6 });
+        let mut stacks =
+            Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6, ..StackLimits::default() });
         let one = put(&mut stacks, &[1, 2]);
         let cut = [Frame::Cut(Cut::Full)];
         let deep = put(&mut stacks, &[1, 2, 1, 2]);
@@ -305,6 +346,26 @@ mod tests {
         assert_eq!((remap.get(one), remap.get(full)), (None, Some(FULL)));
         let many = put(&mut stacks, &[1]);
         assert_eq!(of(&stacks, many), kernel(&[1]));
+    }
+
+    #[test]
+    fn stacks_take_no_more_memory_than_they_may() {
+        for bytes in [20 << 10, 300 << 10, 3 << 20] {
+            let mut stacks = Stacks::new(StackLimits { bytes, ..StackLimits::default() });
+            let all: Vec<StackId> = (0..60_000).map(|n| put(&mut stacks, &[n % 100, n, n / 7])).collect();
+            assert!(
+                stacks.memory() <= bytes && stacks.memory() > bytes / 3,
+                "{} of {bytes}",
+                stacks.memory()
+            );
+            let whole = all.iter().filter(|&&stack| stack != FULL).count();
+            assert!(whole > bytes / 300 && all.contains(&FULL), "{whole} of {bytes}");
+            // Room that is made is room, and more memory is more of it.
+            stacks.retain([]);
+            assert_ne!(put(&mut stacks, &[1_000_000, 2]), FULL);
+            stacks.set_memory(16 << 20);
+            assert!((0..60_000).all(|n| put(&mut stacks, &[n % 100, n, n / 7]) != FULL));
+        }
     }
 
     #[test]

@@ -104,6 +104,14 @@ impl Tables {
         Self { limits, files: Vec::new(), bytes: 0, now: 0, numbers: 0, aside: None }
     }
 
+    /// Keeps at most so many bytes from now on.
+    pub(super) fn set_limit(&mut self, bytes: u64) {
+        if bytes != self.limits.bytes {
+            self.limits.bytes = bytes;
+            self.make_room(0);
+        }
+    }
+
     /// How many bytes are kept.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

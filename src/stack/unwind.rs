@@ -95,6 +95,11 @@ impl Unwinder {
         Self { tables: Tables::new(limits), bare: Native::new(), memories, depth }
     }
 
+    /// Keeps at most so many bytes from now on.
+    pub(super) fn set_limit(&mut self, bytes: u64) {
+        self.tables.set_limit(bytes);
+    }
+
     /// How many bytes are kept.
     pub(super) fn bytes(&self) -> u64 {
         self.tables.bytes()

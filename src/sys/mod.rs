@@ -6,7 +6,9 @@
 
 #![expect(unsafe_code, reason = "this is the one module where it may stand; each block is argued")]
 
+pub mod allocator;
 mod budget;
+mod descriptors;
 pub mod fake;
 pub mod live;
 mod registers;
@@ -17,6 +19,7 @@ pub mod spawn;
 pub mod usage;
 
 pub use budget::Budget;
+pub use descriptors::OpenDescriptors;
 pub use registers::Registers;
 pub use sample::{Drained, Fields, Rate, ReadFormat, Ring, Sampling, Sideband};
 

@@ -1,9 +1,12 @@
 //! What this process costs, and the limits it runs under.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::host::read_text;
 
 /// CPU time, to the microsecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +54,25 @@ fn used_by(who: i32) -> CpuTime {
 
 fn of(time: libc::timeval) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec * 1000).unwrap_or(0))
+}
+
+/// Resident memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// All of it, in bytes.
+    pub resident: u64,
+    /// What is not backed by files: heaps and stacks, in bytes.
+    pub anonymous: u64,
+}
+
+/// Resident memory of this process, from `/proc/self/statm`; `None` if that cannot be read. Not below a configured root:
+/// that is the host's `/proc`, in which `self` may be another process.
+pub fn memory() -> Option<Memory> {
+    let text = read_text(Path::new("/proc/self/statm")).ok()?;
+    let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    let page = rustix::param::page_size() as u64;
+    Some(Memory { resident: resident * page, anonymous: resident.saturating_sub(shared) * page })
 }
 
 /// Raises the soft limit on open descriptors to the hard one and returns what is then allowed.

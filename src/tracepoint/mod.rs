@@ -113,6 +113,13 @@ pub struct TracerState {
 }
 
 impl<K: Kernel> Tracer<K> {
+    /// About how many bytes its series take.
+    pub(crate) fn bytes(&self) -> usize {
+        /// A series with its texts; histograms, which most have, take about 100 bytes and 10 for each bucket in use.
+        const EACH: usize = 800;
+        self.books.iter().map(|book| book.series() * EACH).sum()
+    }
+
     /// Nothing is open yet.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
+use perf_exporter::budget::Part;
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::{Config, load, load_file};
 use perf_exporter::counter::{Bounds, Collector, foreseen};
@@ -217,7 +218,8 @@ fn opened(on: &str, config: &Config, kernel: &FakeKernel) -> (Collector<FakeKern
     let mut collector = Collector::new(kernel.clone(), clock, &roots, facts, true, budget).unwrap();
     let mut watch = Watch::new(roots);
     watch.refresh();
-    collector.apply(&plan, Bounds::from(&config.limits), &watch);
+    let shares = config.shares(watch.online().len(), plan.ring_kinds());
+    collector.apply(&plan, Bounds::new(&config.limits, &shares), &watch);
     (collector, plan)
 }
 
@@ -229,7 +231,10 @@ fn what_is_foreseen_of_the_stream_is_what_is_opened() {
             let (config, _) = load_file(Some(&repository(&example))).unwrap();
             let (collector, plan) = opened(on, &config, &FakeKernel::new());
             let roots = Roots::under(&host(on));
-            let foreseen = |stream| foreseen(stream, &Facts::read(&roots), &roots, config.limits.ring_memory);
+            let facts = Facts::read(&roots);
+            let shares = config.shares(facts.online.len(), plan.ring_kinds());
+            let memory = plan.ring_memory(shares.get(Part::Rings));
+            let foreseen = |stream| foreseen(stream, &facts, &roots, memory);
             assert_eq!(collector.stream_state(), plan.stream.as_ref().map(foreseen), "{on}: {example}");
         }
     }

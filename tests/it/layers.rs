@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "error",
     "clean",
     "host",
     "clock",
+    "budget",
     "net",
     "health",
     "metrics",

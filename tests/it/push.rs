@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use hyper::Uri;
+use perf_exporter::budget::{Part, Share};
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality};
 use perf_exporter::export::http::Unavailable;
@@ -160,6 +161,7 @@ impl Pushing {
             log: log.clone(),
             began: clock.now(),
             clock,
+            memory: Share::fixed(Part::Queues, 64 << 20),
         };
         let collections = Collections::default();
         let pusher = Pusher::start(collections.clone(), receiver, surroundings).unwrap();
@@ -495,6 +497,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
         log: Switch::default(),
         began: clock.now(),
         clock,
+        memory: Share::fixed(Part::Queues, 64 << 20),
     };
     let pusher = Pusher::start(late.clone(), pushed, surroundings).unwrap();
     let begun = || late.begun.load(Ordering::SeqCst);

@@ -46,7 +46,8 @@ impl Accountant {
         let mut watch = Watch::new(roots);
         watch.need(plan.needs());
         watch.refresh();
-        let mut bounds = Bounds::from(&config.limits);
+        let shares = config.shares(watch.online().len(), plan.ring_kinds());
+        let mut bounds = Bounds::new(&config.limits, &shares);
         bounds.ring_memory = ring_memory.unwrap_or(bounds.ring_memory);
         collector.apply(&plan, bounds, &watch);
         Self { watch, collector }

@@ -501,6 +501,27 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             row("perf_exporter_resident_memory_bytes", "", &[], "", "perf_exporter_resident_memory_bytes"),
             row("perf_exporter_open_descriptors", "", &[], "limits", "perf_exporter_open_descriptors"),
             row(
+                "perf_exporter_descriptors",
+                "",
+                &["kind"],
+                "",
+                "sum by (kind, instance) (perf_exporter_descriptors)",
+            ),
+            row(
+                "perf_exporter_memory_bytes",
+                "",
+                &["part"],
+                "limits",
+                "perf_exporter_memory_bytes / perf_exporter_memory_limit_bytes > 0.9",
+            ),
+            row(
+                "perf_exporter_memory_limit_bytes",
+                "",
+                &["part"],
+                "limits",
+                "sum by (instance) (perf_exporter_memory_limit_bytes)",
+            ),
+            row(
                 "perf_exporter_config_<attempts>_total",
                 "Attempts to read the configuration again, by outcome",
                 &["result"],

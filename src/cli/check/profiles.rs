@@ -241,7 +241,7 @@ pub(super) fn write(
         let all = bytes(size.saturating_mul(*rings as u64));
         writeln!(
             out,
-            "  rings       {} of locked memory for each CPU, {all} in all (limits.ring_memory)",
+            "  rings       {} of locked memory for each CPU, {all} in all (limits.memory)",
             bytes(*size)
         )
     })
@@ -287,7 +287,7 @@ Sampled with their callers:
     samples   up to 1.1 KiB each, 20.9 KiB a second and CPU
     lines     and inlined functions, where programs have debug information
     shown     the last 60 s
-  rings       512 KiB of locked memory for each CPU, 512 KiB in all (limits.ring_memory)
+  rings       512 KiB of locked memory for each CPU, 512 KiB in all (limits.memory)
 ";
         assert_eq!(text(&format!("a: {{{entry}}}")), expected);
         assert!(text("a: {event: cpu-clock, period: 5000000}").contains("cpu-clock, each 5000000 ns\n"));

@@ -38,7 +38,7 @@ pub(super) struct StreamRow {
 /// What keeps rings from growing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum RingBound {
-    #[serde(rename = "limits.ring_memory")]
+    #[serde(rename = "limits.memory")]
     RingMemory,
     #[serde(rename = "kernel.perf_event_mlock_kb")]
     MlockKb,

@@ -136,7 +136,7 @@ fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
     writeln!(out, "  instead of   {instead}{now}")?;
     writeln!(out, "  records      {} bytes", stream.record_bytes)?;
     let bound = match stream.ring_bound {
-        RingBound::RingMemory => "limits.ring_memory",
+        RingBound::RingMemory => "limits.memory",
         RingBound::MlockKb => "kernel.perf_event_mlock_kb, which CAP_IPC_LOCK lifts",
         RingBound::Ample => "more would not help",
     };
@@ -282,7 +282,7 @@ The switch stream: a record at each switch between cgroups
   descriptors  at most 8 for each CPU, 23 in all
   instead of   18 descriptors for all CPUs, 12 for each cgroup; now at least 42
   records      104 bytes
-  rings        768 KiB of locked memory in all, up to 1.5 MiB where they run over (limits.ring_memory)
+  rings        768 KiB of locked memory in all, up to 1.5 MiB where they run over (limits.memory)
   groups       2 on a CPU, for what they count does not fit on its PMU together:
     core
     cache, os

@@ -4,6 +4,7 @@
 mod containers;
 pub(crate) mod figures;
 mod html;
+mod memory;
 pub mod profile;
 mod profiled;
 mod pushes;
@@ -54,6 +55,7 @@ pub fn render(status: &Status) -> String {
     series(&mut html, &status.series);
     losses(&mut html, &status.losses);
     html.raw("</div><div class=\"cards\">");
+    memory::memory(&mut html, status);
     host(&mut html, status);
     configuration(&mut html, status);
     html.raw("</div></main></body></html>\n");

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::budget::{Account, Share};
 use crate::export::otlp::Payload;
 
 /// Payloads in the order in which they came. When there is no room the oldest makes some: what is new is worth more, and of
@@ -13,6 +14,8 @@ use crate::export::otlp::Payload;
 #[derive(Debug)]
 pub(super) struct Queue {
     limit: u64,
+    /// What it holds of the memory for all queues.
+    account: Account,
     state: Mutex<State>,
     /// Somebody has put something in, or taken the last one out.
     changed: Notify,
@@ -52,9 +55,14 @@ pub(super) struct Dropped {
 }
 
 impl Queue {
-    /// An empty one. `limit` is in bytes.
-    pub(super) fn new(limit: u64) -> Self {
-        Self { limit, state: Mutex::default(), changed: Notify::new() }
+    /// An empty one. `limit` is in bytes; all queues together have no more than `memory`.
+    pub(super) fn new(limit: u64, memory: &Share) -> Self {
+        Self { limit, account: memory.account(), state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// How many bytes it may hold at this moment.
+    fn limit(&self) -> u64 {
+        self.limit.min(self.account.room())
     }
 
     /// A number for what is put in together.
@@ -74,7 +82,7 @@ impl Queue {
                 let own = state.waiting.iter().filter(|one| one.batch == batch);
                 own.map(|one| one.bytes.len() as u64).sum()
             };
-            if of_batch(&self.lock()) + size as u64 <= self.limit {
+            if of_batch(&self.lock()) + size as u64 <= self.limit() {
                 return;
             }
             changed.await;
@@ -85,16 +93,18 @@ impl Queue {
     pub(super) fn push(&self, payload: Payload, batch: u64) -> Dropped {
         let size = payload.bytes.len() as u64;
         let mut dropped = Dropped::default();
-        if size > self.limit {
+        let limit = self.limit();
+        if size > limit {
             return Dropped { items: payload.items, payloads: 1 };
         }
         let mut state = self.lock();
-        while state.bytes + size > self.limit {
+        while state.bytes + size > limit {
             let sending = state.sending;
             let oldest = state.waiting.iter().position(|one| Some(one.number) != sending);
             let Some(oldest) = oldest.and_then(|place| state.waiting.remove(place)) else {
                 dropped.items += payload.items;
                 dropped.payloads += 1;
+                self.account.set(state.bytes);
                 return dropped;
             };
             state.bytes -= oldest.bytes.len() as u64;
@@ -104,6 +114,7 @@ impl Queue {
         let number = state.next;
         state.next += 1;
         state.bytes += size;
+        self.account.set(state.bytes);
         let Payload { bytes, items } = payload;
         state.waiting.push_back(Waiting { number, bytes: bytes.into(), items, batch });
         drop(state);
@@ -146,6 +157,7 @@ impl Queue {
         {
             state.bytes -= payload.bytes.len() as u64;
         }
+        self.account.set(state.bytes);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -167,6 +179,7 @@ impl Queue {
     pub(super) fn clear(&self) -> Dropped {
         let mut state = self.lock();
         state.bytes = 0;
+        self.account.set(0);
         state.sending = None;
         let waiting = std::mem::take(&mut state.waiting);
         let items = waiting.iter().map(|one| one.items).sum();
@@ -193,6 +206,27 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::budget::Part;
+
+    fn queue(limit: u64) -> Queue {
+        Queue::new(limit, &Share::fixed(Part::Queues, 1 << 30))
+    }
+
+    #[test]
+    fn all_queues_together_keep_to_their_share_of_memory() {
+        let share = Share::fixed(Part::Queues, 10);
+        let (one, other) = (Queue::new(100, &share), Queue::new(100, &share));
+        assert_eq!(one.push(payload(6, 1), one.new_batch()), Dropped::default());
+        assert_eq!(other.push(payload(3, 1), other.new_batch()), Dropped::default());
+        assert_eq!((share.used(), one.bytes(), other.bytes()), (9, 6, 3));
+        // It makes room among its own, for what the other one holds is not less worth.
+        assert_eq!(other.push(payload(4, 1), other.new_batch()), Dropped { items: 1, payloads: 1 });
+        assert_eq!(other.push(payload(5, 2), other.new_batch()), Dropped { items: 2, payloads: 1 });
+        assert_eq!((share.used(), one.bytes(), other.bytes()), (10, 6, 4));
+        one.clear();
+        drop(other);
+        assert_eq!(share.used(), 0);
+    }
 
     fn payload(bytes: usize, items: u64) -> Payload {
         Payload { bytes: vec![0; bytes], items }
@@ -204,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room_and_is_counted() {
-        let queue = Queue::new(10);
+        let queue = queue(10);
         assert_eq!(queue.push(payload(4, 1), 0), Dropped::default());
         assert_eq!(queue.push(payload(4, 2), 1), Dropped::default());
         assert_eq!(queue.push(payload(7, 3), 2), Dropped { items: 3, payloads: 2 });
@@ -215,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_being_sent_makes_no_room_until_it_is_put_back() {
-        let queue = Queue::new(10);
+        let queue = queue(10);
         queue.push(payload(6, 1), 0);
         let first = block_on(queue.oldest()).number;
         assert_eq!(queue.push(payload(6, 2), 1), Dropped { items: 2, payloads: 1 });
@@ -231,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_larger_than_the_room_waits_for_itself_to_be_sent() {
-        let queue = Arc::new(Queue::new(10));
+        let queue = Arc::new(queue(10));
         block_on(async {
             queue.push(payload(6, 1), 0);
             queue.admits(6, 1).await;
@@ -248,7 +282,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_hears_of_the_first_and_of_the_last() {
-        let queue = Arc::new(Queue::new(10));
+        let queue = Arc::new(queue(10));
         block_on(async {
             let waits = Arc::clone(&queue);
             let oldest = tokio::spawn(async move { waits.oldest().await.items });

@@ -19,6 +19,7 @@ use super::retry::Backoff;
 use super::sender::Sender;
 use super::settings::Settings;
 use super::state::Board;
+use crate::budget::Share;
 use crate::clock::{Clock, Timestamp};
 use crate::config::push::Signal;
 use crate::export::http::Unavailable;
@@ -34,6 +35,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// The largest request, in bytes before compression: less than the 4 MiB that gRPC's receivers take unless they are told
 /// otherwise.
 const REQUEST: usize = 4_000_000;
+/// The same where there is little memory for queues.
+const SMALLEST: usize = 256 << 10;
 
 /// What the resource of profiles does not have: the stacks are of other services, which say themselves what they are called, or
 /// are given a name by a Collector, unless there is one.
@@ -76,6 +79,8 @@ pub struct Surroundings {
     pub clock: Clock,
     /// When the process began.
     pub began: Timestamp,
+    /// The memory for all queues.
+    pub memory: Share,
 }
 
 impl Pusher {
@@ -180,6 +185,9 @@ impl Running {
         surroundings: &Surroundings,
         encoders: &mut Encoders,
     ) -> Self {
+        // Several requests have room.
+        let request = usize::try_from(surroundings.memory.limit() / 4).unwrap_or(usize::MAX);
+        let request = request.clamp(SMALLEST, REQUEST);
         let (stop, stopped) = watch::channel(false);
         let (hurry, hurried) = watch::channel(false);
         let Surroundings { board, clock, log, .. } = surroundings;
@@ -192,7 +200,7 @@ impl Running {
         for (number, target) in (1_u64..).zip(&settings.targets) {
             // No two nodes, nor two processes of one, have the same: in containers many have one number.
             let seed = RandomState::new().hash_one(number);
-            let queue = Arc::new(Queue::new(settings.queue));
+            let queue = Arc::new(Queue::new(settings.queue, &surroundings.memory));
             board.begins(target, &queue);
             let outlet =
                 Outlet { signal: target.signal, queue: Arc::clone(&queue), board: Arc::clone(board) };
@@ -203,7 +211,7 @@ impl Running {
                     let encoder = encoders.of(Options {
                         temporality: settings.temporality,
                         histograms: settings.histograms,
-                        limit: REQUEST,
+                        limit: request,
                         began: surroundings.began,
                     });
                     let every = settings.metrics_interval;
@@ -211,7 +219,7 @@ impl Running {
                 }
                 Signal::Profiles => {
                     let every = settings.profiles_interval;
-                    let options = profiles::Options { limit: REQUEST, seed, ..profiles::Options::default() };
+                    let options = profiles::Options { limit: request, seed, ..profiles::Options::default() };
                     let how = (resource, options);
                     running.pumps.spawn(pump::profiles(feed, how, outlet, every, stopped));
                 }

@@ -106,6 +106,11 @@ impl Exponential {
         Self { schema: FINEST, keys: Vec::new(), counts: Vec::new() }
     }
 
+    /// Bytes of its buckets.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<Key>() + self.counts.capacity() * size_of::<u64>()
+    }
+
     /// Adds so many values to a bucket of the finest schema.
     pub(super) fn add(&mut self, finest: Key, count: u64) {
         if count == 0 {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::{Part, Share};
 use crate::profile::replayed::Held;
 use crate::profile::specimen::sampler;
 use crate::ring::testing::{bytes, record};
@@ -28,7 +29,7 @@ fn what_stays_in_a_ring_because_too_much_waits_does_not_come_late() {
         let name = vec![0; length / 8];
         record(3, 0, &bytes(&[&[0][..], &name, &[0, time, 0]].concat()))
     };
-    let many = (0..1 + MOST_WAITING / 60_000).map(|at| named(60_000, at as u64 % 5)).collect();
+    let many = (0..1 + intake.room.waiting(0) / 60_000).map(|at| named(60_000, at as u64 % 5)).collect();
     intake.add(0, Held(many));
     intake.pull(10);
     assert!(!intake.look(), "there is more than is looked at at a time");
@@ -102,4 +103,35 @@ fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
     assert_eq!(found(intake.last("one", 9, 9).unwrap()), [(None, 20)]);
     let [one, other] = numbers.map(|number| found(intake.end(number, 9).unwrap()));
     assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
+}
+
+#[test]
+fn the_oldest_samples_of_windows_make_room_for_new_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intake: Intake<Held> = Intake::new(&Roots::under(dir.path()));
+    let limit = 2 << 20;
+    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, limit), ..MemoryShares::ample() };
+    intake.keep_within(&shares);
+    let one = sampler("one");
+    let length = u64::try_from(one.window.as_nanos()).unwrap();
+    intake.set_samplers(&[one]);
+    let most = 40_000;
+    for number in 1..=most {
+        let time = length / most * number;
+        // Each of a thread of its own, of which nothing is left when all samples are gone.
+        let tid = number as u32;
+        intake.sample(0, 0, &Sample { time, pid: tid, tid, ..Sample::default() }, 1);
+        if number % 1000 == 0 {
+            // What is published needs the tasks until then.
+            intake.take();
+            intake.emptied = time;
+            intake.make_room(false);
+        }
+    }
+    assert!(shares.stacks.used() <= limit, "{}", shares.stacks.used());
+    let left: u64 = intake.last("one", length, length).unwrap().tally.iter().map(|(_, sum)| sum.count).sum();
+    assert!(left > 1000, "the newest are there: {left}");
+    assert_eq!(left + intake.dropped_for_room(), most);
+    let newest = intake.tasks.id(&Sample { pid: most as u32, tid: most as u32, ..Sample::default() });
+    assert!(intake.last("one", length, length).unwrap().tally.iter().any(|(key, _)| key.task == newest));
 }

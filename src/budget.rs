@@ -1,0 +1,462 @@
+//! The memory budget: how many bytes each part of the exporter may hold ([`Shares`]), and how many it holds
+//! ([`MemoryBudget`]).
+//!
+//! `limits.memory` is one number for everything that grows. [`Shares::of`] divides it; the shares add up to it exactly.
+//! Each part holds a [`Share`] and reads its limit when it is about to grow, so a reload changes limits at run time. Code
+//! and constant data of the program are not part of the budget.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// A part of the exporter that grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Rings that the kernel writes records to; locked memory.
+    Rings,
+    /// Unwind tables of program files.
+    Unwind,
+    /// Symbol tables, and names of functions.
+    Symbols,
+    /// Stacks, frames, tasks, and the windows of profiles.
+    Stacks,
+    /// Records that were read from rings and wait for older records of other CPUs.
+    Waiting,
+    /// Series, their labels, and the snapshots that are served.
+    Series,
+    /// OTLP requests that wait to be sent, and HTTP responses under way.
+    Queues,
+    /// Reserved for the history of series.
+    History,
+    /// Reserved for the evidence of incidents.
+    Evidence,
+    /// All other memory that was allocated: stacks of threads, tables of processes and containers, allocator overhead.
+    Other,
+}
+
+impl Part {
+    /// How many there are.
+    pub const COUNT: usize = 10;
+
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Rings,
+        Self::Unwind,
+        Self::Symbols,
+        Self::Stacks,
+        Self::Waiting,
+        Self::Series,
+        Self::Queues,
+        Self::History,
+        Self::Evidence,
+        Self::Other,
+    ];
+
+    /// The value of the label `part`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rings => "rings",
+            Self::Unwind => "unwind",
+            Self::Symbols => "symbols",
+            Self::Stacks => "stacks",
+            Self::Waiting => "waiting",
+            Self::Series => "series",
+            Self::Queues => "queues",
+            Self::History => "history",
+            Self::Evidence => "evidence",
+            Self::Other => "other",
+        }
+    }
+
+    /// The contents of the part, for documentation.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Rings => "rings that the kernel writes records to (locked memory)",
+            Self::Unwind => "unwind tables of program files",
+            Self::Symbols => "symbol tables and names of functions",
+            Self::Stacks => "stacks, frames, tasks, and the windows of profiles",
+            Self::Waiting => "records that were read from rings and wait for older records of other CPUs",
+            Self::Series => "series, their labels, and the snapshots that are served",
+            Self::Queues => "OTLP requests that wait to be sent, HTTP responses under way",
+            Self::History => "reserved for the history of series",
+            Self::Evidence => "reserved for the evidence of incidents",
+            Self::Other => {
+                "all other allocated memory: threads, tables of processes and containers, allocator overhead"
+            }
+        }
+    }
+
+    /// How its share is found. `None` for rings, whose share follows from the number of CPUs.
+    fn row(self, demand: &Demand) -> Option<Row> {
+        let row = |least_kib: u64, weight: u64, most_mib: u64| {
+            Some(Row { least: least_kib << 10, weight, most: most_mib.saturating_mul(MIB) })
+        };
+        match self {
+            Self::Rings => None,
+            Self::Unwind => row(2048, 9, 256),
+            Self::Symbols => row(2048, 11, 256),
+            Self::Stacks => row(3072, 11, 512),
+            Self::Waiting => row(1024, 5, 128),
+            Self::Series => row(2048, 8, u64::MAX),
+            Self::Queues if demand.pushes => row(1024, 9, 256),
+            Self::Queues => row(512, 2, 256),
+            Self::History => row(512, 4, u64::MAX),
+            Self::Evidence => row(256, 2, u64::MAX),
+            Self::Other => row(1024, 3, 32),
+        }
+    }
+
+    /// Whether the part has a share under these circumstances.
+    fn is_used(self, demand: &Demand) -> bool {
+        match self {
+            Self::Rings => demand.rings > 0,
+            Self::Unwind | Self::Symbols | Self::Stacks => demand.profiles,
+            Self::Waiting => demand.rings > 0,
+            Self::Series | Self::Queues | Self::History | Self::Evidence | Self::Other => true,
+        }
+    }
+}
+
+/// The bounds and the weight of one share, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    least: u64,
+    weight: u64,
+    most: u64,
+}
+
+/// The circumstances that decide on shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// Whether profiles are taken.
+    pub profiles: bool,
+    /// Whether something is pushed.
+    pub pushes: bool,
+    /// Kinds of rings that each CPU has: of the switch stream, of tracepoints, of profiles.
+    pub rings: usize,
+    /// An upper bound for the share of the rings: `limits.ring_memory`.
+    pub ring_memory: Option<u64>,
+}
+
+impl Demand {
+    /// `limits.memory` where the configuration has none: 64 MiB and 2 MiB for each CPU; 48 MiB less without profiles.
+    pub fn default_limit(&self) -> u64 {
+        let base = if self.profiles { 64 } else { 16 };
+        (base + 2 * self.cpus as u64) * MIB
+    }
+
+    /// The least `limits.memory` that everything can work with.
+    pub fn least(&self) -> u64 {
+        let used = Part::ALL.into_iter().filter(|part| part.is_used(self));
+        self.least_rings() + used.filter_map(|part| part.row(self)).map(|row| row.least).sum::<u64>()
+    }
+
+    /// A quarter of a mebibyte for each CPU, unless the configuration allows less.
+    fn least_rings(&self) -> u64 {
+        if self.rings == 0 {
+            return 0;
+        }
+        (self.cpus as u64 * (MIB / 4)).min(self.ring_memory.unwrap_or(u64::MAX))
+    }
+
+    /// The rings' share of `limit`. Rings have sizes that are powers of two, so less is taken than would be free where
+    /// the rest could not be used.
+    fn rings(&self, limit: u64) -> u64 {
+        let (cpus, kinds) = (self.cpus.max(1) as u64, self.rings as u64);
+        if kinds == 0 {
+            return 0;
+        }
+        // In halves of a mebibyte: (9 + 2n) of (64 + 2n) with profiles, (5 + 1.5n) of (16 + 2n) without.
+        let wanted = if self.profiles { 18 + 4 * cpus } else { 10 + 3 * cpus };
+        let part = u128::from(limit) * u128::from(wanted) * u128::from(MIB / 2);
+        let part = (part / u128::from(self.default_limit())) as u64;
+        let others = self.least() - self.least_rings();
+        let most = (16 * MIB * cpus).min(self.ring_memory.unwrap_or(u64::MAX));
+        let share = part.max(self.least_rings()).min(limit.saturating_sub(others)).min(most);
+        match share / (cpus * kinds) {
+            0 => share,
+            each => (1 << each.ilog2()) * cpus * kinds,
+        }
+    }
+}
+
+/// How many bytes each part may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shares([u64; Part::COUNT]);
+
+impl Shares {
+    /// Divides `limit` bytes; the shares add up to it. Below [`Demand::least`], which a configuration is refused for, all
+    /// shares are reduced in proportion: CPUs may come online later.
+    pub fn of(limit: u64, demand: &Demand) -> Self {
+        let mut shares = Self::default();
+        let least = demand.least();
+        let used = || Part::ALL.into_iter().filter(|part| part.is_used(demand));
+        let rows = || used().filter_map(|part| Some((part, part.row(demand)?)));
+        if limit < least {
+            let reduced = |bytes: u64| (u128::from(bytes) * u128::from(limit) / u128::from(least)) as u64;
+            shares.0[Part::Rings as usize] = reduced(demand.least_rings());
+            rows().for_each(|(part, row)| shares.0[part as usize] = reduced(row.least));
+        } else {
+            shares.0[Part::Rings as usize] = demand.rings(limit);
+            rows().for_each(|(part, row)| shares.0[part as usize] = row.least);
+            // What a part cannot use any more goes to the others: at most once for each part.
+            for _ in Part::ALL {
+                let left = limit - shares.total();
+                let open = || rows().filter(|(part, row)| shares.get(*part) < row.most);
+                let weights: u64 = open().map(|(_, row)| row.weight).sum();
+                let more: Vec<(Part, u64)> = open()
+                    .map(|(part, row)| {
+                        let more = u128::from(left) * u128::from(row.weight) / u128::from(weights.max(1));
+                        (part, (more as u64).min(row.most - shares.get(part)))
+                    })
+                    .collect();
+                more.into_iter().for_each(|(part, more)| shares.0[part as usize] += more);
+            }
+        }
+        // Less than a byte for each part.
+        shares.0[Part::Other as usize] += limit - shares.total();
+        shares
+    }
+
+    /// The share of a part, in bytes.
+    pub fn get(&self, part: Part) -> u64 {
+        self.0[part as usize]
+    }
+
+    /// The sum of all shares.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The owner of all shares.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryBudget(Arc<[Bytes; Part::COUNT]>);
+
+/// The limit of a part and what it holds.
+#[derive(Debug, Default)]
+struct Bytes {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+/// How much of its share a part holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartState {
+    /// The part.
+    pub part: Part,
+    /// Bytes that it holds.
+    pub used: u64,
+    /// Bytes that it may hold.
+    pub limit: u64,
+}
+
+impl MemoryBudget {
+    /// A budget with these shares.
+    pub fn new(shares: &Shares) -> Self {
+        let budget = Self::default();
+        budget.set(shares);
+        budget
+    }
+
+    /// Changes all limits.
+    pub fn set(&self, shares: &Shares) {
+        for part in Part::ALL {
+            self.0[part as usize].limit.store(shares.get(part), Ordering::Relaxed);
+        }
+    }
+
+    /// The share of a part.
+    pub fn share(&self, part: Part) -> Share {
+        Share { budget: self.clone(), part }
+    }
+
+    /// What each part holds.
+    pub fn states(&self) -> [PartState; Part::COUNT] {
+        Part::ALL.map(|part| {
+            let bytes = &self.0[part as usize];
+            let (used, limit) = (bytes.used.load(Ordering::Relaxed), bytes.limit.load(Ordering::Relaxed));
+            PartState { part, used, limit }
+        })
+    }
+}
+
+/// The share of one part. Copies stand for the same share.
+#[derive(Debug, Clone)]
+pub struct Share {
+    budget: MemoryBudget,
+    part: Part,
+}
+
+impl Share {
+    /// A share of a fixed size outside of any budget, for commands that run for a while.
+    pub fn fixed(part: Part, limit: u64) -> Self {
+        let share = MemoryBudget::default().share(part);
+        share.bytes().limit.store(limit, Ordering::Relaxed);
+        share
+    }
+
+    /// Bytes that the part may hold; a reload may change it.
+    pub fn limit(&self) -> u64 {
+        self.bytes().limit.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all holders of the share hold together.
+    pub fn used(&self) -> u64 {
+        self.bytes().used.load(Ordering::Relaxed)
+    }
+
+    /// An account for one holder of the share, of nothing yet.
+    pub fn account(&self) -> Account {
+        Account { share: self.clone(), held: AtomicU64::new(0) }
+    }
+
+    fn bytes(&self) -> &Bytes {
+        &self.budget.0[self.part as usize]
+    }
+}
+
+/// What one holder of a [`Share`] holds. When it is dropped, the holder holds nothing any more.
+#[derive(Debug)]
+pub struct Account {
+    share: Share,
+    held: AtomicU64,
+}
+
+impl Account {
+    /// The holder holds so many bytes from now on.
+    pub fn set(&self, bytes: u64) {
+        let before = self.held.swap(bytes, Ordering::Relaxed);
+        let used = &self.share.bytes().used;
+        if bytes >= before {
+            used.fetch_add(bytes - before, Ordering::Relaxed);
+        } else {
+            used.fetch_sub(before - bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that the part may hold.
+    pub fn limit(&self) -> u64 {
+        self.share.limit()
+    }
+
+    /// Bytes that this holder may hold beside what the others do.
+    pub fn room(&self) -> u64 {
+        let others = self.share.used().saturating_sub(self.held.load(Ordering::Relaxed));
+        self.limit().saturating_sub(others)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod page;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn demand(cpus: usize, profiles: bool) -> Demand {
+        Demand { cpus, profiles, pushes: false, rings: 2 + usize::from(profiles), ring_memory: None }
+    }
+
+    #[test]
+    fn the_default_is_64_mebibytes_and_2_for_each_cpu_and_48_less_without_profiles() {
+        assert_eq!(demand(2, true).default_limit(), 68 * MIB);
+        assert_eq!(demand(2, false).default_limit(), 20 * MIB);
+        assert_eq!(demand(256, true).default_limit(), 576 * MIB);
+    }
+
+    #[test]
+    fn what_is_not_used_goes_to_the_others() {
+        let with = Shares::of(68 * MIB, &demand(2, true));
+        let without = Shares::of(68 * MIB, &demand(2, false));
+        assert_eq!(without.get(Part::Stacks), 0);
+        assert!(without.get(Part::Series) > with.get(Part::Series));
+        let ringless = Demand { rings: 0, ..demand(2, true) };
+        let ringless = Shares::of(68 * MIB, &ringless);
+        assert_eq!((ringless.get(Part::Rings), ringless.get(Part::Waiting)), (0, 0));
+        assert!(ringless.get(Part::Stacks) > with.get(Part::Stacks));
+        let pushing = Shares::of(68 * MIB, &Demand { pushes: true, ..demand(2, true) });
+        assert!(pushing.get(Part::Queues) > 2 * with.get(Part::Queues));
+    }
+
+    #[test]
+    fn ring_memory_is_an_upper_bound_for_the_rings() {
+        let bounded = Demand { ring_memory: Some(256 << 10), ..demand(2, true) };
+        assert!(Shares::of(68 * MIB, &bounded).get(Part::Rings) <= 256 << 10);
+        let ample = Demand { ring_memory: Some(1 << 40), ..demand(2, true) };
+        assert_eq!(Shares::of(68 * MIB, &ample), Shares::of(68 * MIB, &demand(2, true)));
+    }
+
+    #[test]
+    fn rings_fill_their_share_on_machines_of_usual_sizes() {
+        for (cpus, profiles, mebibytes) in
+            [(2, true, 12), (8, true, 24), (64, true, 96), (256, true, 384), (2, false, 8), (8, false, 16)]
+        {
+            let demand = demand(cpus, profiles);
+            let shares = Shares::of(demand.default_limit(), &demand);
+            assert_eq!(shares.get(Part::Rings), mebibytes * MIB, "{cpus} CPUs");
+        }
+    }
+
+    #[test]
+    fn holders_of_a_share_add_up_and_give_back_what_they_held() {
+        let budget = MemoryBudget::new(&Shares::of(68 * MIB, &demand(2, true)));
+        let share = budget.share(Part::Series);
+        let (one, other) = (share.account(), share.account());
+        one.set(700);
+        other.set(50);
+        one.set(100);
+        assert_eq!(share.used(), 150);
+        drop(one);
+        assert_eq!(budget.share(Part::Series).used(), 50);
+        budget.set(&Shares::of(100 * MIB, &demand(2, true)));
+        assert!(share.limit() > 8 * MIB && share.limit() == other.limit());
+    }
+
+    proptest! {
+        #[test]
+        fn shares_add_up_to_the_limit(
+            cpus in 1usize..=1024,
+            profiles: bool,
+            pushes: bool,
+            rings in 0usize..=3,
+            bound in proptest::option::of(1u64..1 << 34),
+            explicit in proptest::option::of(0u64..1 << 41),
+        ) {
+            let demand = Demand { cpus, profiles, pushes, rings, ring_memory: bound };
+            let limit = explicit.unwrap_or_else(|| demand.default_limit());
+            let shares = Shares::of(limit, &demand);
+            prop_assert_eq!(shares.total(), limit);
+            prop_assert!(demand.least() <= demand.default_limit());
+            for part in Part::ALL {
+                let share = shares.get(part);
+                if let Some(row) = part.row(&demand).filter(|_| part.is_used(&demand) && limit >= demand.least()) {
+                    prop_assert!(share >= row.least && (share <= row.most || part == Part::Other));
+                }
+                if !part.is_used(&demand) {
+                    prop_assert_eq!(share, 0);
+                }
+            }
+            prop_assert!(shares.get(Part::Rings) <= bound.unwrap_or(u64::MAX));
+        }
+
+        #[test]
+        fn a_larger_limit_never_makes_rings_smaller(
+            cpus in 1usize..=1024, profiles: bool, limit in 1u64 << 24..1 << 36,
+        ) {
+            let demand = demand(cpus, profiles);
+            let (less, more) = (Shares::of(limit, &demand), Shares::of(limit + limit / 2, &demand));
+            prop_assert!(less.get(Part::Rings) <= more.get(Part::Rings));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `limits.memory` on a machine of so many CPUs.
+
+use super::value::Size;
+use super::{Config, LoadError};
+use crate::budget::{Demand, Shares};
+
+/// `limits.memory` is less than the parts need on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "limits.memory: {} is less than {cpus} CPUs{} need; write `{}` or more, or leave it out",
+    Size(*memory),
+    if *profiles { " with profiles" } else { "" },
+    Size(*least)
+)]
+pub struct TooLittle {
+    memory: u64,
+    cpus: usize,
+    profiles: bool,
+    least: u64,
+}
+
+/// Kinds of rings that a CPU can have; see [`Demand::rings`].
+const MOST_RINGS: usize = 3;
+
+impl Config {
+    /// What decides on the shares of `limits.memory` on a machine of `cpus` CPUs with `rings` kinds of rings each.
+    pub fn demand(&self, cpus: usize, rings: usize) -> Demand {
+        let ring_memory = self.limits.ring_memory;
+        let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_some());
+        Demand { cpus, profiles, pushes, rings, ring_memory }
+    }
+
+    /// The shares of `limits.memory`, or of its default.
+    pub fn shares(&self, cpus: usize, rings: usize) -> Shares {
+        let demand = self.demand(cpus, rings);
+        Shares::of(self.limits.memory.unwrap_or_else(|| demand.default_limit()), &demand)
+    }
+
+    /// Checks that `limits.memory` suffices for a machine of `cpus` CPUs.
+    ///
+    /// # Errors
+    /// It does not: the message says how much would.
+    pub fn require_memory(&self, cpus: usize) -> Result<(), LoadError> {
+        let demand = self.demand(cpus, MOST_RINGS);
+        // In whole mebibytes, for the sentence is read by people.
+        let least = demand.least().next_multiple_of(1 << 20);
+        match self.limits.memory {
+            Some(memory) if memory < demand.least() => {
+                Err(LoadError::Memory(TooLittle { memory, cpus, profiles: demand.profiles, least }))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::config::tests::good;
+
+    #[test]
+    fn too_little_memory_is_refused_with_what_would_do() {
+        let config = good("limits: {memory: 8MiB}");
+        let error = config.require_memory(64).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "limits.memory: 8MiB is less than 64 CPUs with profiles need; write `29MiB` or more, or leave it out"
+        );
+        assert_eq!(good("limits: {memory: 29MiB}").require_memory(64), Ok(()));
+        assert_eq!(good("{limits: {memory: 8MiB}, profiles: {}}").require_memory(2), Ok(()));
+        assert_eq!(Config::default().require_memory(4096), Ok(()));
+    }
+}

@@ -1,0 +1,103 @@
+//! Keeping stacks, tasks and windows within their share of the memory budget.
+//!
+//! When the share is full, the oldest slot of a window goes first, with the stacks and tasks that only it had. Totals that
+//! were published stay: windows are what pages and requests for the last while show.
+
+use crate::budget::Account;
+use crate::profile::memory::MemoryShares;
+use crate::profile::tally::Tally;
+use crate::sys::Ring;
+
+use super::{Intake, MANY};
+
+/// How often it is tried to make room if there is too little to drop, in nanoseconds of the records' clock.
+const AGAIN: u64 = 1_000_000_000;
+
+/// What is held of each share, and what was dropped to make room.
+#[derive(Debug)]
+pub(super) struct Room {
+    stacks: Account,
+    unwind: Account,
+    waiting: Account,
+    rings: Account,
+    /// When room was made last.
+    made: u64,
+    /// Samples that went with their slots before these were too old.
+    pub(super) dropped: u64,
+}
+
+impl Room {
+    pub(super) fn new(shares: &MemoryShares) -> Self {
+        Self {
+            stacks: shares.stacks.account(),
+            unwind: shares.unwind.account(),
+            waiting: shares.waiting.account(),
+            rings: shares.rings.account(),
+            made: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Up to how many bytes of records may wait when `rings` bytes more are about to be read.
+    pub(super) fn waiting(&self, rings: u64) -> usize {
+        // With less room than the rings have, records are read in small turns.
+        let limit = self.waiting.limit();
+        usize::try_from(limit.saturating_sub(rings).max(limit / 4)).unwrap_or(usize::MAX)
+    }
+}
+
+impl<R: Ring> Intake<R> {
+    /// Holds no more than these shares from now on.
+    pub(in crate::profile) fn keep_within(&mut self, shares: &MemoryShares) {
+        self.room = Room::new(shares);
+        self.make_room(false);
+    }
+
+    /// Samples that windows lost before they were too old, because the share of stacks was full.
+    pub(in crate::profile) fn dropped_for_room(&self) -> u64 {
+        self.room.dropped
+    }
+
+    /// Drops what is not needed any more where `gone` says that windows lost a slot, and more if the share is full.
+    pub(super) fn make_room(&mut self, gone: bool) {
+        if gone && (self.analyzer.stacks().len() >= MANY || self.tasks.len() >= MANY) {
+            self.tidy();
+        }
+        let limit = self.room.stacks.limit();
+        self.analyzer.set_memory(limit, self.room.unwind.limit());
+        let mut held = self.held();
+        if held > limit && self.emptied.saturating_sub(self.room.made) >= AGAIN {
+            self.room.made = self.emptied;
+            self.tidy();
+            held = self.held();
+            while held > limit / 4 * 3 && self.drop_oldest() {
+                self.tidy();
+                held = self.held();
+            }
+        }
+        // What is being recorded for somebody has to end; until then nothing new is added to it.
+        let full = held > limit;
+        self.recordings.values_mut().for_each(|recording| recording.tally.set_full(full));
+        self.room.stacks.set(held);
+        self.room.unwind.set(self.analyzer.unwind_bytes());
+        self.room.waiting.set(self.merger.bytes() as u64);
+        self.room.rings.set(self.bytes());
+    }
+
+    /// Bytes of stacks, tasks, windows and recordings.
+    fn held(&self) -> u64 {
+        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
+        let tallies = windows.chain(self.recordings.values().map(|recording| &recording.tally));
+        let tallies: usize = tallies.map(Tally::bytes).sum();
+        (self.analyzer.stack_bytes() + self.tasks.bytes() + tallies) as u64
+    }
+
+    /// Drops the oldest slot of all windows. Whether there was one.
+    fn drop_oldest(&mut self) -> bool {
+        let windows = self.sources.iter_mut().map(|source| &mut source.window);
+        let oldest = windows.filter(|window| window.begin().is_some()).min_by_key(|window| window.begin());
+        let Some(window) = oldest else { return false };
+        self.room.dropped = self.room.dropped.saturating_add(window.drop_oldest());
+        true
+    }
+}

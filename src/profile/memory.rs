@@ -1,0 +1,40 @@
+//! What sampling may hold in memory.
+
+use crate::budget::{MemoryBudget, Part, Share};
+
+/// The shares of the memory budget that sampling takes. A reload changes their limits at run time.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryShares {
+    /// Rings of samples. How large they may be is decided when they are opened; this is for what they take.
+    pub(crate) rings: Share,
+    /// Unwind tables.
+    pub(crate) unwind: Share,
+    /// Symbol tables and names.
+    pub(crate) symbols: Share,
+    /// Stacks, tasks and windows.
+    pub(crate) stacks: Share,
+    /// Records that wait to be ordered.
+    pub(crate) waiting: Share,
+}
+
+impl MemoryShares {
+    /// Those of a budget.
+    pub(crate) fn of(budget: &MemoryBudget) -> Self {
+        let [rings, unwind, symbols, stacks, waiting] =
+            [Part::Rings, Part::Unwind, Part::Symbols, Part::Stacks, Part::Waiting]
+                .map(|part| budget.share(part));
+        Self { rings, unwind, symbols, stacks, waiting }
+    }
+
+    /// Those of a command that runs for a while and that somebody waits for: 64 MiB or more each.
+    pub(crate) fn ample() -> Self {
+        let share = |part, mebibytes: u64| Share::fixed(part, mebibytes << 20);
+        Self {
+            rings: share(Part::Rings, 64),
+            unwind: share(Part::Unwind, 96),
+            symbols: share(Part::Symbols, 64),
+            stacks: share(Part::Stacks, 128),
+            waiting: share(Part::Waiting, 64),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The C library's allocator: bounded arenas, and freed memory that goes back to the kernel.
+//!
+//! glibc makes up to eight arenas for each CPU, one for each thread that finds the others busy, and keeps free memory that
+//! lies between allocations. Other C libraries have no such settings.
+
+/// How much of the memory that the allocator keeps without need is worth looking for it.
+const WORTH: u64 = 4 << 20;
+
+/// Bounds the number of arenas and fixes the size from which an allocation is a mapping of its own. To be called before
+/// threads are started: arenas that exist stay.
+pub fn configure() {
+    libc_allocator::configure();
+}
+
+/// Gives memory that was freed back to the kernel where that is worth the time.
+#[derive(Debug, Default)]
+pub struct Trimmer {
+    /// What was left of the excess when memory was given back last.
+    left: u64,
+}
+
+impl Trimmer {
+    /// Gives memory back if the process has at least 4 MiB more of it than is allocated, and than it had left after the
+    /// last time. `anonymous` measures the resident anonymous memory of this process, in bytes. Returns how many bytes went
+    /// back. Takes some milliseconds, in which other threads may wait for the allocator.
+    pub fn trim(&mut self, anonymous: impl Fn() -> Option<u64>) -> u64 {
+        let excess = |allocated: u64| anonymous().map(|resident| resident.saturating_sub(allocated));
+        let Some(before) = libc_allocator::allocated().and_then(excess) else { return 0 };
+        if before < self.left.saturating_add(WORTH) {
+            self.left = self.left.min(before);
+            return 0;
+        }
+        libc_allocator::trim();
+        self.left = libc_allocator::allocated().and_then(excess).unwrap_or(before);
+        before.saturating_sub(self.left)
+    }
+}
+
+#[cfg(target_env = "gnu")]
+mod libc_allocator {
+    /// Two arenas: one for the thread that collects, one for those that read rings meanwhile.
+    const ARENAS: libc::c_int = 2;
+    /// Larger allocations are mappings, which are gone when they are freed.
+    const MAPPING: libc::c_int = 256 << 10;
+    /// More free memory than this at the end of the heap goes back at once.
+    const TOP: libc::c_int = 1 << 20;
+
+    pub(super) fn configure() {
+        for (option, value) in
+            [(libc::M_ARENA_MAX, ARENAS), (libc::M_MMAP_THRESHOLD, MAPPING), (libc::M_TRIM_THRESHOLD, TOP)]
+        {
+            // SAFETY: mallopt takes two numbers, changes the allocator's settings under its own lock, and rejects what it
+            // does not know.
+            unsafe { libc::mallopt(option, value) };
+        }
+    }
+
+    /// Bytes that are allocated.
+    pub(super) fn allocated() -> Option<u64> {
+        // SAFETY: mallinfo2 takes nothing and returns numbers by value; it locks each arena while it counts.
+        let info = unsafe { libc::mallinfo2() };
+        Some((info.uordblks + info.hblkhd) as u64)
+    }
+
+    pub(super) fn trim() {
+        // SAFETY: malloc_trim releases free pages alone, under the lock of each arena.
+        unsafe { libc::malloc_trim(0) };
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+mod libc_allocator {
+    pub(super) fn configure() {}
+
+    /// Not known, and not needed: nothing is kept.
+    pub(super) fn allocated() -> Option<u64> {
+        None
+    }
+
+    pub(super) fn trim() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_given_back_where_nothing_is_known() {
+        assert_eq!(Trimmer::default().trim(|| None), 0);
+    }
+
+    #[test]
+    fn memory_between_what_is_still_held_goes_back() {
+        if cfg!(not(target_env = "gnu")) {
+            return;
+        }
+        let resident = || crate::sys::usage::memory().map(|memory| memory.anonymous);
+        let mut trimmer = Trimmer::default();
+        trimmer.trim(resident);
+        // Small blocks, of which every hundredth stays: the heap cannot shrink at its end.
+        let blocks: Vec<Vec<u8>> = (0..40_000).map(|_| vec![1; 1000]).collect();
+        let kept: Vec<Vec<u8>> = blocks.into_iter().step_by(100).collect();
+        let returned = trimmer.trim(resident);
+        assert!(returned > 10 << 20, "{returned} of 40 MB, {} blocks are kept", kept.len());
+    }
+}

@@ -1,0 +1,73 @@
+//! The descriptors that this process has open, by kind.
+
+use std::fs;
+use std::path::Path;
+
+use crate::host;
+
+/// How many descriptors are looked at beside those of events. What is beyond them counts as [`OpenDescriptors::other`].
+const MOST: usize = 4096;
+
+/// Open descriptors by kind; a descriptor counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenDescriptors {
+    /// Perf events.
+    pub event: u64,
+    /// Files and directories.
+    pub file: u64,
+    /// Sockets.
+    pub socket: u64,
+    /// Pipes, eventfds, epoll instances and the like.
+    pub other: u64,
+}
+
+impl OpenDescriptors {
+    /// Looks at the descriptors of this process, of which `events` are known to be perf events. Touches none of the files
+    /// behind them, and takes about a microsecond for each.
+    pub fn count(events: usize) -> Self {
+        // Not below a configured root: `self` may be another process in the host's /proc.
+        let dir = Path::new("/proc/self/fd");
+        let names = host::list(dir).unwrap_or_default();
+        let mut found = Self { event: events as u64, ..Self::default() };
+        let mut looked_at = 0;
+        for name in names.iter().take(events.saturating_add(MOST)) {
+            let Ok(target) = fs::read_link(dir.join(name)) else { continue };
+            looked_at += 1;
+            match target.to_str() {
+                Some("anon_inode:[perf_event]") => {}
+                Some(text) if text.starts_with("socket:") => found.socket += 1,
+                Some(text) if !text.starts_with('/') => found.other += 1,
+                _ => found.file += 1,
+            }
+        }
+        // Less the one by which the directory was read, which is closed by now.
+        let known = found.event + found.file + found.socket + found.other;
+        if looked_at == events.saturating_add(MOST) {
+            found.other += (names.len() as u64).saturating_sub(known);
+        }
+        found
+    }
+
+    /// Each kind with its name, as the label `kind` has it.
+    pub fn kinds(self) -> [(&'static str, u64); 4] {
+        [("event", self.event), ("file", self.file), ("socket", self.socket), ("other", self.other)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_counted() {
+        let before = OpenDescriptors::count(0);
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let files: Vec<fs::File> = (0..50).map(|_| file.try_clone().unwrap()).collect();
+        let sockets: Vec<_> = (0..50).map(|_| std::os::unix::net::UnixDatagram::unbound().unwrap()).collect();
+        let now = OpenDescriptors::count(7);
+        // Tests beside this one open and close some, too.
+        assert!(now.file >= before.file + 30, "{now:?} {before:?} {}", files.len());
+        assert!(now.socket >= before.socket + 30, "{now:?} {before:?} {}", sockets.len());
+        assert_eq!(now.event, 7);
+    }
+}
