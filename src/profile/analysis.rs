@@ -483,7 +483,7 @@ impl Analysis {
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
         let Recording { sampler, begin, tally, before, .. } = self.recordings.remove(&number)?;
         self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
-        Some(Counted { sampler, tally, begin, end: now, losses: self.own.since(before) })
+        Some(Counted { sampler, tally, begin, end: now, losses: self.losses().since(before) })
     }
 
     /// Ends it, and begins the next one of the same entry, under the same number: what has been looked at by now is in
