@@ -23,6 +23,7 @@ use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
 use crate::export::push::{Board, Settings};
 use crate::export::status::Status;
+use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
@@ -99,6 +100,9 @@ pub(super) struct Engine<K: Kernel> {
     /// Open descriptors at the last collection.
     open: OpenDescriptors,
     installer: Installer,
+    files: Files,
+    files_metrics: files::Metrics,
+    helper: HelperCost,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
     metrics: Arc<SelfMetrics>,
@@ -122,6 +126,7 @@ impl<K: Kernel> Engine<K> {
         options: &Options,
         config: Config,
         metrics: Arc<SelfMetrics>,
+        files_metrics: files::Metrics,
         pushes: Pushes,
         naming: Naming,
     ) -> Result<Self, NameError> {
@@ -161,6 +166,9 @@ impl<K: Kernel> Engine<K> {
             catalog,
             collector,
             installer: Installer::aside(&options.files, std::process::id()),
+            files: options.files.clone(),
+            files_metrics,
+            helper: HelperCost::default(),
             metrics,
             environment: options.environment.clone(),
             pushes,
@@ -180,7 +188,7 @@ impl<K: Kernel> Engine<K> {
 
     /// What there is to say before the first collection.
     pub(super) fn unpublished(&self) -> Published {
-        let usage = status::usage(Duration::ZERO, self.collector.budget());
+        let usage = status::usage(Duration::ZERO, self.collector.budget(), None);
         self.published(None, self.clock.monotonic(), Duration::ZERO, usage)
     }
 
@@ -376,7 +384,10 @@ impl<K: Kernel> Engine<K> {
         families.extend(self.profiler.publish());
         let took = self.clock.monotonic().since(begin);
         self.metrics.collected(took);
-        let usage = status::usage(usage::cpu_time(), self.collector.budget());
+        let report = self.files.report();
+        let cpu = usage::cpu_time() + self.helper.cpu(report.helper);
+        let usage = status::usage(cpu, self.collector.budget(), report.helper);
+        self.files_metrics.note(&report);
         self.measure();
         families.extend(self.metrics.families(usage));
         let families = self.labeller.name(families);
@@ -478,10 +489,33 @@ impl<K: Kernel> Engine<K> {
             kernel_now: self.clock.kernel(),
             directory: &self.naming.directory,
             pushes: self.pushes.board.states(),
+            files: &self.files.report(),
         };
         let status = Arc::new(status::status(&facets));
         let profiles = profiles.iter().map(|state| Arc::clone(&state.plan.entry)).collect();
         Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
+    }
+}
+
+/// CPU time of the child that opens files, and of those before it.
+#[derive(Debug, Default)]
+struct HelperCost {
+    child: Option<u32>,
+    /// Of the children before.
+    before: Duration,
+    /// Of this one.
+    own: Duration,
+}
+
+impl HelperCost {
+    /// What all of them have taken.
+    fn cpu(&mut self, child: Option<u32>) -> Duration {
+        if child != self.child {
+            self.before += std::mem::take(&mut self.own);
+            self.child = child;
+        }
+        self.own = self.own.max(child.and_then(usage::cpu_time_of).unwrap_or_default());
+        self.before + self.own
     }
 }
 
@@ -558,7 +592,7 @@ mod tests {
         let options = Options {
             config: None,
             listen: None,
-            files: crate::files::Files::here(&roots),
+            files: Files::here(&roots),
             roots,
             clock: clock.clone(),
             environment: Environment::default(),
@@ -570,7 +604,8 @@ mod tests {
         let pushes = Pushes { settings: watch::channel(None).0, board };
         let directory = Arc::new(Directory::new(clock.clone()));
         let naming = Naming { settings: watch::channel(Arc::default()).0, directory };
-        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, pushes, naming);
+        let files = files::Metrics::new(metrics.registry()).unwrap();
+        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, files, pushes, naming);
         (engine.unwrap(), kernel, clock)
     }
 

@@ -32,7 +32,7 @@ use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
-use crate::files::Files;
+use crate::files::{self, Files};
 use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
@@ -130,7 +130,9 @@ where
     };
     container::start(Arc::clone(&naming.directory), wanted, asked)
         .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
-    let engine = Engine::new(kernel, &options, config, metrics, pushes, naming)
+    let files = options.files.clone();
+    let files_metrics = files::Metrics::new(metrics.registry()).map_err(metrics_error)?;
+    let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?;
     let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
     let (requests, received) = channel();
@@ -169,6 +171,7 @@ where
     if ended.recv_timeout(left(stop::COLLECTED)) == Err(RecvTimeoutError::Timeout) {
         tracing::warn!("stopped during a collection that does not end");
     }
+    files.stop();
     outcome.map(drop)
 }
 

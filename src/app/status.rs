@@ -17,9 +17,10 @@ use crate::counter::{GroupState, StreamState};
 use crate::event::Catalog;
 use crate::export::status::{
     Collection, Configuration, ContainerSource, Containers, Cost, CounterStatus, DescriptorKind, EventStatus,
-    FailedReload, Host, Loss, MemoryPart, PushStatus, Refusal, Series, Shared, Status, Stream, Unattributed,
-    UnattributedPart, Usage,
+    FailedReload, FilesStatus, Host, Loss, MemoryPart, PushStatus, Refusal, Series, Shared, Status, Stream,
+    StuckFile, Unattributed, UnattributedPart, Usage,
 };
+use crate::files;
 use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts};
 use crate::metrics::{self, Snapshot};
@@ -82,6 +83,8 @@ pub(super) struct Facets<'a> {
     pub(super) directory: &'a Directory,
     /// What is pushed.
     pub(super) pushes: Vec<PushStatus>,
+    /// Files of other processes.
+    pub(super) files: &'a files::Report,
 }
 
 fn containers(directory: &Directory) -> Containers {
@@ -136,17 +139,35 @@ pub(super) fn status(facets: &Facets<'_>) -> Status {
         },
         memory: facets.memory.iter().map(memory_part).collect(),
         open_descriptors: facets.open.kinds().map(|(kind, open)| DescriptorKind { kind, open }).into(),
+        files: files(facets.files),
     }
 }
 
 /// What this process uses: CPU time from `getrusage`, memory from `/proc/self/statm`.
-pub(super) fn usage(cpu: Duration, budget: &Budget) -> metrics::Usage {
-    let resident_bytes = sys::usage::memory().unwrap_or_default().resident;
-    metrics::Usage { cpu, resident_bytes, open_descriptors: budget.used as u64 }
+pub(super) fn usage(cpu: Duration, budget: &Budget, helper: Option<u32>) -> metrics::Usage {
+    let own = sys::usage::memory().unwrap_or_default().resident;
+    let helper = helper.and_then(sys::usage::memory_of).unwrap_or_default().resident;
+    metrics::Usage { cpu, resident_bytes: own + helper, open_descriptors: budget.used as u64 }
 }
 
 fn memory_part(state: &PartState) -> MemoryPart {
     MemoryPart { part: state.part.as_str(), used_bytes: state.used, limit_bytes: state.limit }
+}
+
+fn files(report: &files::Report) -> FilesStatus {
+    let stuck = |stuck: &files::Stuck| StuckFile {
+        mount: stuck.mount.clone(),
+        filesystem: stuck.filesystem.clone(),
+        pid: stuck.pid,
+        path: stuck.path.clone(),
+        since: stuck.since,
+    };
+    FilesStatus {
+        helper: report.helper,
+        restarts: report.restarts,
+        late: report.late,
+        stuck: report.stuck.iter().map(stuck).collect(),
+    }
 }
 
 fn configuration(source: &ConfigSource) -> Configuration {

@@ -58,7 +58,6 @@ struct Shared {
     stuck: Mutex<(Monotonic, Vec<Stuck>)>,
     generation: AtomicU64,
     late: AtomicU64,
-    refused: AtomicU64,
     kept: AtomicU64,
     /// Helpers that were started.
     starts: AtomicU64,
@@ -98,7 +97,6 @@ impl Client {
             stuck: Mutex::default(),
             generation: AtomicU64::new(0),
             late: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             starts: AtomicU64::new(0),
             helper: AtomicU32::new(0),
@@ -127,14 +125,7 @@ impl Client {
                 let file = Contents::Apart(Arc::new(Kept { connection, number }));
                 Ok(Opened { file, place, shown, pid })
             }
-            (Answer::NotOpened(error), _) => {
-                if let RootError::Stuck { seconds, .. } = &error {
-                    // What is refused at once hangs since before it was asked for.
-                    let account = if *seconds <= 1 { &self.shared.late } else { &self.shared.refused };
-                    account.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error)
-            }
+            (Answer::NotOpened(error), _) => Err(error),
             _ => Err(unavailable("the helper process gave an answer to another question: a bug")),
         }
     }
@@ -154,7 +145,6 @@ impl Client {
         Report {
             stuck,
             late: shared.late.load(Ordering::Relaxed),
-            refused: shared.refused.load(Ordering::Relaxed),
             restarts: shared.starts.load(Ordering::Relaxed).saturating_sub(1),
             kept: shared.kept.load(Ordering::Relaxed),
             helper: (helper != 0).then_some(helper),
@@ -368,6 +358,10 @@ impl Shared {
     fn hear(&self, all: Vec<Stuck>, lifted: bool) {
         let mut stuck = locked(&self.stuck);
         let is_in = |list: &[Stuck], one: &Stuck| list.iter().any(|other| other.mount == one.mount);
+        let known = stuck.1.len();
+        if !lifted {
+            self.late.fetch_add(all.len().saturating_sub(known) as u64, Ordering::Relaxed);
+        }
         for one in all.iter().filter(|one| !is_in(&stuck.1, one)) {
             tracing::warn!(
                 mount = %printable(&one.mount),

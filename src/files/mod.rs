@@ -90,8 +90,6 @@ pub struct Report {
     pub stuck: Vec<Stuck>,
     /// Operations that missed their deadline since the start.
     pub late: u64,
-    /// Operations refused at once because their mount is quarantined.
-    pub refused: u64,
     /// Helpers that were started after the first: others had ended, or had to be left behind.
     pub restarts: u64,
     /// Files that the helper keeps open for this process.

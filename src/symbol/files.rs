@@ -205,6 +205,11 @@ impl FileNames {
             }
             let known = Known::read(module, code, files, self.limit);
             self.work.take(known.passes());
+            if matches!(known.names, Err(Reason::Unreadable)) {
+                // Its file system may answer the next time.
+                let (segment, address) = known.locate(offset);
+                return Some(Found { name: Err(Reason::Unreadable), segment, address });
+            }
             self.known_bytes += known.bytes();
             self.known.insert(id, known);
             if self.make_room(Some(id)) {

@@ -68,7 +68,25 @@ pub struct Memory {
 /// Resident memory of this process, from `/proc/self/statm`; `None` if that cannot be read. Not below a configured root:
 /// that is the host's `/proc`, in which `self` may be another process.
 pub fn memory() -> Option<Memory> {
-    let text = read_text(Path::new("/proc/self/statm")).ok()?;
+    statm(Path::new("/proc/self/statm"))
+}
+
+/// The same for a child of this process.
+pub fn memory_of(child: u32) -> Option<Memory> {
+    statm(Path::new(&format!("/proc/{child}/statm")))
+}
+
+/// CPU time of a child that runs, user and system together, to the tick of the clock that the kernel counts by.
+pub fn cpu_time_of(child: u32) -> Option<Duration> {
+    let stat = read_text(Path::new(&format!("/proc/{child}/stat"))).ok()?;
+    // The name may hold anything; behind it `utime` and `stime` are the 12th and 13th field.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64))
+}
+
+fn statm(path: &Path) -> Option<Memory> {
+    let text = read_text(path).ok()?;
     let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
     let (resident, shared) = (pages.next()??, pages.next()??);
     let page = rustix::param::page_size() as u64;

@@ -69,6 +69,11 @@ fn lists_of_mappings_and_memory_are_read_by_the_helper() {
     memory.file.read_exact_at(&mut bytes, std::ptr::from_ref(&*word) as u64).unwrap();
     assert_eq!(u64::from_ne_bytes(bytes), *word);
     memory.file.read_exact_at(&mut bytes, 8).unwrap_err();
+    // More than one message holds.
+    let many: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
+    let mut read = vec![0; many.len()];
+    memory.file.read_exact_at(&mut read, many.as_ptr() as u64).unwrap();
+    assert!(read == many);
 }
 
 #[test]

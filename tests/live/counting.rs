@@ -48,7 +48,11 @@ impl Counting {
         let mut watch = Watch::new(roots);
         watch.need(plan.needs());
         watch.refresh();
-        collector.apply(&plan, Bounds::new(&config.limits, &config.shares(facts.online.len(), plan.ring_kinds())), &watch);
+        collector.apply(
+            &plan,
+            Bounds::new(&config.limits, &config.shares(facts.online.len(), plan.ring_kinds())),
+            &watch,
+        );
         let refused: Vec<_> = collector.board().lines().map(|line| line.refusal.to_string()).collect();
         assert!(refused.is_empty(), "refused: {refused:#?}");
         Self { clock, watch, collector }

@@ -3,6 +3,7 @@
 
 mod containers;
 pub(crate) mod figures;
+mod files;
 mod html;
 mod memory;
 pub mod profile;
@@ -49,6 +50,7 @@ pub fn render(status: &Status) -> String {
     status.threads.iter().for_each(|shown| threads::threads(&mut html, shown));
     traces::traces(&mut html, &status.traces);
     profiled::profiled(&mut html, &status.profiles);
+    files::files(&mut html, status);
     containers::containers(&mut html, status);
     pushes::pushes(&mut html, status);
     html.raw("<div class=\"cards\">");

@@ -238,6 +238,8 @@ fn read_exe(dir: &Path) -> Option<Arc<str>> {
 fn read_cgroup(dir: &Path, mount: &CgroupMount) -> Result<Option<Arc<str>>, Obstacle> {
     match host::read_at_most(&dir.join("cgroup"), CGROUP_LIMIT) {
         Ok(content) => Ok(mount.cgroup_of(&String::from_utf8_lossy(&content))),
+        // A list that is too long names no cgroup.
+        Err(error) if error.errno().is_none() => Ok(None),
         // Without it the process is still worth counting. Other failures, such as a lack of descriptors, say
         // nothing about the process and must not take away what is known of it.
         Err(error) => match Obstacle::of(&error) {
