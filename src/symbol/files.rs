@@ -203,7 +203,7 @@ impl FileNames {
                     address: offset,
                 });
             }
-            let known = Known::read(module, code, files, self.limit);
+            let mut known = Known::read(module, code, files, self.limit);
             self.work.take(known.passes());
             if matches!(known.names, Err(Reason::Unreadable)) {
                 // Its file system may answer the next time.
