@@ -9,7 +9,6 @@ use super::place::{Site, Spot, Spots, refused};
 use super::{Placed, Wish};
 use crate::event::format::Format;
 use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
-use crate::files::Opened;
 use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
 use crate::probe::argument::{Argument, ArgumentError};
@@ -149,7 +148,7 @@ impl<'a> Maker<'a> {
     fn point(&self, place: &[u8], offset: u64) -> Result<ProbePoint, Refusal> {
         let place = CString::new(place)
             .map_err(|_| refused(self.wish, Cause::Broken, "its place has a NUL in it".to_owned()))?;
-        Ok(ProbePoint { place, offset, file: self.site.file.as_ref().and_then(Opened::id) })
+        Ok(ProbePoint { place, offset, file: self.site.id })
     }
 
     fn by_pmu(&mut self, name: &str, kind: u32, config: u64, point: ProbePoint, returns: bool) -> Placed {

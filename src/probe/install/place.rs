@@ -19,6 +19,8 @@ pub(super) struct Site {
     pub(super) spots: Spots,
     /// The file, for probes of programs.
     pub(super) file: Option<Opened>,
+    /// Which file that is. Whoever places the probe must not ask its file system.
+    pub(super) id: Option<FileId>,
     /// The machine that its code is for.
     pub(super) arch: Arch,
 }
@@ -59,7 +61,7 @@ pub(super) fn find(
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
             let spots = in_kernel(wish, kernel, module.as_ref(), function, *offset, *returns)?;
-            Ok(Site { spots, file: None, arch: Arch::HOST })
+            Ok(Site { spots, file: None, id: None, arch: Arch::HOST })
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
             let file = open(definition, path, cgroups, files)
@@ -73,7 +75,8 @@ pub(super) fn find(
                 let reason = format!("{} is not open in this process: a bug", file.shown.display());
                 refused(wish, Cause::Broken, reason)
             })?;
-            Ok(Site { spots: Spots::File { path, spots }, file: Some(file), arch })
+            let id = file.id();
+            Ok(Site { spots: Spots::File { path, spots }, file: Some(file), id, arch })
         }
     }
 }
