@@ -166,7 +166,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         true => StreamSupport::foreseen(&facts),
         false => counter::support(&Live, &facts),
     };
-    let mut installer = Installer::new(&super::files(roots), std::process::id());
+    let mut installer = Installer::new(super::files(roots), std::process::id());
     let wishes = wishes(&config.traced, &config.profiles);
     let placed = match args.no_open {
         // What cannot be had is told; of the rest nothing is defined, so that fields are not known.

@@ -333,7 +333,7 @@ impl Connection {
                     }
                 }
                 Ok(Some(Received { message: Notice::Stuck { all, lifted }, .. })) => {
-                    self.shared.hear(all, lifted)
+                    self.shared.hear(all, lifted);
                 }
                 Ok(None) => break,
                 Err(error) => {

@@ -16,7 +16,7 @@ use super::{MOST_STUCK, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::host::Roots;
-use work::{Job, KeptFile, Outcome, Worker};
+use work::{Job, KeptFile, Outcome, Task, Worker};
 
 /// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
@@ -79,7 +79,7 @@ pub fn serve(socket: OwnedFd, roots: Roots) {
 enum Event {
     Asked(Asked),
     /// An operation has ended, on this worker.
-    Done(u64, Outcome, Sender<Job>),
+    Done(u64, Outcome, Sender<Task>),
     End,
 }
 
@@ -108,7 +108,7 @@ struct Dispatcher {
     roots: Arc<Roots>,
     events: Sender<Event>,
     mounts: Arc<work::MountCache>,
-    idle: Vec<Sender<Job>>,
+    idle: Vec<Sender<Task>>,
     running: HashMap<u64, Running>,
     queue: VecDeque<Waiting>,
     files: HashMap<u64, Arc<KeptFile>>,
@@ -257,8 +257,8 @@ impl Dispatcher {
             worker
                 .start(move |operation, outcome, own| drop(events.send(Event::Done(operation, outcome, own))))
         });
-        let job = Job::Numbered(operation, key, Box::new(job));
-        match worker.map(|worker| worker.send(job)) {
+        let task = Task { operation, key, job: Box::new(job) };
+        match worker.map(|worker| worker.send(task)) {
             Some(Ok(())) => {
                 self.running.insert(operation, running);
             }
@@ -270,7 +270,7 @@ impl Dispatcher {
     }
 
     /// An operation has ended.
-    fn finish(&mut self, operation: u64, outcome: Outcome, worker: Sender<Job>) {
+    fn finish(&mut self, operation: u64, outcome: Outcome, worker: Sender<Task>) {
         self.idle.push(worker);
         let Some(running) = self.running.remove(&operation) else { return };
         if running.is_stuck {
@@ -286,7 +286,7 @@ impl Dispatcher {
         };
         match outcome {
             Outcome::CanHang(key, request) => {
-                self.submit(Waiting { number, job: Job::Open(request), key: Some(key) })
+                self.submit(Waiting { number, job: Job::Open(request), key: Some(key) });
             }
             Outcome::Local { file, shown, pid } => {
                 let answer = Answer::Opened { shown, pid, file: None };

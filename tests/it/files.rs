@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perf_exporter::files::{Contents, Files, ProcessFile, Root, RootError};
-use perf_exporter::host::{ReadAt, Roots};
+use perf_exporter::host::{self, ReadAt, Roots};
 
 fn files(roots: &Roots) -> Files {
     Files::apart(roots, PathBuf::from(env!("CARGO_BIN_EXE_perf-exporter")))
@@ -78,7 +78,7 @@ fn lists_of_mappings_and_memory_are_read_by_the_helper() {
 
 #[test]
 fn the_file_behind_a_mapping_is_found_by_its_addresses() {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let maps = host::read_text(Path::new("/proc/self/maps")).unwrap();
     let exe = fs::read_link("/proc/self/exe").unwrap();
     let line = maps.lines().find(|line| line.ends_with(exe.to_str().unwrap())).unwrap();
     let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
@@ -90,7 +90,7 @@ fn the_file_behind_a_mapping_is_found_by_its_addresses() {
             assert_eq!(opened.id(), there.id());
         }
         Err(RootError::MappingForbidden { .. }) => {
-            eprintln!("skipped: map_files needs CAP_CHECKPOINT_RESTORE")
+            eprintln!("skipped: map_files needs CAP_CHECKPOINT_RESTORE");
         }
         Err(error) => panic!("{error}"),
     }

@@ -76,7 +76,7 @@ impl<'a, K: Kernel> Sampling<'a, K> {
         };
         // Nobody is asked: what is sampled was named at the shell.
         let directory = Arc::new(Directory::new(host.clock.clone()));
-        let profiler = Profiler::new(host.clock.clone(), &crate::cli::files(host.roots), directory)
+        let profiler = Profiler::new(host.clock.clone(), crate::cli::files(host.roots), directory)
             .context("a metric has a wrong name, which is a bug")
             .map_err(Failure::Failed)?
             .only(whom);

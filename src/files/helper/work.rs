@@ -45,8 +45,13 @@ pub(super) enum Job {
     Stat(Arc<KeptFile>),
     /// Close what it opened.
     Discard(Outcome),
-    /// One of these, under a number and with what is known of where it can hang.
-    Numbered(u64, Option<Key>, Box<Self>),
+}
+
+/// A job under a number, with what is known of where it can hang.
+pub(super) struct Task {
+    pub(super) operation: u64,
+    pub(super) key: Option<Key>,
+    pub(super) job: Box<Job>,
 }
 
 /// What came of it.
@@ -86,7 +91,6 @@ impl Job {
                 (file.pid, file.shown.to_string_lossy().into_owned())
             }
             Self::Discard(_) => (None, "a file that is closed".into()),
-            Self::Numbered(_, _, job) => job.subject(),
         }
     }
 
@@ -107,18 +111,17 @@ impl Worker {
     /// there are no threads left.
     pub(super) fn start(
         self,
-        done: impl Fn(u64, Outcome, Sender<Job>) + Send + 'static,
-    ) -> Option<Sender<Job>> {
+        done: impl Fn(u64, Outcome, Sender<Task>) + Send + 'static,
+    ) -> Option<Sender<Task>> {
         let (jobs, arrived) = channel();
         let own = jobs.clone();
         let work = move || {
-            for job in arrived {
-                let Job::Numbered(number, key, job) = job else { continue };
+            for Task { operation, key, job } in arrived {
                 let outcome = catch_unwind(AssertUnwindSafe(|| self.do_it(*job, key))).unwrap_or_else(|_| {
                     let error = RootError::Unavailable("the helper process has panicked: a bug".into());
                     Outcome::Answer(Answer::NotOpened(error))
                 });
-                done(number, outcome, own.clone());
+                done(operation, outcome, own.clone());
             }
         };
         thread::Builder::new().name("files-worker".into()).stack_size(STACK).spawn(work).ok()?;
@@ -150,7 +153,7 @@ impl Worker {
                 Ok(stat) => Answer::Stat(stat),
                 Err(error) => Answer::Failed(Errno::of(&error)),
             }),
-            Job::Discard(_) | Job::Numbered(..) => Outcome::Closed,
+            Job::Discard(_) => Outcome::Closed,
         }
     }
 
@@ -242,8 +245,11 @@ fn mount_id(place: &OwnedFd) -> Option<u64> {
 /// The mounts of processes, read again when they are older than [`FRESH`].
 pub(super) struct MountCache {
     clock: Clock,
-    known: Mutex<HashMap<(PathBuf, PathBuf), (Monotonic, Arc<Mounts>)>>,
+    known: Mutex<HashMap<Namespace, (Monotonic, Arc<Mounts>)>>,
 }
+
+/// The mount namespace and the root of a process.
+type Namespace = (PathBuf, PathBuf);
 
 impl MountCache {
     pub(super) fn new() -> Self {
