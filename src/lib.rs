@@ -22,6 +22,7 @@
 //! | [`health`] | why was it refused, and what would help? what is this count worth? |
 //! | [`metrics`] | what is a series? |
 //! | [`event`] | what does this name stand for on this machine? |
+//! | [`files`] | how is a file of another process opened? |
 //! | [`target`] | which cgroups and processes are there? |
 //! | [`probe`] | where is this function, and what can be taken there? |
 //! | [`config`] | what does the file say, and what is wrong with it? |

@@ -122,7 +122,7 @@ impl Files {
     /// Opens a regular file by its path in a root; `cgroup_dir` is the directory of the cgroup that `root` names.
     ///
     /// # Errors
-    /// As [`root::open`]; [`RootError::Stuck`] and [`RootError::Unavailable`] where that hangs or cannot be tried.
+    /// Says which part of the path is missing, forbidden or of the wrong kind; [`RootError::Stuck`] and [`RootError::Unavailable`] where that hangs or cannot be tried.
     pub fn open(&self, root: &Root, path: &str, cgroup_dir: Option<&Path>) -> Result<Opened, RootError> {
         self.open_file(root, path, cgroup_dir, false)
     }
@@ -161,7 +161,7 @@ impl Files {
     /// Opens the file that a process has mapped at exactly these addresses, whatever has become of its path.
     ///
     /// # Errors
-    /// As [`root::open_mapped`], and as [`open`](Self::open).
+    /// The process or the mapping is gone, or this process may not look; and as [`open`](Self::open).
     pub fn open_mapped(&self, pid: u32, range: (u64, u64), device: (u32, u32)) -> Result<Opened, RootError> {
         match &self.client {
             None => root::open_mapped(pid, range, &self.roots),
