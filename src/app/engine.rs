@@ -12,6 +12,7 @@ use super::governor::Governor;
 use super::losses::LossWatch;
 use super::memory::Memory;
 use super::reload::{self, Answer, Reloads};
+use super::spending::{HelperCost, Spending};
 use super::status::{self, ConfigSource, Facets};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
@@ -497,56 +498,6 @@ impl<K: Kernel> Engine<K> {
     }
 }
 
-/// CPU time of the child that opens files, and of those before it.
-#[derive(Debug, Default)]
-struct HelperCost {
-    child: Option<u32>,
-    /// Of the children before.
-    before: Duration,
-    /// Of this one.
-    own: Duration,
-}
-
-impl HelperCost {
-    /// What all of them have taken.
-    fn cpu(&mut self, child: Option<u32>) -> Duration {
-        if child != self.child {
-            self.before += std::mem::take(&mut self.own);
-            self.child = child;
-        }
-        self.own = self.own.max(child.and_then(usage::cpu_time_of).unwrap_or_default());
-        self.before + self.own
-    }
-}
-
-/// How much CPU time this process takes. A part of less than a second would say what a start costs, or a scrape.
-#[derive(Debug)]
-struct Spending {
-    cpu: Duration,
-    at: Monotonic,
-    /// As a part of the time that it was taken in; `None` in the first second.
-    part: Option<f64>,
-}
-
-impl Spending {
-    const SHORTEST: Duration = Duration::from_secs(1);
-
-    fn since(at: Monotonic) -> Self {
-        Self { cpu: Duration::ZERO, at, part: None }
-    }
-
-    /// So much was taken until now. Gives the part, if it is news.
-    fn note(&mut self, cpu: Duration, now: Monotonic) -> Option<f64> {
-        let elapsed = now.since(self.at);
-        if elapsed < Self::SHORTEST {
-            return None;
-        }
-        let spent = cpu.saturating_sub(self.cpu);
-        *self = Self { cpu, at: now, part: Some(spent.as_secs_f64() / elapsed.as_secs_f64()) };
-        self.part
-    }
-}
-
 fn tell_of_leftover(Leftover { system, event, fate }: &Leftover) {
     match fate {
         Fate::Removed => tracing::info!("removed the probe {system}:{event} of an exporter that is gone"),
@@ -607,20 +558,6 @@ mod tests {
         let files = files::Metrics::new(metrics.registry()).unwrap();
         let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, files, pushes, naming);
         (engine.unwrap(), kernel, clock)
-    }
-
-    #[test]
-    fn what_the_start_or_a_single_scrape_took_is_no_share_of_a_cpu() {
-        let moment = |milliseconds| Monotonic(Duration::from_millis(milliseconds));
-        let mut spending = Spending::since(moment(0));
-        let part = |spending: &mut Spending, cpu, at| {
-            spending.note(Duration::from_millis(cpu), moment(at));
-            spending.part
-        };
-        assert_eq!(part(&mut spending, 40, 15), None);
-        assert_eq!(part(&mut spending, 100, 1000), Some(0.1));
-        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "too soon to tell");
-        assert_eq!(part(&mut spending, 600, 2000), Some(0.5));
     }
 
     /// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.

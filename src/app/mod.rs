@@ -7,6 +7,7 @@ mod losses;
 mod manager;
 mod memory;
 mod reload;
+mod spending;
 mod status;
 mod stop;
 

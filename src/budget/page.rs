@@ -25,6 +25,7 @@ what is oldest:
   `perf_stacks_cut_total{reason=\"full\"}`.
 - **waiting**: rings are not emptied while this share is full. Records that find no room in their ring are counted as lost.
 - **queues**: the oldest request that waits to be sent is dropped, and counted.
+- **series**: bounded by their number (`limits.series`, `limits.names_per_cgroup`), not by bytes yet: this part can exceed its share.
 - **history** and **evidence** are reserved.
 - **other** is all anonymous memory that no other part accounts for. Its share is a reserve: nothing is freed when it is full.
 

@@ -5,6 +5,7 @@
 //! here, times are RFC 3339 in UTC, durations seconds.
 
 mod containers;
+mod files;
 mod pushes;
 mod threads;
 
@@ -15,6 +16,7 @@ use serde::{Serialize, Serializer};
 use crate::clock::Timestamp;
 use crate::health::Cause;
 pub use containers::{ContainerSource, Containers};
+pub use files::{FilesStatus, StuckFile};
 pub use pushes::{PushFailure, PushStatus};
 pub use threads::{Delay, Stuck, Threads};
 
@@ -65,35 +67,6 @@ pub struct Status {
     pub open_descriptors: Vec<DescriptorKind>,
     /// Files of other processes.
     pub files: FilesStatus,
-}
-
-/// Files of other processes, which a child process opens.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct FilesStatus {
-    /// The process number of the child; `None` if none runs.
-    pub helper: Option<u32>,
-    /// Children that were started after the first.
-    pub restarts: u64,
-    /// Operations that missed their deadline since the start.
-    pub late: u64,
-    /// Operations that hang. Files on the same mounts are left out until they end.
-    pub stuck: Vec<StuckFile>,
-}
-
-/// An operation on a file that hangs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StuckFile {
-    /// The mount point as the process sees it.
-    pub mount: String,
-    /// The type of the file system.
-    pub filesystem: String,
-    /// The process whose file it is.
-    pub pid: Option<u32>,
-    /// The file.
-    pub path: String,
-    /// How long ago the operation began.
-    #[serde(rename = "since_seconds", serialize_with = "seconds")]
-    pub since: Duration,
 }
 
 /// Where the configuration came from and how the last attempt to load it went.

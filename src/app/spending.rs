@@ -1,0 +1,83 @@
+//! The CPU time of this process and of the child that opens files.
+
+use std::time::Duration;
+
+use crate::clock::Monotonic;
+use crate::sys::usage;
+
+/// CPU time of the child that opens files, and of those before it.
+#[derive(Debug, Default)]
+pub(super) struct HelperCost {
+    child: Option<u32>,
+    /// Of the children before.
+    before: Duration,
+    /// Of this one.
+    own: Duration,
+}
+
+impl HelperCost {
+    /// What all of them have taken.
+    pub(super) fn cpu(&mut self, child: Option<u32>) -> Duration {
+        if child != self.child {
+            self.before += std::mem::take(&mut self.own);
+            self.child = child;
+        }
+        self.own = self.own.max(child.and_then(usage::cpu_time_of).unwrap_or_default());
+        self.before + self.own
+    }
+}
+
+/// How much CPU time this process takes. A part of less than a second would say what a start costs, or a scrape.
+#[derive(Debug)]
+pub(super) struct Spending {
+    cpu: Duration,
+    at: Monotonic,
+    /// As a part of the time that it was taken in; `None` in the first second.
+    pub(super) part: Option<f64>,
+}
+
+impl Spending {
+    const SHORTEST: Duration = Duration::from_secs(1);
+
+    pub(super) fn since(at: Monotonic) -> Self {
+        Self { cpu: Duration::ZERO, at, part: None }
+    }
+
+    /// So much was taken until now. Gives the part, if it is news.
+    pub(super) fn note(&mut self, cpu: Duration, now: Monotonic) -> Option<f64> {
+        let elapsed = now.since(self.at);
+        if elapsed < Self::SHORTEST {
+            return None;
+        }
+        let spent = cpu.saturating_sub(self.cpu);
+        *self = Self { cpu, at: now, part: Some(spent.as_secs_f64() / elapsed.as_secs_f64()) };
+        self.part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_start_or_a_single_scrape_took_is_no_share_of_a_cpu() {
+        let moment = |milliseconds| Monotonic(Duration::from_millis(milliseconds));
+        let mut spending = Spending::since(moment(0));
+        let part = |spending: &mut Spending, cpu, at| {
+            spending.note(Duration::from_millis(cpu), moment(at));
+            spending.part
+        };
+        assert_eq!(part(&mut spending, 40, 15), None);
+        assert_eq!(part(&mut spending, 100, 1000), Some(0.1));
+        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "too soon to tell");
+        assert_eq!(part(&mut spending, 600, 2000), Some(0.5));
+    }
+
+    #[test]
+    fn the_time_of_children_that_have_ended_stays() {
+        let mut cost =
+            HelperCost { child: Some(7), before: Duration::from_secs(1), own: Duration::from_secs(2) };
+        assert_eq!(cost.cpu(None), Duration::from_secs(3));
+        assert_eq!(cost.cpu(None), Duration::from_secs(3));
+    }
+}
