@@ -2,6 +2,7 @@
 //
 //   scheduled relay N   On one CPU: "ping" and "pong" hand each other a byte N times through pipes, while "spins" wants
 //                       that CPU all the time.
+//   scheduled relay N X The same, with X behind the names.
 //   scheduled calls     1000 times getppid, 100 times openat of what is not there, 20 sleeps of 5 ms; prints how many
 //                       nanoseconds it slept.
 #define _GNU_SOURCE
@@ -35,25 +36,31 @@ static void hand(int from, int to) {
     if (read(from, &byte, 1) != 1 || write(to, &byte, 1) != 1) exit(1);
 }
 
-static int relay(int times) {
+static void call(const char *name, const char *suffix) {
+    char whole[16];
+    snprintf(whole, sizeof whole, "%s%s", name, suffix);
+    prctl(PR_SET_NAME, whole);
+}
+
+static int relay(int times, const char *suffix) {
     int there[2], back[2], ready[2];
     char byte;
     on_one_cpu();
     if (pipe(there) || pipe(back) || pipe(ready)) return 1;
     if (fork() == 0) {
-        prctl(PR_SET_NAME, "pong");
+        call("pong", suffix);
         for (int i = 0; i < times; i++) hand(there[0], back[1]);
         _exit(0);
     }
     pid_t spins = fork();
     if (spins == 0) {
-        prctl(PR_SET_NAME, "spins");
+        call("spins", suffix);
         if (write(ready[1], "x", 1) != 1) _exit(1);
         for (volatile long i = 0;; i++) {}
     }
     // What is over soon is over before a thread that was just made has had its turn.
     if (read(ready[0], &byte, 1) != 1) return 1;
-    prctl(PR_SET_NAME, "ping");
+    call("ping", suffix);
     if (write(there[1], "x", 1) != 1) return 1;
     for (int i = 1; i < times; i++) hand(back[0], there[1]);
     kill(spins, SIGKILL);
@@ -84,7 +91,8 @@ static int calls(void) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]));
+    if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), "");
+    if (count == 4 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), arguments[3]);
     if (count == 2 && strcmp(arguments[1], "calls") == 0) return calls();
     return 2;
 }
