@@ -50,6 +50,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Calls for profiles at the same time. Each may wait for locks and files for as long as it takes.
 const ASKED: usize = 4;
 
+/// The nice value of the threads that serve and collect: a scrape is answered in time on a machine with more to do than CPUs.
+const PRIORITY: i32 = -10;
+
 /// How the service is started.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -106,6 +109,10 @@ where
     K: Kernel + Send + 'static,
     K::Event: Send,
 {
+    // Threads have the priority of the thread that starts them. It needs CAP_SYS_NICE, and works without.
+    if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
+        tracing::debug!(%errno, "the exporter has no priority over other processes");
+    }
     // Before there are other threads.
     allocator::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
