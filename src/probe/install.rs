@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Definition;
 use super::tracefs::{Leftover, Line, Probes};
+use super::{Definition, Location};
 use crate::error::FileError;
 use crate::event::format::Format;
 use crate::event::{Event, FileId};
@@ -54,6 +54,11 @@ impl Wish {
     /// Whose it is.
     pub fn entry(&self) -> Entry {
         (self.section, Arc::clone(&self.name))
+    }
+
+    /// Whether the probe is in the kernel, and not in a file.
+    fn is_in_kernel(&self) -> bool {
+        matches!(self.definition.location, Location::Kernel { .. })
     }
 }
 
@@ -190,7 +195,10 @@ impl Installer {
         let Some(seeker) = &mut self.seeker else { return seek(&missing, &self.files) };
         let mut sought = std::mem::take(&mut self.found);
         missing.retain(|wish| !sought.iter().any(|sought| sought.wish == *wish));
-        for answer in seeker.places(missing) {
+        // The kernel's own symbols and types cannot hang: a probe that needs no other file is placed at once.
+        let (in_kernel, in_files): (Vec<_>, Vec<_>) = missing.into_iter().partition(Wish::is_in_kernel);
+        sought.extend(seek(&in_kernel, &self.files));
+        for answer in seeker.places(in_files) {
             if let Answer::Places(places) = answer {
                 sought.extend(places);
             }

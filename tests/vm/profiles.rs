@@ -1,5 +1,8 @@
 //! Stacks that are sampled when a hardware counter overflows, and where a function of the kernel is called.
 
+use std::thread;
+use std::time::Duration;
+
 use crate::probes::GETPPID;
 use crate::support::Feature;
 use crate::support::calls::Calls;
@@ -43,6 +46,8 @@ impl Sampled {
     fn meanwhile(&mut self, work: impl FnOnce(&mut Worker)) -> [f64; 2] {
         let before = self.service.metrics();
         work(&mut self.worker);
+        // A collection has the samples that were analyzed before it: the reader of the rings comes five times a second.
+        thread::sleep(Duration::from_secs(1));
         let after = self.service.metrics();
         let own = ("cgroup", self.cgroup.path());
         let cycles = advance(&before, &after, "perf_cgroup_cycles_total", &[own]);
