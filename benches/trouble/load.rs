@@ -111,7 +111,9 @@ impl Load {
         let program = |name: &str| format!("{PROGRAMS}/{name}");
         let scratch = scratch.to_str().unwrap();
         if installed("node") {
-            self.adds(&["node", "--perf-basic-prof", &program("busy.js")]);
+            // V8 writes a log of its own beside the perf map, by default where it is started.
+            let log = format!("--logfile={scratch}/v8.log");
+            self.adds(&["node", "--perf-basic-prof", &log, &program("busy.js")]);
         }
         if installed("javac") && installed("java") {
             let compiled = Command::new("javac").args(["-d", scratch]).arg(program("Busy.java")).status();
