@@ -276,7 +276,7 @@ impl Jit {
             match file.poll(&mut **map, [&mut self.allowance, &mut *all], now) {
                 // The numbers of names may be others now.
                 Ok(true) => self.texts.clear(),
-                Err(_) if map.is_empty() => self.map = Map::Missing(Reason::MapUnreadable),
+                Err(_) if map.functions.is_empty() => self.map = Map::Missing(Reason::MapUnreadable),
                 Ok(false) | Err(_) => {}
             }
         }
@@ -315,10 +315,10 @@ impl Jit {
 
     fn set_limit(&mut self, limit: usize) {
         if let Map::Read(_, map) = &mut self.map {
-            map.set_limit(limit);
+            map.functions.set_limit(limit);
         }
         if let Some((_, dump)) = &mut self.dump {
-            dump.set_limit(limit);
+            dump.functions.set_limit(limit);
         }
         self.texts.clear();
         self.dump_texts.clear();
@@ -326,9 +326,9 @@ impl Jit {
 
     fn find(&mut self, address: u64) -> Result<NamedLine, Reason> {
         if let Some((_, dump)) = &mut self.dump
-            && let Some(found) = dump.find(address)
+            && let Some(found) = dump.functions.find(address)
         {
-            dump.touch(found.start);
+            dump.functions.touch(found.start);
             let (name, texts) = (dump.name(&found), &mut self.dump_texts);
             let line = dump.line(&found);
             let file = line.filter(|line| !line.file.is_empty());
@@ -342,9 +342,9 @@ impl Jit {
             Map::Missing(_) if self.dump.is_some() => Err(self.why_not()),
             Map::Missing(reason) => Err(*reason),
             Map::Read(_, map) => {
-                let Some(found) = map.find(address) else { return Err(self.why_not()) };
-                map.touch(found.start);
-                let name = self.texts.text(found.name, 0, map.name(&found));
+                let Some(found) = map.functions.find(address) else { return Err(self.why_not()) };
+                map.functions.touch(found.start);
+                let name = self.texts.text(found.name, 0, map.functions.name(found.name));
                 Ok(NamedLine { linkage: Arc::clone(&name), name, file: None, line: 0 })
             }
         }
@@ -364,16 +364,16 @@ impl Jit {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         if let Map::Read(_, map) = &self.map {
-            losses = Losses { malformed: map.malformed, dropped: map.dropped() };
+            losses = Losses { malformed: map.malformed, dropped: map.functions.dropped };
         }
         if let Some((_, dump)) = &self.dump {
-            losses = losses.and(Losses { malformed: dump.malformed, dropped: dump.dropped() });
+            losses = losses.and(Losses { malformed: dump.malformed, dropped: dump.functions.dropped });
         }
         losses
     }
 
     fn bytes(&self) -> usize {
-        let map = if let Map::Read(_, map) = &self.map { map.bytes() } else { 0 };
+        let map = if let Map::Read(_, map) = &self.map { map.functions.bytes() } else { 0 };
         let dump = self.dump.as_ref().map_or(0, |(_, dump)| dump.bytes());
         KNOWN + map + dump + self.texts.bytes + self.dump_texts.bytes
     }

@@ -33,14 +33,11 @@ const CLOSE: u32 = 3;
 #[derive(Debug)]
 pub(super) struct JitDump {
     /// The name of a function is followed by its [`lines`](encode).
-    regions: Regions,
+    pub(super) functions: Regions,
     /// The lines of the next function, and its address.
     ahead: Option<(u64, Vec<u8>)>,
-    limit: usize,
     /// Records that break the format.
     pub(super) malformed: u64,
-    /// Functions that were too large to keep, or dropped in files that were rewritten since.
-    dropped: u64,
     state: State,
     /// How many bytes are skipped before the next record.
     skip: u64,
@@ -59,53 +56,24 @@ enum State {
 impl JitDump {
     /// An empty dump of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            regions: Regions::new(limit),
-            ahead: None,
-            limit,
-            malformed: 0,
-            dropped: 0,
-            state: State::Beginning,
-            skip: 0,
-        }
-    }
-
-    /// Sets the limit of memory in bytes.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
-        self.regions.set_limit(limit);
-    }
-
-    /// The function that contains an address.
-    pub(super) fn find(&self, address: u64) -> Option<Found> {
-        self.regions.find(address)
-    }
-
-    /// Notes that the function that begins at `start` is in use.
-    pub(super) fn touch(&mut self, start: u64) {
-        self.regions.touch(start);
+        Self { functions: Regions::new(limit), ahead: None, malformed: 0, state: State::Beginning, skip: 0 }
     }
 
     /// The name of a function that was found.
     pub(super) fn name(&self, found: &Found) -> &[u8] {
-        truncated(self.regions.name(found.name))
+        truncated(self.functions.name(found.name))
     }
 
     /// The line of the address that was looked for.
     pub(super) fn line(&self, found: &Found) -> Option<Line<'_>> {
-        let entry = self.regions.name(found.name);
+        let entry = self.functions.name(found.name);
         let lines = entry.get(self.name(found).len() + 1..)?;
         decode(lines, u32::try_from(found.offset).ok()?)
     }
 
-    /// Functions that were dropped because the memory was used up.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped + self.regions.evicted()
-    }
-
     /// Memory in use, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
-        self.regions.bytes() + self.ahead.as_ref().map_or(0, |(_, lines)| lines.len())
+        self.functions.bytes() + self.ahead.as_ref().map_or(0, |(_, lines)| lines.len())
     }
 
     /// The header of the file; how long it is.
@@ -145,7 +113,8 @@ impl JitDump {
             MOVE => {
                 let (_pid, _tid, vma) = (words.u32()?, words.u32()?, words.u64()?);
                 let from = words.u64()?;
-                self.dropped += u64::from(self.regions.shift(from, vma).is_err());
+                let refused = self.functions.shift(from, vma).is_err();
+                self.functions.dropped += u64::from(refused);
             }
             DEBUG_INFO => {
                 let (code, count) = (words.u64()?, words.u64()?);
@@ -166,9 +135,9 @@ impl JitDump {
             entry.extend(lines);
         }
         // Lines are the first thing to do without.
-        let kept = self.regions.insert(start, size, &entry).is_ok()
-            || self.regions.insert(start, size, name).is_ok();
-        self.dropped += u64::from(!kept);
+        let kept = self.functions.insert(start, size, &entry).is_ok()
+            || self.functions.insert(start, size, name).is_ok();
+        self.functions.dropped += u64::from(!kept);
     }
 }
 
@@ -214,7 +183,8 @@ impl Reader for JitDump {
     }
 
     fn restart(&mut self) {
-        *self = Self { malformed: self.malformed, dropped: self.dropped(), ..Self::new(self.limit) };
+        self.functions.restart();
+        (self.ahead, self.state, self.skip) = (None, State::Beginning, 0);
     }
 }
 
@@ -395,7 +365,7 @@ mod tests {
     }
 
     fn at(dump: &JitDump, address: u64) -> Option<String> {
-        let found = dump.find(address)?;
+        let found = dump.functions.find(address)?;
         let name = String::from_utf8_lossy(dump.name(&found));
         let line = dump.line(&found);
         let line = line.map(|line| format!(" {}:{}", String::from_utf8_lossy(line.file), line.number));
@@ -485,7 +455,7 @@ mod tests {
         }
         let dump = read(&bytes);
         assert_eq!(at(&dump, 0x1000 + 20_000 * 0x10000 + 1999).as_deref(), Some("foo :7"));
-        assert_eq!((dump.dropped(), dump.malformed), (0, 0));
+        assert_eq!((dump.functions.dropped, dump.malformed), (0, 0));
     }
 
     #[test]
@@ -498,7 +468,7 @@ mod tests {
             dump.take(&[debug, load(start, 64, &format!("function {number}"))].concat());
         }
         let kept = (0..1000u64).filter(|number| at(&dump, 0x1000 + number * 64).is_some()).count();
-        assert!(dump.bytes() <= 20_000 && dump.dropped() as usize == 1000 - kept);
+        assert!(dump.bytes() <= 20_000 && dump.functions.dropped as usize == 1000 - kept);
         assert_eq!(at(&dump, 0x1000 + 999 * 64 + 8).as_deref(), Some("function 999 /app/a.js:2"));
     }
 
@@ -517,7 +487,7 @@ mod tests {
         fn no_bytes_panic_and_pieces_do_not_matter(bytes in any_file(), cut in 1usize..50, limit in 0usize..4000) {
             let mut whole = JitDump::new(limit);
             whole.take(&bytes);
-            prop_assert!(whole.regions.bytes() <= limit);
+            prop_assert!(whole.functions.bytes() <= limit);
             let (mut pieces, mut held) = (JitDump::new(limit), Vec::new());
             for piece in bytes.chunks(cut) {
                 held.extend_from_slice(piece);

@@ -5,7 +5,7 @@
 //! truncated by a full disk. A line that cannot be parsed is counted and skipped.
 
 use super::follow::Reader;
-use super::regions::{Found, Regions};
+use super::regions::Regions;
 
 /// The longest line, in bytes. A longer one is skipped.
 const LINE_LIMIT: usize = 64 << 10;
@@ -18,12 +18,9 @@ pub(super) const NAME_LIMIT: usize = 4096;
 /// are. When the memory is used up, the functions that were written and used longest ago are dropped.
 #[derive(Debug)]
 pub(super) struct PerfMap {
-    regions: Regions,
-    limit: usize,
+    pub(super) functions: Regions,
     /// Lines that could not be parsed.
     pub(super) malformed: u64,
-    /// Functions that were too large to keep, or dropped in maps that were rewritten since.
-    dropped: u64,
     /// The next bytes continue a line that is too long.
     in_long_line: bool,
 }
@@ -31,42 +28,7 @@ pub(super) struct PerfMap {
 impl PerfMap {
     /// An empty map of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
-        Self { regions: Regions::new(limit), limit, malformed: 0, dropped: 0, in_long_line: false }
-    }
-
-    /// Sets the limit of memory in bytes.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
-        self.regions.set_limit(limit);
-    }
-
-    /// The function that contains an address.
-    pub(super) fn find(&self, address: u64) -> Option<Found> {
-        self.regions.find(address)
-    }
-
-    /// Notes that the function that begins at `start` is in use.
-    pub(super) fn touch(&mut self, start: u64) {
-        self.regions.touch(start);
-    }
-
-    /// The name of a function that was found.
-    pub(super) fn name(&self, found: &Found) -> &[u8] {
-        self.regions.name(found.name)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.regions.is_empty()
-    }
-
-    /// Functions that were dropped because the memory was used up.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped + self.regions.evicted()
-    }
-
-    /// Memory in use, in bytes, roughly.
-    pub(super) fn bytes(&self) -> usize {
-        self.regions.bytes()
+        Self { functions: Regions::new(limit), malformed: 0, in_long_line: false }
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -75,7 +37,8 @@ impl PerfMap {
         }
         match parse(line) {
             Some((start, size, name)) => {
-                self.dropped += u64::from(self.regions.insert(start, size, truncated(name)).is_err());
+                let refused = self.functions.insert(start, size, truncated(name)).is_err();
+                self.functions.dropped += u64::from(refused);
             }
             None => self.malformed += 1,
         }
@@ -103,8 +66,8 @@ impl Reader for PerfMap {
     }
 
     fn restart(&mut self) {
-        self.dropped += self.regions.evicted();
-        (self.regions, self.in_long_line) = (Regions::new(self.limit), false);
+        self.functions.restart();
+        self.in_long_line = false;
     }
 }
 
@@ -151,7 +114,7 @@ mod tests {
     }
 
     fn at(map: &PerfMap, address: u64) -> Option<String> {
-        Some(String::from_utf8_lossy(map.name(&map.find(address)?)).into_owned())
+        Some(String::from_utf8_lossy(map.functions.name(map.functions.find(address)?.name)).into_owned())
     }
 
     #[test]
@@ -216,12 +179,16 @@ mod tests {
             map.take(format!("{:x} 10 function {number}\n", 0x1000 + number * 16).as_bytes());
         }
         let kept = (0..1000u64).filter(|number| at(&map, 0x1000 + number * 16).is_some()).count();
-        assert!(map.bytes() <= 10_000 && map.dropped() as usize == 1000 - kept, "{} {kept}", map.dropped());
+        assert!(
+            map.functions.bytes() <= 10_000 && map.functions.dropped as usize == 1000 - kept,
+            "{} {kept}",
+            map.functions.dropped
+        );
         assert_eq!(at(&map, 0x1000 + 999 * 16).as_deref(), Some("function 999"));
         assert_eq!(at(&map, 0x1000), None);
-        let dropped = map.dropped();
+        let dropped = map.functions.dropped;
         map.restart();
-        assert_eq!((map.dropped(), map.is_empty()), (dropped, true));
+        assert_eq!((map.functions.dropped, map.functions.is_empty()), (dropped, true));
     }
 
     proptest! {

@@ -28,7 +28,8 @@ pub(super) struct Regions {
     generation: u32,
     /// Bytes that were added in the present generation.
     added: usize,
-    evicted: u64,
+    /// How many ranges were evicted. A caller adds those that it could not insert.
+    pub(super) dropped: u64,
     /// How many ranges were looked at, and how many bytes were moved, to make space.
     #[cfg(test)]
     work: usize,
@@ -67,7 +68,7 @@ impl Regions {
             limit,
             generation: 0,
             added: 0,
-            evicted: 0,
+            dropped: 0,
             #[cfg(test)]
             work: 0,
         }
@@ -130,9 +131,9 @@ impl Regions {
         self.by_start.is_empty()
     }
 
-    /// How many ranges were evicted so far.
-    pub(super) fn evicted(&self) -> u64 {
-        self.evicted
+    /// Removes all ranges. Those that were dropped still count.
+    pub(super) fn restart(&mut self) {
+        *self = Self { dropped: self.dropped, ..Self::new(self.limit) };
     }
 
     /// Memory in use, in bytes, roughly.
@@ -196,7 +197,7 @@ impl Regions {
                 }
                 if let Some(region) = self.by_start.remove(&start) {
                     self.names.release(region.name);
-                    self.evicted += 1;
+                    self.dropped += 1;
                 }
             }
         }
@@ -267,7 +268,7 @@ mod tests {
                 for (address, expected) in model.iter_mut().enumerate() {
                     let found = regions.find(address as u64).map(|found| found.offset);
                     let found = name_of(&regions, address as u64).zip(found);
-                    if found.is_none() && regions.evicted() > 0 {
+                    if found.is_none() && regions.dropped > 0 {
                         *expected = None;
                     }
                     prop_assert_eq!(&found, expected, "{}", address);
@@ -284,7 +285,7 @@ mod tests {
             assert_eq!(regions.insert(0x1000, 16, name.as_bytes()), Ok(()));
             assert_eq!(name_of(&regions, 0x1008), Some(name));
         }
-        assert_eq!((regions.by_start.len(), regions.evicted()), (1, 0));
+        assert_eq!((regions.by_start.len(), regions.dropped), (1, 0));
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
         let kept = |number: u64| regions.find(number * 16).is_some();
         assert!(kept(0), "it is used all the time");
         assert!((9_500..10_000).all(kept) && !(1..8_000).any(kept));
-        assert!(regions.evicted() > 8_000 && regions.bytes() <= 100_000);
+        assert!(regions.dropped > 8_000 && regions.bytes() <= 100_000);
     }
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
         let mut regions = Regions::new(10_000);
         regions.insert(0, 16, b"small").unwrap();
         assert_eq!(regions.insert(16, 16, &[b'x'; 3000]), Err(Full));
-        assert_eq!((name_of(&regions, 0).as_deref(), regions.evicted()), (Some("small"), 0));
+        assert_eq!((name_of(&regions, 0).as_deref(), regions.dropped), (Some("small"), 0));
         assert_eq!(Regions::new(0).insert(0, 1, b"x"), Err(Full));
     }
 
@@ -317,7 +318,7 @@ mod tests {
         }
         regions.set_limit(20_000);
         assert!(regions.bytes() <= 20_000, "{}", regions.bytes());
-        assert!(regions.evicted() > 0);
+        assert!(regions.dropped > 0);
     }
 
     /// What the kinds of input come to that made every line cost as much as the whole table: the work to make space
