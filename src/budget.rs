@@ -163,8 +163,7 @@ impl Demand {
         (self.cpus as u64 * (MIB / 4)).min(self.ring_memory.unwrap_or(u64::MAX))
     }
 
-    /// The rings' share of `limit`. Rings have sizes that are powers of two, so less is taken than would be free where
-    /// the rest could not be used.
+    /// The rings' share of `limit`, of which rings can use all.
     fn rings(&self, limit: u64) -> u64 {
         let (cpus, kinds) = (self.cpus.max(1) as u64, self.rings as u64);
         if kinds == 0 {
@@ -176,10 +175,15 @@ impl Demand {
         let part = (part / u128::from(self.default_limit())) as u64;
         let others = self.least() - self.least_rings();
         let most = (16 * MIB * cpus).min(self.ring_memory.unwrap_or(u64::MAX));
-        let share = part.max(self.least_rings()).min(limit.saturating_sub(others)).min(most);
-        match share / (cpus * kinds) {
-            0 => share,
-            each => (1 << each.ilog2()) * cpus * kinds,
+        self.usable_rings(part.max(self.least_rings()).min(limit.saturating_sub(others)).min(most))
+    }
+
+    /// The part of `share` that rings can use: the size of a ring is a power of two.
+    fn usable_rings(&self, share: u64) -> u64 {
+        let rings = (self.cpus.max(1) * self.rings) as u64;
+        match share.checked_div(rings) {
+            None | Some(0) => share,
+            Some(each) => (1 << each.ilog2()) * rings,
         }
     }
 }
@@ -198,7 +202,7 @@ impl Shares {
         let rows = || used().filter_map(|part| Some((part, part.row(demand)?)));
         if limit < least {
             let reduced = |bytes: u64| (u128::from(bytes) * u128::from(limit) / u128::from(least)) as u64;
-            shares.0[Part::Rings as usize] = reduced(demand.least_rings());
+            shares.0[Part::Rings as usize] = demand.usable_rings(reduced(demand.least_rings()));
             rows().for_each(|(part, row)| shares.0[part as usize] = reduced(row.least));
         } else {
             shares.0[Part::Rings as usize] = demand.rings(limit);
@@ -277,11 +281,7 @@ impl MemoryBudget {
 
     /// What each part holds.
     pub fn states(&self) -> [PartState; Part::COUNT] {
-        Part::ALL.map(|part| {
-            let bytes = &self.0[part as usize];
-            let (used, limit) = (bytes.used.load(Ordering::Relaxed), bytes.limit.load(Ordering::Relaxed));
-            PartState { part, used, limit }
-        })
+        Part::ALL.map(|part| self.share(part).state())
     }
 }
 
@@ -308,6 +308,16 @@ impl Share {
     /// Bytes that all holders of the share hold together.
     pub fn used(&self) -> u64 {
         self.bytes().used.load(Ordering::Relaxed)
+    }
+
+    /// Whether its holders hold all that they may.
+    pub fn is_full(&self) -> bool {
+        self.used() >= self.limit()
+    }
+
+    /// The limit, and what all holders hold together.
+    pub fn state(&self) -> PartState {
+        PartState { part: self.part, used: self.used(), limit: self.limit() }
     }
 
     /// An account for one holder of the share, of nothing yet.
@@ -387,6 +397,14 @@ mod tests {
         assert!(ringless.get(Part::Stacks) > with.get(Part::Stacks));
         let pushing = Shares::of(68 * MIB, &Demand { pushes: true, ..demand(2, true) });
         assert!(pushing.get(Part::Queues) > 2 * with.get(Part::Queues));
+    }
+
+    #[test]
+    fn rings_do_not_become_smaller_where_the_limit_begins_to_suffice() {
+        let demand = demand(460, true);
+        let rings = |limit| Shares::of(limit, &demand).get(Part::Rings);
+        assert!(rings(demand.least() - 1) <= rings(demand.least()));
+        assert!(rings(100_073_474) <= rings(150_110_211));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The collection thread: follows the host, reads the counters, and publishes what they say.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -22,6 +25,7 @@ use crate::config::{Config, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
+use crate::export::http::RequestCpu;
 use crate::export::push::{Board, Settings};
 use crate::export::status::Status;
 use crate::files::{self, Files};
@@ -115,6 +119,9 @@ pub(super) struct Engine<K: Kernel> {
     /// When the collection before ended.
     ended: Monotonic,
     spending: Spending,
+    /// The same without what requests take, for `limits.cpu`.
+    measuring: Spending,
+    requests: RequestCpu,
     governor: Governor,
     losses: LossWatch,
     reloads: Reloads,
@@ -152,6 +159,8 @@ impl<K: Kernel> Engine<K> {
             started: clock.now(),
             ended: clock.monotonic(),
             spending: Spending::since(clock.monotonic()),
+            measuring: Spending::since(clock.monotonic()),
+            requests: RequestCpu::default(),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
             reloads: Reloads::default(),
@@ -175,6 +184,11 @@ impl<K: Kernel> Engine<K> {
             pushes,
             naming,
         })
+    }
+
+    /// Counts the CPU time of requests apart from what `limits.cpu` bounds.
+    pub(super) fn serving(self, requests: &RequestCpu) -> Self {
+        Self { requests: requests.clone(), ..self }
     }
 
     /// What profiles are asked for through.
@@ -308,6 +322,7 @@ impl<K: Kernel> Engine<K> {
             self.watch.online(),
             &mut self.collector.opening(),
         );
+        self.limit_series(self.memory.series_limit(&self.config));
         self.installer.tidy();
         self.online = self.watch.online().clone();
         let budget = self.collector.budget();
@@ -402,7 +417,9 @@ impl<K: Kernel> Engine<K> {
         }
         self.memory.publishes(&snapshot);
         self.ended = self.clock.monotonic();
-        if let Some(part) = self.spending.note(usage.cpu, self.ended) {
+        self.spending.note(usage.cpu, self.ended);
+        let measuring = usage.cpu.saturating_sub(self.requests.total());
+        if let Some(part) = self.measuring.note(measuring, self.ended) {
             self.govern(part);
         }
         let published = self.published(Some(snapshot), begin, took, usage);
@@ -415,12 +432,23 @@ impl<K: Kernel> Engine<K> {
 
     /// Takes note of what the parts of the program hold in memory, and of its descriptors.
     fn measure(&mut self) {
-        let rings = self.collector.stream_state().map_or(0, |stream| stream.ring_bytes)
-            + self.collector.tracer_state().map_or(0, |tracer| tracer.ring_bytes);
-        self.memory.measure(rings, self.collector.bytes());
+        let tracer = self.collector.tracer_state();
+        let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes, tracer.waiting_bytes));
+        let rings = rings + self.collector.stream_state().map_or(0, |stream| stream.ring_bytes);
+        self.memory.measure(rings, waiting, self.collector.bytes() + self.profiler.series_bytes());
+        let tables = self.collector.tables().chain(self.profiler.tables()).collect();
+        if let Some(limit) = self.memory.limit_series(&self.config, tables) {
+            self.limit_series(limit);
+        }
         self.open = OpenDescriptors::count(self.collector.budget().used);
         self.metrics.memory_held(&self.memory.states());
         self.metrics.descriptors_open(&self.open.kinds());
+    }
+
+    /// Limits the number of series of each metric about cgroups, processes and threads.
+    fn limit_series(&mut self, limit: usize) {
+        self.collector.limit_series(limit);
+        self.profiler.limit_series(limit);
     }
 
     /// Tells less of threads when that takes too much of the CPUs, and more when there is room.
@@ -521,75 +549,4 @@ fn later(old: &Config, new: &Config) -> String {
         return String::new();
     }
     format!("; the new {} will hold after a restart", changed.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::app::Service;
-    use crate::error::Errno;
-    use crate::export::http::Source;
-    use crate::export::push::logs::Switch;
-    use crate::metrics::Build;
-    use crate::sys::fake::FakeKernel;
-
-    /// An engine on a host of one CPU, with a kernel and a clock that the test keeps.
-    fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
-        let cpus = dir.path().join("sys/devices/system/cpu");
-        std::fs::create_dir_all(&cpus).unwrap();
-        std::fs::write(cpus.join("online"), "0\n").unwrap();
-        let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
-        let roots = Roots::under(dir.path());
-        let options = Options {
-            config: None,
-            listen: None,
-            files: Files::here(&roots),
-            roots,
-            clock: clock.clone(),
-            environment: Environment::default(),
-            log: Switch::default(),
-        };
-        let metrics = SelfMetrics::new(&Build { version: "1".into(), revision: String::new() }, clock.now());
-        let metrics = Arc::new(metrics.unwrap());
-        let board = Arc::new(Board::new(metrics.registry(), clock.clone()).unwrap());
-        let pushes = Pushes { settings: watch::channel(None).0, board };
-        let directory = Arc::new(Directory::new(clock.clone()));
-        let naming = Naming { settings: watch::channel(Arc::default()).0, directory };
-        let files = files::Metrics::new(metrics.registry()).unwrap();
-        let engine = Engine::new(kernel.clone(), &options, Config::default(), metrics, files, pushes, naming);
-        (engine.unwrap(), kernel, clock)
-    }
-
-    /// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.
-    #[test]
-    fn a_collection_is_as_old_as_its_beginning() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut engine, kernel, clock) = engine(&dir);
-        let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
-        engine.apply();
-        let slow = clock.clone();
-        kernel.refuse(Errno::EINVAL, move |_, _, _| {
-            slow.advance(Duration::from_secs(3));
-            false
-        });
-        // A second CPU comes, so that this collection has something to open.
-        std::fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
-        let before = clock.monotonic();
-        assert_eq!(engine.collect(&publisher), before);
-        assert!(clock.monotonic() > before, "nothing was opened");
-        assert_eq!(published.borrow().at, before);
-    }
-
-    #[test]
-    fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut engine, _kernel, clock) = engine(&dir);
-        let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
-        engine.collect(&publisher);
-        let (requests, _received) = std::sync::mpsc::channel();
-        let service = Service::new(requests, published, engine.profiles(), clock.clone());
-        clock.advance(Duration::from_secs(7));
-        let status = service.status();
-        assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);
-    }
 }

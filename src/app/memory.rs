@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use super::series_limit::{Held, SeriesLimit};
 use crate::budget::{Account, MemoryBudget, Part, PartState, Share, Shares};
 use crate::config::Config;
 use crate::metrics::Snapshot;
@@ -18,10 +19,12 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Memory {
     budget: MemoryBudget,
     rings: Account,
+    waiting: Account,
     series: Account,
     other: Account,
     /// Bytes of the last snapshot.
     snapshot: u64,
+    series_limit: SeriesLimit,
 }
 
 impl Memory {
@@ -31,9 +34,11 @@ impl Memory {
         let account = |part| budget.share(part).account();
         Self {
             rings: account(Part::Rings),
+            waiting: account(Part::Waiting),
             series: account(Part::Series),
             other: account(Part::Other),
             snapshot: 0,
+            series_limit: SeriesLimit::new(),
             budget,
         }
     }
@@ -64,9 +69,11 @@ impl Memory {
         shares
     }
 
-    /// Takes note of what the parts hold: `rings` of the switch stream and of tracepoints, and tables of `series`. All anonymous memory that no part accounts for is [`Part::Other`].
-    pub(super) fn measure(&self, rings: u64, series: u64) {
+    /// Takes note of what the parts hold: `rings` of the switch stream and of tracepoints, records of tracepoints that are
+    /// `waiting` to be ordered, and tables of `series`. All anonymous memory that no part accounts for is [`Part::Other`].
+    pub(super) fn measure(&self, rings: u64, waiting: u64, series: u64) {
         self.rings.set(rings);
+        self.waiting.set(waiting);
         // The snapshot before may still be served.
         self.series.set(series + 2 * self.snapshot);
         let accounted = self.states().into_iter();
@@ -74,6 +81,32 @@ impl Memory {
         let accounted: u64 = accounted.map(|state| state.used).sum();
         let anonymous = usage::memory().unwrap_or_default().anonymous;
         self.other.set(anonymous.saturating_sub(accounted));
+    }
+
+    /// The number of series that each table may have, as far as `limits.memory` allows what `limits.series` does.
+    pub(super) fn series_limit(&self, config: &Config) -> usize {
+        self.series_limit.length(config.limits.series)
+    }
+
+    /// Adjusts [`series_limit`](Self::series_limit) to what was [measured](Self::measure). Returns the limit if it changed.
+    pub(super) fn limit_series(&mut self, config: &Config, tables: Vec<usize>) -> Option<usize> {
+        let PartState { used, limit, .. } = self.budget.share(Part::Series).state();
+        let before = self.series_limit(config);
+        let held = Held { tables, bytes: used, share: limit };
+        if !self.series_limit.note(&held, config.limits.series) {
+            return None;
+        }
+        let length = self.series_limit(config);
+        if before == config.limits.series {
+            tracing::warn!(
+                limit = length,
+                "series exceed their share of limits.memory: each metric keeps the most active and aggregates the others \
+                 into `other`; set limits.memory higher, or select less"
+            );
+        } else if length == config.limits.series {
+            tracing::info!(limit = length, "series fit into their share of limits.memory again");
+        }
+        Some(length)
     }
 
     /// This snapshot is served from now on.
@@ -96,12 +129,12 @@ pub(super) fn start_trimming() {
             thread::sleep(TRIM_EVERY);
             let returned = trimmer.trim(|| usage::memory().map(|memory| memory.anonymous));
             if returned > 0 {
-                tracing::debug!(kilobytes = returned >> 10, "freed memory went back to the kernel");
+                tracing::debug!(kilobytes = returned >> 10, "returned freed memory to the kernel");
             }
         }
     };
     if let Err(error) = thread::Builder::new().name("memory-trim".into()).spawn(trim) {
-        tracing::warn!(%error, "there is no thread that gives freed memory back to the kernel");
+        tracing::warn!(%error, "cannot start the thread that returns freed memory to the kernel: resident memory stays at its maximum");
     }
 }
 
@@ -113,7 +146,7 @@ mod tests {
     fn what_no_part_accounts_for_is_other() {
         let memory = Memory::new(&Config::default(), 2);
         memory.divide(&Config::default(), 2, 3);
-        memory.measure(1 << 20, 4096);
+        memory.measure(1 << 20, 0, 4096);
         let used = |part: Part| memory.states()[part as usize].used;
         assert_eq!((used(Part::Rings), used(Part::Series)), (1 << 20, 4096));
         assert!(used(Part::Other) > 100_000, "a test takes more than this");

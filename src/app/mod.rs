@@ -7,6 +7,7 @@ mod losses;
 mod manager;
 mod memory;
 mod reload;
+mod series_limit;
 mod spending;
 mod status;
 mod stop;
@@ -28,7 +29,9 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
-use crate::export::http::{BindError, Collected, Limits, Server, Source, Traffic, Unavailable, Wanted};
+use crate::export::http::{
+    BindError, Collected, Limits, RequestCpu, Server, Source, Traffic, Unavailable, Wanted,
+};
 use crate::export::otlp::resource;
 use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
@@ -141,8 +144,10 @@ where
     let files = options.files.clone();
     let files_metrics = files::Metrics::new(metrics.registry()).map_err(metrics_error)?;
     let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
-        .map_err(|e| Failure::Metrics(e.to_string()))?;
+        .map_err(|e| Failure::Metrics(e.to_string()))?
+        .serving(traffic.cpu());
     let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
+    let server = server.within(memory.clone());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     let (running, ended) = channel::<Infallible>();
@@ -155,7 +160,8 @@ where
         .map_err(Failure::system("cannot start the collection thread"))?;
 
     memory::start_trimming();
-    let service = Service::new(requests.clone(), published, profiles, options.clock.clone());
+    let service =
+        Service::new(requests.clone(), published, profiles, traffic.cpu().clone(), options.clock.clone());
     let surroundings = Surroundings {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
         board,
@@ -262,6 +268,7 @@ struct Service {
     profiles: Arc<dyn Ask>,
     /// One for each call for profiles that may be under way.
     asked: Arc<Semaphore>,
+    cpu: RequestCpu,
     clock: Clock,
 }
 
@@ -286,10 +293,11 @@ impl Service {
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
         profiles: Arc<dyn Ask>,
+        cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
         let (demand, asked) = (Demand::default(), Arc::new(Semaphore::new(ASKED)));
-        Self { requests, published, demand, profiles, asked, clock }
+        Self { requests, published, demand, profiles, asked, cpu, clock }
     }
 
     /// What was collected, if it is fresh enough, else what is collected next; `None` if that takes longer than
@@ -322,11 +330,11 @@ impl Service {
         &self,
         ask: impl FnOnce(&dyn Ask) -> Result<T, NoProfile> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let (profiles, asked) = (Arc::clone(&self.profiles), Arc::clone(&self.asked));
+        let (profiles, asked, cpu) = (Arc::clone(&self.profiles), Arc::clone(&self.asked), self.cpu.clone());
         let permit = asked.acquire_owned().await.map_err(|_| Self::gone())?;
         let ask = move || {
             let _permit = permit;
-            ask(&*profiles)
+            cpu.count(|| ask(&*profiles))
         };
         match tokio::task::spawn_blocking(ask).await {
             Ok(answer) => answer.map_err(|error| Unavailable(error.to_string())),

@@ -84,7 +84,8 @@ pub(super) fn on_signals(clock: Clock) -> io::Result<watch::Receiver<Option<Requ
 
 /// Ends the process. The log may be what it is stuck in, so a thread of its own writes the last line.
 fn end() {
-    let last_words = || tracing::error!("ended: the service did not stop within {LIMIT:?} of the signal");
+    let last_words =
+        || tracing::error!("exit forced: the service did not stop within {LIMIT:?} of the signal");
     if thread::Builder::new().spawn(last_words).is_ok() {
         thread::sleep(LAST_WORDS);
     }

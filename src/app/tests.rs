@@ -73,7 +73,13 @@ fn troubled() -> Troubled {
     let (requests, received) = channel();
     let (publisher, receiver) = watch::channel(published(clock.monotonic()));
     let profiles = Arc::new(Stuck::default());
-    let service = Service::new(requests, receiver, Arc::<Stuck>::clone(&profiles), clock.clone());
+    let service = Service::new(
+        requests,
+        receiver,
+        Arc::<Stuck>::clone(&profiles),
+        RequestCpu::default(),
+        clock.clone(),
+    );
     Troubled { service, clock, profiles, publisher, requests: received }
 }
 

@@ -137,6 +137,7 @@ impl Attributor {
         ledger.tasks.expire(ledger.epoch, there);
         ledger.epoch += 1;
         ledger.cgroups.clear();
+        ledger.born.collected();
         shares
     }
 

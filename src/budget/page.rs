@@ -19,13 +19,16 @@ what is oldest:
 - **rings**: a ring grows when records are lost, up to its part of the share; the sizes of rings are powers of two.
   `limits.ring_memory` is an upper bound for this share. What rings do not use goes to the other parts.
 - **unwind**, **symbols**: tables of files that were not used for the longest time are dropped, and read again when they are
-  needed.
+  needed. A profile with `lines: true` reads the debug information of one file at a time, up to `limits.debug_info`; this memory
+  is freed after the request and is not part of the budget.
 - **stacks**: of all windows of profiles the oldest slot (a twelfth of its window) is dropped, with the stacks that only it had. The samples are
   counted under losses on `/status`; metrics keep them. A stack for which there is still no room counts as
   `perf_stacks_cut_total{reason=\"full\"}`.
 - **waiting**: rings are not emptied while this share is full. Records that find no room in their ring are counted as lost.
-- **queues**: the oldest request that waits to be sent is dropped, and counted.
-- **series**: bounded by their number (`limits.series`, `limits.names_per_cgroup`), not by bytes yet: this part can exceed its share.
+- **queues**: the oldest request that waits to be sent is dropped, and counted. While responses under way fill the share, requests
+  for profiles get 503 with `Retry-After`.
+- **series**: the metrics with the most series are reduced to a common number of series. The busiest keep their labels, the others
+  are aggregated into `other`, as by `limits.series`. Counters of CPUs and of the whole machine always keep theirs.
 - **history** and **evidence** are reserved.
 - **other** is all anonymous memory that no other part accounts for. Its share is a reserve: nothing is freed when it is full.
 

@@ -284,7 +284,8 @@ pub(super) struct Limits {
     pub(super) debug_info: Option<At<Size>>,
     /// The part of the time of all CPUs of the host that the exporter may take: `2%` of 8 CPUs are 160 ms a second. When it
     /// takes more for half a minute, it tells less of the scheduler and of system calls: no processes, then no cgroups, then
-    /// only of one in 4 threads, then of one in 16; and more again when load allows. `off`: whatever it takes.
+    /// only of one in 4 threads, then of one in 16; and more again when load allows. HTTP requests are not part of it. `off`:
+    /// whatever it takes.
     pub(super) cpu: Option<At<Percent>>,
 }
 

@@ -156,6 +156,17 @@ impl AttributedGroup {
         }
     }
 
+    /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
+    pub(super) fn name_again(&mut self, now: Timestamp, monotonic: Monotonic) {
+        for target in self.targets.values_mut() {
+            let naming = || naming_of(&self.plan, &target.subject);
+            if let Some(named) = self.series.enter_again(target.series, naming, now, monotonic) {
+                self.series.leave(target.series, monotonic);
+                target.series = named;
+            }
+        }
+    }
+
     /// Takes what one collection gives.
     pub(super) fn collect(&mut self, collected: &Collected<'_>) {
         for series in self.series.iter_mut() {

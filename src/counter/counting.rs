@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::attributed::AttributedGroup;
 use super::group::GroupCounter;
 use super::series::SeriesTable;
-use crate::health::Verdict;
+use crate::health::{Scope, Verdict};
 use crate::plan::Group;
 use crate::sys::Kernel;
 
@@ -32,6 +32,11 @@ impl<K: Kernel> Counting<K> {
             Self::Dedicated(counter) => &counter.series,
             Self::Attributed(group) => &group.series,
         }
+    }
+
+    /// Whether its targets are cgroups or processes, which come and go, and not parts of the machine.
+    pub(super) fn follows_tasks(&self) -> bool {
+        matches!(self.plan().scope(), Scope::Cgroup | Scope::Process)
     }
 
     pub(super) fn series_mut(&mut self) -> &mut SeriesTable {

@@ -9,6 +9,7 @@ use super::naming::{group_labels, naming_of, other_labels, selects};
 use super::series::{SeriesId, SeriesTable};
 use super::slots::{Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
+use crate::clock::Monotonic;
 use crate::health::{Interval, Verdict};
 use crate::host::{CpuSet, KernelVersion};
 use crate::plan::{Group, Targets};
@@ -158,16 +159,34 @@ impl<K: Kernel> GroupCounter<K> {
             return;
         }
         let to = self.series.enter_as(naming_of(&self.plan, &subject), context.now, context.monotonic);
+        self.move_to(key, to, context.monotonic);
+        let Some(target) = self.targets.get_mut(&key) else { return };
+        let before = std::mem::replace(&mut target.subject, subject.clone());
+        self.forget_path(&before);
+        self.know_path(&subject);
+    }
+
+    /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
+    pub(super) fn name_again(&mut self, context: &Context<'_, K>) {
+        let (now, monotonic) = (context.now, context.monotonic);
+        let mut named = Vec::new();
+        for (&key, target) in &self.targets {
+            let naming = || naming_of(&self.plan, &target.subject);
+            let to = self.series.enter_again(target.series, naming, now, monotonic);
+            named.extend(to.map(|to| (key, to)));
+        }
+        named.into_iter().for_each(|(key, to)| self.move_to(key, to, monotonic));
+    }
+
+    /// Has a target count for a series that it has entered already.
+    fn move_to(&mut self, key: Key, to: SeriesId, monotonic: Monotonic) {
         if let Some(target) = self.targets.get_mut(&key) {
             target.take_counts(&self.plan, &mut self.series);
         }
         self.settle();
         let Some(target) = self.targets.get_mut(&key) else { return };
         let from = std::mem::replace(&mut target.series, to);
-        let before = std::mem::replace(&mut target.subject, subject.clone());
-        self.series.leave(from, context.monotonic);
-        self.forget_path(&before);
-        self.know_path(&subject);
+        self.series.leave(from, monotonic);
     }
 
     fn know_path(&mut self, subject: &Subject) {

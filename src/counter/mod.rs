@@ -24,6 +24,7 @@ pub use measure::{Count, Measurement, Whom};
 pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::attribute::{Census, Losses, Shares};
 use crate::budget::{self, Part};
@@ -76,6 +77,9 @@ impl<K: Kernel> Context<'_, K> {
     }
 }
 
+/// How often names are tried again that were refused because their cgroup had too many.
+const NAMES_AGAIN: Duration = Duration::from_secs(60);
+
 /// The bounds of what is kept and locked in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -116,6 +120,8 @@ pub struct Collector<K: Kernel> {
     quality: Quality,
     /// How many names the processes of one cgroup may have, in each table of series.
     names: usize,
+    /// When names that had been refused were tried again.
+    named: Monotonic,
 }
 
 /// What is known of one group, for people.
@@ -170,6 +176,7 @@ impl<K: Kernel> Collector<K> {
             roots: roots.clone(),
             quality: Quality::new()?,
             names: usize::MAX,
+            named: Monotonic::default(),
         })
     }
 
@@ -307,6 +314,10 @@ impl<K: Kernel> Collector<K> {
 
         let mut groups = std::mem::take(&mut self.groups);
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let again = monotonic.since(self.named) >= NAMES_AGAIN;
+        if again {
+            self.named = monotonic;
+        }
         let context = &mut self.context(targets);
         for counting in &mut groups {
             match counting {
@@ -316,12 +327,18 @@ impl<K: Kernel> Collector<K> {
                     changed.iter().for_each(|subject| counter.change(subject.clone(), context));
                     added.iter().for_each(|subject| counter.add(subject.clone(), context));
                     counter.catch_up(context);
+                    if again {
+                        counter.name_again(context);
+                    }
                 }
                 Counting::Attributed(group) => {
                     group.set_online(targets.online(), now, monotonic);
                     removed.iter().for_each(|&key| group.remove(key, monotonic));
                     changed.iter().for_each(|subject| group.change(subject.clone(), now, monotonic));
                     added.iter().for_each(|subject| group.add(subject.clone(), now, monotonic));
+                    if again {
+                        group.name_again(now, monotonic);
+                    }
                 }
             }
         }
@@ -491,6 +508,19 @@ impl<K: Kernel> Collector<K> {
     pub fn bytes(&self) -> u64 {
         let groups: usize = self.groups.iter().map(|counting| counting.series().bytes()).sum();
         (groups + self.tracer.bytes()) as u64
+    }
+
+    /// The number of series in each table that [`limit_series`](Self::limit_series) limits.
+    pub fn tables(&self) -> impl Iterator<Item = usize> {
+        let groups = self.groups.iter().filter(|counting| counting.follows_tasks());
+        groups.map(|counting| counting.series().len()).chain(self.tracer.tables())
+    }
+
+    /// Limits the number of series of each metric about cgroups and processes, until the next [`apply`](Self::apply).
+    pub fn limit_series(&mut self, limit: usize) {
+        let groups = self.groups.iter_mut().filter(|counting| counting.follows_tasks());
+        groups.for_each(|counting| counting.series_mut().set_limit(limit));
+        self.tracer.limit_series(limit);
     }
 
     /// What is known of each group.

@@ -56,6 +56,8 @@ pub(super) struct Series {
     ended: Option<Monotonic>,
     /// The name in its labels that a process chose.
     own: Option<OwnName>,
+    /// Targets are in it because their names were refused.
+    of_refused: bool,
 }
 
 /// All series of one group.
@@ -106,20 +108,52 @@ impl SeriesTable {
     /// As [`enter`](Self::enter), if the process may have its name; or else the series that takes the rest of its cgroup,
     /// or of all.
     pub(super) fn enter_as(&mut self, naming: Naming, now: Timestamp, monotonic: Monotonic) -> SeriesId {
-        let Some((own, otherwise)) = naming.own.filter(|_| !self.by_labels.contains_key(&naming.labels))
-        else {
-            return self.enter(naming.labels, now);
-        };
-        if !self.names.admit(&own, monotonic) {
-            self.folded += 1;
-            return self.enter(otherwise, now);
+        let Naming { labels, own } = naming;
+        let Some((own, otherwise)) = own else { return self.enter(labels, now) };
+        if let Some(id) = self.enter_admitted(labels, own, now, monotonic) {
+            return id;
         }
-        let id = self.enter(naming.labels, now);
+        self.folded += 1;
+        let id = self.enter(otherwise, now);
+        if let Some(series) = self.get_mut(id) {
+            series.of_refused = true;
+        }
+        id
+    }
+
+    /// Enters a target into the series with its name, if the name was refused before and is admitted now. The target is still
+    /// in `from`.
+    pub(super) fn enter_again(
+        &mut self,
+        from: SeriesId,
+        naming: impl FnOnce() -> Naming,
+        now: Timestamp,
+        monotonic: Monotonic,
+    ) -> Option<SeriesId> {
+        self.get_mut(from).filter(|series| series.of_refused)?;
+        let Naming { labels, own } = naming();
+        self.enter_admitted(labels, own?.0, now, monotonic)
+    }
+
+    fn enter_admitted(
+        &mut self,
+        labels: Arc<Labels>,
+        own: OwnName,
+        now: Timestamp,
+        monotonic: Monotonic,
+    ) -> Option<SeriesId> {
+        if self.by_labels.contains_key(&labels) {
+            return Some(self.enter(labels, now));
+        }
+        if !self.names.admit(&own, monotonic) {
+            return None;
+        }
+        let id = self.enter(labels, now);
         match self.get_mut(id) {
             Some(series) => series.own = Some(own),
             None => self.names.release(&own),
         }
-        id
+        Some(id)
     }
 
     /// The series with these labels, with one more target in it: an old one that goes on, or a new one. If there is
@@ -176,11 +210,17 @@ impl SeriesTable {
         self.names.set_limit(per_cgroup);
     }
 
-    /// About how many bytes it takes, without the labels that snapshots share.
+    /// The number of series with labels of their own.
+    pub(super) fn len(&self) -> usize {
+        self.named.len()
+    }
+
+    /// The approximate number of bytes of the series with labels of their own. Hidden series belong to targets; this table
+    /// does not limit the number of targets.
     pub(super) fn bytes(&self) -> usize {
         /// A text of labels, and the place in two maps.
         const EACH: usize = 320;
-        let series = self.named.len() + self.hidden.len() + 1;
+        let series = self.len() + 1;
         series * (size_of::<Series>() + EACH + self.counters * (size_of::<u64>() + 2))
     }
 
@@ -307,6 +347,7 @@ impl Series {
             targets: 0,
             ended: None,
             own: None,
+            of_refused: false,
         }
     }
 

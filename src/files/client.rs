@@ -337,7 +337,7 @@ impl Connection {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the helper process for files of other processes cannot be understood");
+                    tracing::warn!(%error, "invalid message from the helper process that opens files of other processes");
                     break;
                 }
             }
@@ -372,7 +372,7 @@ impl Shared {
             );
         }
         for one in stuck.1.iter().filter(|one| !is_in(&all, one)) {
-            tracing::info!(mount = %printable(&one.mount), "a file system that did not answer has answered");
+            tracing::info!(mount = %printable(&one.mount), "file system responds again");
         }
         *stuck = (self.clock.monotonic(), all);
         drop(stuck);

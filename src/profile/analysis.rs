@@ -241,6 +241,8 @@ impl Analysis {
             let kept = old.iter().position(|source| sampler.continues(&source.sampler));
             self.sources.push(kept.map_or_else(|| Source::new(sampler), |at| old.swap_remove(at)));
         }
+        let window = samplers.iter().map(|sampler| sampler.window).max().unwrap_or_default();
+        self.analyzer.keep_open_for(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX));
         self.taps.clear();
     }
 

@@ -27,7 +27,7 @@ use crate::plan::Sampler;
 use crate::ring::Ksymbol;
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
-use crate::sys::Ring;
+use crate::sys::{Ring, usage};
 use crate::target::{ProcessContext, ProcessKey};
 
 /// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and look up names,
@@ -121,6 +121,8 @@ pub(super) struct Shared<R> {
     pub(super) accounts: Lock<symbol::Accounts>,
     /// What the symbolizer holds of its share, likewise.
     symbol_memory: Lock<Account>,
+    /// Of the same share, what lines take.
+    line_memory: Lock<Account>,
     /// By entry, how often which function was seen innermost.
     pub(super) functions: Lock<BTreeMap<Arc<str>, Functions>>,
     /// When they were counted last, on the clock of the records.
@@ -137,6 +139,9 @@ pub(super) struct Shared<R> {
 /// How often functions are counted, in nanoseconds.
 const FUNCTIONS_EVERY: u64 = 5_000_000_000;
 
+/// Lines take one part in so many of the symbols' share.
+const LINES_PART: u64 = 4;
+
 /// How many names are looked up before others get their turn.
 const AT_A_TIME: usize = 64;
 
@@ -151,7 +156,7 @@ const NAMES_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Ring> Shared<R> {
     pub(super) fn new(clock: Clock, files: impl Into<Files>, directory: Arc<Directory>) -> Self {
-        let files = files.into();
+        let (files, ample) = (files.into(), MemoryShares::ample().symbols);
         let asked = files.clone();
         let read = move |key: ProcessKey| ProcessContext::read(&asked, key);
         Self {
@@ -163,7 +168,8 @@ impl<R: Ring> Shared<R> {
             debug_info: AtomicU64::new(0),
             line_accounts: Lock::default(),
             accounts: Lock::default(),
-            symbol_memory: Lock::new(MemoryShares::ample().symbols.account()),
+            symbol_memory: Lock::new(ample.account()),
+            line_memory: Lock::new(ample.account()),
             functions: Lock::default(),
             functions_counted: AtomicU64::new(0),
             naming_failures: AtomicU64::new(0),
@@ -246,13 +252,19 @@ impl<R: Ring> Shared<R> {
     /// Holds no more memory than these shares from now on.
     pub(super) fn keep_within(&self, shares: &MemoryShares) {
         *self.symbol_memory.lock() = shares.symbols.account();
+        *self.line_memory.lock() = shares.symbols.account();
         self.rings.lock().keep_within(shares);
         self.command(Command::Memory(shares.clone()));
     }
 
-    /// How many bytes names may take.
+    /// How many bytes names may take: what lines leave.
     fn symbol_limit(&self) -> usize {
-        usize::try_from(self.symbol_memory.lock().limit()).unwrap_or(usize::MAX)
+        usize::try_from(self.symbol_memory.lock().room()).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes lines may take between requests.
+    fn line_limit(&self) -> usize {
+        usize::try_from(self.line_memory.lock().limit() / LINES_PART).unwrap_or(usize::MAX)
     }
 
     /// Forgets the functions of all entries but these.
@@ -302,8 +314,10 @@ impl<R: Ring> Shared<R> {
         if counted.sampler.lines {
             let mut lines = self.lines.lock_within(NAMES_PATIENCE)?;
             lines.set_limit(self.debug_info.load(Ordering::Relaxed));
+            lines.set_memory(self.line_limit());
             lines.refine(&unnamed.frames, &mut names, &unnamed.code);
             lines.accounts().clone_into(&mut self.line_accounts.lock());
+            self.line_memory.lock().set(lines.bytes() as u64);
         }
         Some(build(counted, unnamed, &names, start, Duration::from_nanos(elapsed)))
     }
@@ -327,7 +341,8 @@ impl<R: Ring> Shared<R> {
                 Unnamed::of(&counted, selection, &analysis.analyzer, &analysis.tasks, &self.directory);
             (counted, unnamed)
         };
-        self.named(&counted, unnamed).ok_or(NoProfile::Stalled)
+        // No lock that a collection needs is held from here on.
+        usage::at_normal_priority(|| self.named(&counted, unnamed)).ok_or(NoProfile::Stalled)
     }
 }
 

@@ -186,6 +186,21 @@ impl<K: Kernel> Profiler<K> {
         self.follow(online, context);
     }
 
+    /// Limits the number of series of each entry until the next [`apply`](Self::apply).
+    pub(crate) fn limit_series(&mut self, limit: usize) {
+        self.publisher.limit_series(limit);
+    }
+
+    /// The number of series of each entry.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.publisher.tables()
+    }
+
+    /// About how many bytes its series take.
+    pub(crate) fn series_bytes(&self) -> u64 {
+        self.publisher.bytes() as u64
+    }
+
     /// What profiles are asked for through, whatever is sampled.
     pub(crate) fn asked(&self) -> Arc<dyn Ask> {
         Arc::clone(&self.shared) as Arc<dyn Ask>

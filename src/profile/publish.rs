@@ -129,6 +129,21 @@ impl Publisher {
         self.books.iter_mut().for_each(|book| book.totals.set_names(per_cgroup));
     }
 
+    /// Limits the number of series of each entry.
+    pub(super) fn limit_series(&mut self, limit: usize) {
+        self.books.iter_mut().for_each(|book| book.totals.set_limit(limit));
+    }
+
+    /// The number of series of each entry.
+    pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.books.iter().map(|book| book.totals.len())
+    }
+
+    /// About how many bytes all series take.
+    pub(super) fn bytes(&self) -> usize {
+        self.books.iter().map(|book| book.totals.bytes()).sum()
+    }
+
     /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
     pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
         let mut old = std::mem::take(&mut self.books);
@@ -139,7 +154,7 @@ impl Publisher {
             stay.extend(kept.as_ref().map(|book| Arc::clone(&book.sampler.entry)));
             let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
             let mut book = kept.unwrap_or_else(new);
-            book.totals.limit = limit;
+            book.totals.set_limit(limit);
             book.totals.set_names(self.names);
             self.books.push(book);
         }

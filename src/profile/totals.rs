@@ -1,6 +1,6 @@
 //! Series of samples: totals that only grow, by label sets that come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct Totals<const N: usize> {
     other: Total,
     /// The names in the first label, which processes choose, by the cgroup in the second.
     names: NameLimiter,
-    pub(super) limit: usize,
+    limit: usize,
     /// How often a series went into `other`.
     pub(super) folded: u64,
 }
@@ -100,22 +100,54 @@ impl<const N: usize> Totals<N> {
     /// Folds into `other` what has not been seen for long.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let kept = u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX);
-        let old = |total: &Total| now.0.saturating_sub(total.last.0) > kept;
-        let (other, folded, names) = (&mut self.other, &mut self.folded, &mut self.names);
-        self.series.retain(|_, Series { total, own }| {
-            if old(total) {
-                other.count = other.count.saturating_add(total.count);
-                *folded += 1;
-                own.iter().for_each(|own| names.release(own));
-            }
-            !old(total)
-        });
+        self.fold_where(|_, total| now.0.saturating_sub(total.last.0) > kept);
     }
 
     /// Each label set with its total, `other` last if it has counted anything.
     pub(super) fn iter(&self) -> impl Iterator<Item = ([Arc<str>; N], Total)> {
         let other = (self.other.count > 0).then(|| (std::array::from_fn(|_| "other".into()), self.other));
         self.series.iter().map(|(labels, series)| (labels.clone(), series.total)).chain(other)
+    }
+
+    /// The number of label sets, without `other`.
+    pub(super) fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// About how many bytes its series take.
+    pub(super) fn bytes(&self) -> usize {
+        /// Texts that only it has, and its place in the map.
+        const TEXTS: usize = 160;
+        self.len() * (size_of::<([Arc<str>; N], Series)>() + TEXTS)
+    }
+
+    /// Changes the number of label sets. The sets that were counted least recently go into `other`.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        let excess = self.len().saturating_sub(limit);
+        if excess == 0 {
+            return;
+        }
+        let mut oldest: Vec<(Timestamp, &[Arc<str>; N])> =
+            self.series.iter().map(|(labels, series)| (series.total.last, labels)).collect();
+        oldest.sort_unstable();
+        let oldest: BTreeSet<[Arc<str>; N]> =
+            oldest.into_iter().take(excess).map(|(_, labels)| labels.clone()).collect();
+        self.fold_where(|labels, _| oldest.contains(labels));
+    }
+
+    /// Adds the label sets for which `folds` returns true to `other`.
+    fn fold_where(&mut self, folds: impl Fn(&[Arc<str>; N], &Total) -> bool) {
+        let (other, folded, names) = (&mut self.other, &mut self.folded, &mut self.names);
+        self.series.retain(|labels, Series { total, own }| {
+            let folds = folds(labels, total);
+            if folds {
+                other.count = other.count.saturating_add(total.count);
+                *folded += 1;
+                own.iter().for_each(|own| names.release(own));
+            }
+            !folds
+        });
     }
 
     pub(super) fn sum(&self) -> u64 {
@@ -141,6 +173,17 @@ mod tests {
         }
         assert_eq!(found(&totals), [("a".into(), 20), ("b".into(), 10), ("other".into(), 20)]);
         assert_eq!((totals.sum(), totals.folded), (50, 2));
+    }
+
+    #[test]
+    fn a_smaller_limit_aggregates_the_label_sets_that_were_counted_least_recently() {
+        let mut totals = Totals::new(9, Timestamp(0));
+        for (label, at) in [("b", 5), ("c", 5), ("old", 1), ("young", 7)] {
+            totals.add([label.into()], 10, Timestamp(at));
+        }
+        totals.set_limit(2);
+        assert_eq!(found(&totals), [("c".into(), 10), ("young".into(), 10), ("other".into(), 20)]);
+        assert_eq!((totals.sum(), totals.folded), (40, 2));
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Answers that are kept for the next time they are asked for.
 
-use std::hash::Hash;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-use rustc_hash::FxHashMap;
-
-/// What was used lately, within a limit of memory.
+/// What was used most recently, within a limit of memory.
 ///
 /// There are two generations. What is used is moved into the younger; when that has grown to half of the limit, it
-/// becomes the older, and what was in the older and not used meanwhile is forgotten.
+/// becomes the older, and what was in the older and not used meanwhile is dropped. Every call takes logarithmic time.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
     young: Generation<K, V>,
@@ -17,26 +16,40 @@ pub(super) struct Cache<K, V> {
 
 #[derive(Debug)]
 struct Generation<K, V> {
-    entries: FxHashMap<K, (V, usize)>,
+    entries: BTreeMap<K, (V, usize)>,
     bytes: usize,
 }
 
 impl<K, V> Default for Generation<K, V> {
     fn default() -> Self {
-        Self { entries: FxHashMap::default(), bytes: 0 }
+        Self { entries: BTreeMap::new(), bytes: 0 }
     }
 }
 
-impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
-    /// What an entry takes beside what it holds: itself twice, for tables are half empty.
-    const ENTRY: usize = 2 * size_of::<(K, (V, usize))>();
+impl<K: Ord + Copy, V> Generation<K, V> {
+    /// The last key in `range`, if `fits` accepts its value.
+    fn last_in(&self, range: &RangeInclusive<K>, fits: impl Fn(&V) -> bool) -> Option<(K, &V)> {
+        let (&key, (value, _)) = self.entries.range(range.clone()).next_back()?;
+        fits(value).then_some((key, value))
+    }
+
+    fn remove(&mut self, key: &K) -> Option<(V, usize)> {
+        let (value, held) = self.entries.remove(key)?;
+        self.bytes -= held;
+        Some((value, held))
+    }
+}
+
+impl<K: Ord + Copy, V: Clone> Cache<K, V> {
+    /// Bytes of an entry beside those that its value points to: nodes of the tree are half empty at worst.
+    pub(super) const ENTRY: usize = size_of::<(K, (V, usize))>() * 3 / 2;
 
     /// `limit` is in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { young: Generation::default(), old: Generation::default(), limit }
     }
 
-    /// Changes the limit. What is over it is forgotten.
+    /// Changes the limit. What is over it is dropped.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         if self.bytes() > limit {
@@ -47,36 +60,51 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         }
     }
 
+    /// The value of a key.
     pub(super) fn get(&mut self, key: &K) -> Option<V> {
-        if let Some((value, _)) = self.young.entries.get(key) {
+        self.last_in(*key..=*key, |_| true)
+    }
+
+    /// The value of the last key in `range`, if `fits` accepts it.
+    pub(super) fn last_in(&mut self, range: RangeInclusive<K>, fits: impl Fn(&V) -> bool) -> Option<V> {
+        if let Some((_, value)) = self.young.last_in(&range, &fits) {
             return Some(value.clone());
         }
-        let (value, held) = self.old.entries.remove(key)?;
-        self.old.bytes -= held;
-        self.put(*key, value.clone(), held);
+        let (key, _) = self.old.last_in(&range, &fits)?;
+        let (value, held) = self.old.remove(&key)?;
+        self.put(key, value.clone(), held);
         Some(value)
     }
 
-    /// Keeps a value that holds so many bytes.
+    /// Keeps a value that points to `held` bytes, unless it takes more than half of the limit.
     pub(super) fn insert(&mut self, key: K, value: V, held: usize) {
         self.put(key, value, held + Self::ENTRY);
     }
 
     fn put(&mut self, key: K, value: V, held: usize) {
+        // The value before is not true any more, even if there is no room for the new one.
+        self.young.remove(&key);
+        self.old.remove(&key);
         if self.young.bytes + held > self.limit / 2 {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.bytes += held;
-        if let Some((_, before)) = self.young.entries.insert(key, (value, held)) {
-            self.young.bytes -= before;
+        if held <= self.limit / 2 {
+            self.young.bytes += held;
+            self.young.entries.insert(key, (value, held));
         }
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+    /// Drops what was not used since the last call, or since it was moved into the older generation.
+    pub(super) fn age(&mut self) {
+        self.old = std::mem::take(&mut self.young);
+    }
+
+    /// Drops the entries for which `keep` returns false.
+    pub(super) fn retain(&mut self, keep: impl Fn(&K, &V) -> bool) {
         for generation in [&mut self.young, &mut self.old] {
             let mut bytes = 0;
-            generation.entries.retain(|key, (_, held)| {
-                let kept = keep(key);
+            generation.entries.retain(|key, (value, held)| {
+                let kept = keep(key, value);
                 bytes += if kept { *held } else { 0 };
                 kept
             });
@@ -107,6 +135,17 @@ mod tests {
         assert_eq!(cache.get(&999), Some(999));
     }
 
+    #[test]
+    fn what_is_not_used_between_two_ages_is_dropped() {
+        let mut cache = Cache::new(1 << 20);
+        cache.insert(1, "used", 0);
+        cache.insert(2, "unused", 0);
+        cache.age();
+        assert_eq!(cache.get(&1), Some("used"));
+        cache.age();
+        assert_eq!((cache.get(&1), cache.get(&2)), (Some("used"), None));
+    }
+
     proptest! {
         #[test]
         fn it_keeps_to_its_limit_and_counts_what_it_holds(
@@ -116,16 +155,16 @@ mod tests {
             for (key, held, put) in steps {
                 if put {
                     cache.insert(key, held, held);
-                    prop_assert_eq!(cache.get(&key), Some(held));
+                    let fits = held + Cache::<u8, usize>::ENTRY <= limit / 2;
+                    prop_assert_eq!(cache.get(&key), fits.then_some(held));
                 } else {
                     cache.get(&key);
                 }
-                let one = 400 + Cache::<u8, usize>::ENTRY;
-                prop_assert!(cache.bytes() <= limit.max(2 * one), "{}", cache.bytes());
+                prop_assert!(cache.bytes() <= limit, "{}", cache.bytes());
             }
-            cache.retain(|key| *key < 25);
+            cache.retain(|key, _| *key < 25);
             prop_assert_eq!(cache.get(&30), None);
-            cache.retain(|_| false);
+            cache.retain(|_, _| false);
             prop_assert_eq!(cache.bytes(), 0);
         }
     }

@@ -48,6 +48,8 @@ pub(super) struct FileNames {
     limit: usize,
     /// Grows with each use.
     now: u64,
+    /// What it was at the last call of [`age`](Self::age).
+    aged: u64,
 }
 
 /// Lists of functions of regions.
@@ -138,6 +140,7 @@ impl FileNames {
             work: Work::default(),
             limit,
             now: 0,
+            aged: 0,
         }
     }
 
@@ -249,6 +252,17 @@ impl FileNames {
             self.lists.retain(|id| id != oldest);
         }
         self.lists.shrink(self.limit.saturating_sub(self.known_bytes), None);
+        self.known.len() < before
+    }
+
+    /// Drops what is known of files that were not used since the last call. Whether there was any.
+    pub(super) fn age(&mut self) -> bool {
+        let (since, before) = (std::mem::replace(&mut self.aged, self.now), self.known.len());
+        self.known.retain(|_, known| known.used > since);
+        self.known_bytes = self.known.values().map(Known::bytes).sum();
+        let known = &self.known;
+        self.lists.held.retain(|(id, ..), list| list.used > since && known.contains_key(id));
+        self.lists.bytes = self.lists.held.values().map(List::bytes).sum();
         self.known.len() < before
     }
 

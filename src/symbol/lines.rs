@@ -174,13 +174,16 @@ impl Lines {
     pub fn set_limit(&mut self, limit: u64) {
         if self.limit != limit {
             (self.limit, self.known) = (limit, FxHashMap::default());
-            self.answers.retain(|_| false);
+            self.answers.retain(|_, _| false);
         }
     }
 
     /// Changes how much memory may be held, in bytes. What is over it is forgotten at once. While a file is read, its debug
     /// information is in memory too, and up to 8 MiB of what is found there.
     pub fn set_memory(&mut self, bytes: usize) {
+        if bytes == self.memory {
+            return;
+        }
         self.memory = bytes;
         self.answers.set_limit(bytes - bytes / KNOWN_PART);
         self.make_room();
@@ -190,7 +193,7 @@ impl Lines {
     fn make_room(&mut self) {
         if self.known_bytes() > self.memory / KNOWN_PART {
             self.known.clear();
-            self.answers.retain(|_| false);
+            self.answers.retain(|_, _| false);
         }
     }
 
@@ -244,7 +247,7 @@ impl Lines {
         });
         if self.known.len() < before {
             let known = &self.known;
-            self.answers.retain(|(id, _)| known.contains_key(id));
+            self.answers.retain(|(id, _), _| known.contains_key(id));
         }
     }
 

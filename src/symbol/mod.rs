@@ -49,7 +49,7 @@ use self::files::FileNames;
 use self::jit::{Jits, Losses};
 use self::kernel::Kernel;
 use self::spans::{Answer, Space, Spans};
-use crate::clock::Clock;
+use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::files::Files;
 use crate::probe::kallsyms::KallsymsError;
@@ -161,6 +161,9 @@ impl Held {
     }
 }
 
+/// The time after which unused names are dropped.
+const AGE: Duration = Duration::from_secs(5 * 60);
+
 /// Finds the names of frames. Keeps what it has read within a limit of memory.
 #[derive(Debug)]
 pub struct Symbolizer {
@@ -172,6 +175,8 @@ pub struct Symbolizer {
     jits: Jits,
     /// Names in the kernel and in files.
     names: Spans,
+    /// When what was not used was dropped.
+    aged: Monotonic,
     /// Whether the kernel told of something, so that answers for its frames may be wrong.
     heard: bool,
     accounts: Accounts,
@@ -183,13 +188,14 @@ impl Symbolizer {
         let quarter = options.memory / 4;
         Self {
             opener: files.into(),
-            clock,
             kernel: Kernel::new(quarter),
             files: FileNames::new(options.memory - 2 * quarter),
             jits: Jits::new(quarter),
             names: Spans::new(quarter),
+            aged: clock.monotonic(),
             heard: false,
             accounts: Accounts::default(),
+            clock,
             options,
         }
     }
@@ -263,11 +269,6 @@ impl Symbolizer {
         self.lose(losses);
     }
 
-    /// Sets how much memory functions that were made at run time may take, in bytes, and keeps it at once.
-    pub fn set_generated_limit(&mut self, bytes: usize) {
-        self.jits.set_limit(bytes);
-    }
-
     /// How many frames have names, and why the others have none.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
@@ -301,7 +302,13 @@ impl Symbolizer {
     /// Reads what the frames need that may have changed.
     fn prepare(&mut self, frames: &[Frame], code: &Code) {
         let now = self.clock.monotonic();
-        if self.files.begin(code, now) {
+        let mut gone = self.files.begin(code, now);
+        if now.since(self.aged) >= AGE {
+            self.aged = now;
+            self.names.age();
+            gone |= self.files.age();
+        }
+        if gone {
             let files = &self.files;
             self.names.retain(|space, _| files.answers_for(space));
         }

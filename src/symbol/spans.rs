@@ -1,8 +1,8 @@
 //! Names that were found, kept for the next time they are asked for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::cache::Cache;
 use super::{NamedLine, Reason, Segment};
 use crate::stack::ModuleId;
 
@@ -59,107 +59,48 @@ impl Name {
     }
 }
 
-/// Answers that were used lately, within a limit of memory.
+/// Answers that were used most recently, within a limit of memory.
 ///
 /// An answer is kept for the addresses that share it, which are one function or a part of it that no other is nested in.
 /// So one entry serves every address of a function, and which one was asked for first makes no difference.
-///
-/// There are two generations. What is used is moved into the younger; when that has grown to half of the limit, it
-/// becomes the older, and what was in the older and not used meanwhile is forgotten.
 #[derive(Debug)]
-pub(super) struct Spans {
-    young: Generation,
-    old: Generation,
-    limit: usize,
-}
-
-#[derive(Debug, Default)]
-struct Generation {
-    /// By their first addresses, with their ends.
-    spans: BTreeMap<(Space, u64), (u64, Answer)>,
-    bytes: usize,
-}
-
-/// What an entry takes beside its texts: itself half as much again, for the nodes of the tree are not full.
-const ENTRY: usize = size_of::<((Space, u64), (u64, Answer))>() * 3 / 2;
+pub(super) struct Spans(Cache<(Space, u64), (u64, Answer)>);
 
 impl Spans {
     /// `limit` is in bytes.
     pub(super) fn new(limit: usize) -> Self {
-        Self { young: Generation::default(), old: Generation::default(), limit }
+        Self(Cache::new(limit))
     }
 
-    /// Changes the limit. What is over it is forgotten.
+    /// Changes the limit. What is over it is dropped.
     pub(super) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
-        if self.bytes() > limit {
-            self.old = Generation::default();
-        }
-        if self.bytes() > limit {
-            self.young = Generation::default();
-        }
+        self.0.set_limit(limit);
     }
 
     pub(super) fn get(&mut self, space: Space, address: u64) -> Option<Answer> {
-        if let Some((_, _, answer)) = self.young.find(space, address) {
-            return Some(answer.clone());
-        }
-        let (start, end, answer) = self.old.find(space, address)?;
-        let answer = answer.clone();
-        self.old.remove(space, start);
-        self.insert(space, (start, end), answer.clone());
-        Some(answer)
+        let before = (space, 0)..=(space, address);
+        self.0.last_in(before, |(end, _)| address < *end).map(|(_, answer)| answer)
     }
 
     /// Keeps the answer of the addresses from `start` to `end` (exclusive).
     pub(super) fn insert(&mut self, space: Space, (start, end): Span, answer: Answer) {
-        let held = answer.bytes();
-        if self.young.bytes + held > self.limit / 2 {
-            self.old = std::mem::take(&mut self.young);
-        }
-        if held <= self.limit / 2 {
-            self.young.remove(space, start);
-            self.young.bytes += held;
-            self.young.spans.insert((space, start), (end, answer));
-        }
+        let held = answer.name.as_ref().map_or(0, Name::bytes);
+        self.0.insert((space, start), (end, answer), held);
     }
 
-    /// Forgets the answers that are not wanted.
+    /// Drops what was not used since the last call.
+    pub(super) fn age(&mut self) {
+        self.0.age();
+    }
+
+    /// Drops the answers for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: impl Fn(Space, &Answer) -> bool) {
-        for generation in [&mut self.young, &mut self.old] {
-            let mut bytes = 0;
-            generation.spans.retain(|&(space, _), (_, answer)| {
-                let kept = keep(space, answer);
-                bytes += if kept { answer.bytes() } else { 0 };
-                kept
-            });
-            generation.bytes = bytes;
-        }
+        self.0.retain(|&(space, _), (_, answer)| keep(space, answer));
     }
 
     /// How much memory it takes, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
-        self.young.bytes + self.old.bytes
-    }
-}
-
-impl Answer {
-    fn bytes(&self) -> usize {
-        ENTRY + self.name.as_ref().map_or(0, Name::bytes)
-    }
-}
-
-impl Generation {
-    fn find(&self, space: Space, address: u64) -> Option<(u64, u64, &Answer)> {
-        let mut before = self.spans.range((space, 0)..=(space, address));
-        let (&(_, start), (end, answer)) = before.next_back()?;
-        (address < *end).then_some((start, *end, answer))
-    }
-
-    fn remove(&mut self, space: Space, start: u64) {
-        if let Some((_, answer)) = self.spans.remove(&(space, start)) {
-            self.bytes -= answer.bytes();
-        }
+        self.0.bytes()
     }
 }
 
@@ -200,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_what_is_not_goes() {
-        let mut spans = Spans::new(20 * (ENTRY + 100));
+        let mut spans = Spans::new(20 * (Cache::<(Space, u64), (u64, Answer)>::ENTRY + 100));
         for number in 0..1000 {
             spans.insert(Space::Kernel, (number * 10, number * 10 + 10), answer(&"x".repeat(84)));
             assert!(spans.get(Space::Kernel, 5).is_some(), "after {number}");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
 
 use crate::host::read_text;
 
@@ -32,6 +32,31 @@ impl CpuTime {
 pub fn cpu_time() -> Duration {
     let used = used_by(libc::RUSAGE_SELF);
     used.user + used.system
+}
+
+/// CPU time used by the calling thread so far, user and system together.
+#[doc(alias = "CLOCK_THREAD_CPUTIME_ID")]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Does `work` on the calling thread at the nice value 0, and then restores the priority that the thread had. Without
+/// `CAP_SYS_NICE` the thread keeps the nice value 0.
+#[doc(alias = "setpriority")]
+pub fn at_normal_priority<T>(work: impl FnOnce() -> T) -> T {
+    struct Restored(i32);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            // It is the priority that the thread had, and without it the thread only waits longer for a CPU.
+            setpriority_process(None, self.0).ok();
+        }
+    }
+    let _restored = match getpriority_process(None) {
+        Ok(nice) if nice < 0 && setpriority_process(None, 0).is_ok() => Some(Restored(nice)),
+        _ => None,
+    };
+    work()
 }
 
 /// CPU time used so far by children that have ended and were waited for, and by theirs.

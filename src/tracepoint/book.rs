@@ -36,6 +36,8 @@ struct Series {
     /// Of the largest of late: what was told when, the latest last.
     late: VecDeque<(Monotonic, Cell)>,
     start: Timestamp,
+    /// The collection in which it was added to last.
+    used: Monotonic,
     /// Since when its owner is not there.
     ended: Option<Monotonic>,
 }
@@ -125,9 +127,10 @@ impl Book {
                 }
             }
             self.follow(place, output, names, now, monotonic);
+            self.shrink(place, (now, monotonic));
         }
         self.look_back(monotonic);
-        self.forget(&taken.expired, now);
+        self.forget(&taken.expired, (now, monotonic));
         (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
     }
 
@@ -209,10 +212,9 @@ impl Book {
         let is_new = !page.series.contains_key(&labels);
         if is_new && page.series.len() >= self.limit {
             page.folded += 1;
-            let other = owner.labels.iter().map(|&(name, _)| (name, OTHER.into())).collect();
-            let values: Box<[Arc<str>]> = values.iter().map(|_| OTHER.into()).collect();
+            let (other, values) = (other_owner(&owner.labels), other_values(values));
             let labels = self.labels(&other, &values, event);
-            return self.add_to(place, labels, (&other, &values, event), cell, now);
+            return self.add_to(place, labels, (&other, &values, event), cell, (now, monotonic));
         }
         let mut own = None;
         if let Some((name, otherwise)) = owner.own.as_ref().filter(|_| is_new) {
@@ -223,7 +225,7 @@ impl Book {
             }
             own = Some(name.clone());
         }
-        self.add_to(place, Arc::clone(&labels), (&owner.labels, values, event), cell, now);
+        self.add_to(place, Arc::clone(&labels), (&owner.labels, values, event), cell, (now, monotonic));
         let series = self.pages.get_mut(place).and_then(|page| page.series.get_mut(&labels));
         if let (Some(series), true) = (series, is_new) {
             series.own = own;
@@ -236,7 +238,7 @@ impl Book {
         labels: Arc<Labels>,
         (owner, values, event): (&OwnerLabels, &[Arc<str>], Option<&Arc<str>>),
         cell: &Cell,
-        now: Timestamp,
+        (now, monotonic): (Timestamp, Monotonic),
     ) {
         let most = matches!(self.trace.measure, Amount::Most(..));
         let Some(page) = self.pages.get_mut(place) else { return };
@@ -248,9 +250,10 @@ impl Book {
             total: Cell::default(),
             late: VecDeque::new(),
             start: now,
+            used: monotonic,
             ended: None,
         });
-        series.ended = None;
+        (series.used, series.ended) = (monotonic, None);
         if most {
             series.total.hits = series.total.hits.saturating_add(cell.hits);
             series.total.sum = series.total.sum.max(cell.sum);
@@ -282,14 +285,34 @@ impl Book {
             let Some(series) = self.pages.get_mut(place).and_then(|page| page.series.remove(&labels)) else {
                 continue;
             };
-            series.own.iter().for_each(|own| self.names.release(own));
-            let owner = series.owner.iter().map(|&(name, _)| (name, OTHER.into())).collect();
-            self.fold(place, &owner, &series.values, &series, now);
+            self.fold(place, &other_owner(&series.owner), &series.values, &series, (now, monotonic));
+        }
+    }
+
+    /// Folds the series that were used least recently, as many as there are beyond the limit.
+    fn shrink(&mut self, place: usize, now: (Timestamp, Monotonic)) {
+        let Some(page) = self.pages.get_mut(place).filter(|page| page.series.len() > self.limit) else {
+            return;
+        };
+        let is_rest =
+            |series: &Series| is_other(&series.owner) && series.values.iter().all(|value| &**value == OTHER);
+        let mut oldest: Vec<(Monotonic, Arc<Labels>)> = page
+            .series
+            .iter()
+            .filter(|(_, series)| !is_rest(series))
+            .map(|(labels, series)| (series.used, Arc::clone(labels)))
+            .collect();
+        oldest.sort_unstable();
+        oldest.truncate(oldest.len().saturating_sub(self.limit));
+        let folded: Vec<Series> =
+            oldest.iter().filter_map(|(_, labels)| page.series.remove(labels)).collect();
+        for series in folded {
+            self.fold(place, &other_owner(&series.owner), &other_values(&series.values), &series, now);
         }
     }
 
     /// Folds the series of values whose numbers will stand for others.
-    fn forget(&mut self, expired: &[Vec<ValueId>], now: Timestamp) {
+    fn forget(&mut self, expired: &[Vec<ValueId>], now: (Timestamp, Monotonic)) {
         for (label, ids) in expired.iter().enumerate() {
             let Some(texts) = self.texts.get_mut(label) else { continue };
             let mut gone: FxHashSet<Arc<str>> = ids.iter().filter_map(|id| texts.remove(id)).collect();
@@ -307,7 +330,6 @@ impl Book {
                     None => Vec::new(),
                 };
                 for series in old {
-                    series.own.iter().for_each(|own| self.names.release(own));
                     let mut values = series.values.clone();
                     if let Some(value) = values.get_mut(label) {
                         *value = OTHER.into();
@@ -324,8 +346,9 @@ impl Book {
         owner: &OwnerLabels,
         values: &[Arc<str>],
         series: &Series,
-        now: Timestamp,
+        now: (Timestamp, Monotonic),
     ) {
+        series.own.iter().for_each(|own| self.names.release(own));
         let labels = self.labels(owner, values, series.event.as_ref());
         if let Some(page) = self.pages.get_mut(place) {
             page.folded += 1;
@@ -333,9 +356,19 @@ impl Book {
         self.add_to(place, labels, (owner, values, series.event.as_ref()), &series.total, now);
     }
 
-    /// The series of all its outputs.
+    /// The number of series of each of its outputs.
+    pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.pages.iter().map(|page| page.series.len())
+    }
+
+    /// The number of series of all its outputs.
     pub(super) fn series(&self) -> usize {
-        self.pages.iter().map(|page| page.series.len()).sum()
+        self.tables().sum()
+    }
+
+    /// About how many bytes its series take.
+    pub(super) fn bytes(&self) -> usize {
+        self.pages.iter().flat_map(|page| page.series.values()).map(Series::bytes).sum()
     }
 
     /// Hits in all series of its first output.
@@ -385,6 +418,17 @@ impl Book {
     }
 }
 
+impl Series {
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        /// Its labels, the texts that only it has, and its place in the map.
+        const TEXTS: usize = 320;
+        let cells = self.late.iter().map(|(_, cell)| cell).chain([&self.total]);
+        let histograms: usize = cells.filter_map(|cell| cell.histogram.as_ref()).map(Histogram::bytes).sum();
+        size_of::<Self>() + TEXTS + self.late.capacity() * size_of::<(Monotonic, Cell)>() + histograms
+    }
+}
+
 impl Page {
     fn points(&self, value: impl Fn(&Cell) -> Option<Value>) -> Vec<Point> {
         let point = |(labels, series): (&Arc<Labels>, &Series)| {
@@ -406,6 +450,14 @@ fn take_out(series: &mut BTreeMap<Arc<Labels>, Series>, old: impl Fn(&Series) ->
     let labels: Vec<Arc<Labels>> =
         series.iter().filter(|(_, series)| old(series)).map(|(labels, _)| Arc::clone(labels)).collect();
     labels.iter().filter_map(|labels| series.remove(labels)).collect()
+}
+
+fn other_owner(owner: &OwnerLabels) -> OwnerLabels {
+    owner.iter().map(|&(name, _)| (name, OTHER.into())).collect()
+}
+
+fn other_values(values: &[Arc<str>]) -> Box<[Arc<str>]> {
+    values.iter().map(|_| OTHER.into()).collect()
 }
 
 fn is_other(owner: &OwnerLabels) -> bool {

@@ -198,6 +198,11 @@ impl<R: Ring> Intake<R> {
         Losses { ring_full: self.closed.saturating_add(open), ..self.desk.losses }
     }
 
+    /// Bytes of the records that wait to be read in order.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.merger.memory() as u64
+    }
+
     /// Bytes of all rings.
     pub(super) fn bytes(&self) -> u64 {
         self.rings.values().map(|ring| ring.size() as u64).sum()

@@ -108,6 +108,8 @@ pub struct TracerState {
     pub descriptors: usize,
     /// Bytes of all rings.
     pub ring_bytes: u64,
+    /// Bytes of the records that were read from rings and wait for older ones.
+    pub waiting_bytes: u64,
     /// What was read and lost.
     pub losses: Losses,
     /// What could not be told of threads.
@@ -117,9 +119,17 @@ pub struct TracerState {
 impl<K: Kernel> Tracer<K> {
     /// About how many bytes its series take.
     pub(crate) fn bytes(&self) -> usize {
-        /// A series with its texts; histograms, which most have, take about 100 bytes and 10 for each bucket in use.
-        const EACH: usize = 800;
-        self.books.iter().map(|book| book.series() * EACH).sum()
+        self.books.iter().map(Book::bytes).sum()
+    }
+
+    /// The number of series of each metric.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.books.iter().flat_map(Book::tables)
+    }
+
+    /// Limits the number of series of each metric.
+    pub(crate) fn limit_series(&mut self, limit: usize) {
+        self.books.iter_mut().for_each(|book| book.set_limit(limit));
     }
 
     /// Nothing is open yet.
@@ -157,7 +167,7 @@ impl<K: Kernel> Tracer<K> {
         online: &CpuSet,
         context: &mut Context<'_, K>,
     ) {
-        self.books.iter_mut().for_each(|book| book.set_limit(limit));
+        self.limit_series(limit);
         let names = self.names;
         let same = self.books.iter().map(|book| &book.trace).eq(traces);
         if !same || memory != self.memory || std::mem::take(&mut self.again) {
@@ -486,6 +496,7 @@ impl<K: Kernel> Tracer<K> {
         TracerState {
             descriptors: self.cpus.values().map(Opened::descriptors).sum(),
             ring_bytes: intake.bytes(),
+            waiting_bytes: intake.waiting_bytes(),
             losses: intake.losses(),
             untold: intake.desk.untold(),
         }

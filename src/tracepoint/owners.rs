@@ -14,6 +14,9 @@ pub(super) const KTHREADD: u32 = 2;
 /// How many owners, and how many names of processes, are kept at most.
 const MOST: usize = 1 << 17;
 
+/// The least number of names above which names of processes that do not exist are dropped.
+const TIDY_FROM: usize = 4096;
+
 /// What a record tells of who caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Who {
@@ -52,6 +55,10 @@ pub(super) struct Owners {
     processes: FxHashMap<u32, Vec<(u64, OwnerId)>>,
     tasks: Vec<Task>,
     known: FxHashMap<u32, Known>,
+    /// Processes in `known` whose main thread has ended.
+    ended: FxHashSet<u32>,
+    /// The number of names above which names of processes that do not exist are dropped.
+    tidy_at: usize,
     born: Born,
 }
 
@@ -123,12 +130,16 @@ impl Owners {
                 self.rename(comm.pid);
             }
             Record::Fork(task) if task.pid != task.parent_pid => self.fork(*task),
+            Record::Exit(task) if task.pid == task.tid && self.known.contains_key(&task.pid) => {
+                self.ended.insert(task.pid);
+            }
             Record::Cgroup(cgroup) => self.born.insert(CgroupId(cgroup.id), cgroup.path),
             _ => {}
         }
     }
 
     fn fork(&mut self, task: ring::Task) {
+        self.ended.remove(&task.pid);
         let kernel = Some(task.parent_pid == KTHREADD);
         match self.known.get(&task.parent_pid) {
             Some(parent) => {
@@ -162,7 +173,8 @@ impl Owners {
         }
     }
 
-    /// Ends a round: the next one numbers its owners anew. Processes for which `there` does not hold are forgotten.
+    /// Ends a round: the next one numbers its owners anew. Drops the names of processes that have ended, unless `there`
+    /// holds: other threads of a process may go on without the main one.
     pub(super) fn end_round(&mut self, there: impl Fn(u32) -> bool) -> Round {
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.iter_mut().filter(|task| task.current && task.comm.is_none()) {
@@ -170,18 +182,84 @@ impl Owners {
                 (task.comm, task.kernel) = (Some(Arc::clone(&known.comm)), known.kernel);
             }
         }
-        // Those that are not there may be so new that nobody has looked since.
-        if self.known.len() > MOST / 2 {
+        let known = &mut self.known;
+        self.ended.retain(|&pid| {
+            let stays = there(pid);
+            if !stays {
+                known.remove(&pid);
+            }
+            stays
+        });
+        // Exit records can be lost. A process that hit in this round may be newer than the last look at `/proc`.
+        if known.len() > self.tidy_at.max(TIDY_FROM) {
             let hit: FxHashSet<u32> = tasks.iter().map(|task| task.pid).collect();
-            self.known.retain(|&pid, _| there(pid) || hit.contains(&pid));
+            known.retain(|&pid, _| there(pid) || hit.contains(&pid));
+            self.tidy_at = (2 * known.len()).clamp(TIDY_FROM, MOST / 2);
         }
+        known.shrink_to(2 * known.len());
         self.cgroups.clear();
         self.processes.clear();
+        self.born.collected();
         Round { cgroups: std::mem::take(&mut self.cgroup_ids), tasks }
     }
 
     /// The path of a cgroup that was created while this ran.
     pub(super) fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
         self.born.path(id).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(pid: u32, parent_pid: u32) -> ring::Task {
+        ring::Task { pid, tid: pid, parent_pid, parent_tid: parent_pid, time: 0 }
+    }
+
+    /// A shell with the number 1, and a million of its children, of which one lives.
+    #[test]
+    fn names_of_processes_that_have_ended_are_dropped() {
+        let mut owners = Owners::default();
+        owners.describe(1, &"sh".into(), false);
+        for number in 0..200_000 {
+            let pid = 10 + number % 30_000;
+            owners.hear(&Record::Fork(task(pid, 1)));
+            if pid != 17 {
+                owners.hear(&Record::Exit(task(pid, 1)));
+            }
+            if number % 1000 == 0 {
+                owners.end_round(|pid| pid == 1 || pid == 17);
+                assert!(owners.known.len() <= 1003, "{}", owners.known.len());
+            }
+        }
+        owners.end_round(|pid| pid == 1);
+        assert_eq!(owners.name(17).map(|name| &**name), Some("sh"));
+        assert_eq!((owners.known.len(), owners.ended.len()), (2, 0));
+        assert!(owners.known.capacity() < 100);
+    }
+
+    #[test]
+    fn a_process_goes_on_without_its_main_thread_until_it_is_gone() {
+        let mut owners = Owners::default();
+        owners.describe(7, &"server".into(), false);
+        owners.hear(&Record::Exit(task(7, 1)));
+        owners.end_round(|pid| pid == 7);
+        assert!(owners.name(7).is_some());
+        owners.end_round(|_| false);
+        assert_eq!(owners.name(7), None);
+    }
+
+    #[test]
+    fn names_are_dropped_also_where_records_of_exits_are_lost() {
+        let mut owners = Owners::default();
+        owners.describe(1, &"sh".into(), false);
+        for pid in 10..100_000 {
+            owners.hear(&Record::Fork(task(pid, 1)));
+            if pid % 1000 == 0 {
+                owners.end_round(|pid| pid == 1);
+                assert!(owners.known.len() <= TIDY_FROM + 1001, "{}", owners.known.len());
+            }
+        }
     }
 }

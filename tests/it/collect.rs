@@ -386,6 +386,32 @@ fn processes_of_one_name_share_a_series_and_new_names_begin_a_new_one() {
 }
 
 #[test]
+fn a_process_whose_name_was_refused_gets_it_once_its_cgroup_has_room() {
+    let mut world = World::new(100);
+    world.collector.limit_names(1);
+    world.process(10, "first", &[10]);
+    world.process(20, "second", &[20]);
+    world.count("page-faults", everybody());
+    let of = |tid| move |event: &Opened| event.place == FakePlace::Thread(tid);
+    world.run(2, of(10));
+    world.run(3, of(20));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"first\""), Some(2));
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"second\""), None);
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3));
+    fs::remove_dir_all(world.roots.proc.join("10")).unwrap();
+    // The name of the one that ended stays for five minutes, and refused names are tried once a minute.
+    for _ in 0..8 {
+        world.clock.advance(Duration::from_secs(60));
+        world.collect();
+    }
+    world.run(4, of(20));
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"second\""), Some(4));
+    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(5), "2 and 3 stay there");
+}
+
+#[test]
 fn threads_are_inherited_where_the_kernel_can_and_looked_for_where_it_cannot() {
     for (release, inherit, opened) in [("5.13.0", Inherit::Threads, 1), ("5.10.0", Inherit::Nothing, 2)] {
         let mut world = World::with_kernel(100, release);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::counting::{Counting, about};
 use crate::support::cgroup::TestCgroup;
+use crate::support::exposition::Exposition;
+use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 
@@ -87,4 +89,38 @@ fn a_cgroup_that_is_made_again_goes_on_where_it_stopped() {
         let collected = counting.collect();
         assert!(about(collected.value(FAULTS, ("cgroup", &path)), expected), "{expected} of {collected:?}");
     }
+}
+
+#[test]
+fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_their_labels() {
+    if lacks(Feature::Cgroup) || lacks(Feature::Stream) {
+        return;
+    }
+    let outer = TestCgroup::new("crowd");
+    let _idle: Vec<TestCgroup> = (0..5000).map(|number| outer.below(&format!("{number}"))).collect();
+    let inner = outer.below("busy");
+    let mut worker = Worker::start("busy");
+    inner.take(worker.pid());
+    let events = "[task-clock, page-faults, context-switches, cpu-migrations]";
+    let mut service = Service::start_fresh(&format!(
+        "limits: {{memory: 8MiB}}\ncounters: {{os: {{events: {events}, per: [cgroup], cgroups: {{include: ['{}/**']}}}}}}",
+        outer.path()
+    ));
+    let of_series = [("part", "series")];
+    let held = |metrics: &Exposition| {
+        ["perf_exporter_memory_bytes", "perf_exporter_memory_limit_bytes"]
+            .map(|name| metrics.value(name, &of_series).unwrap())
+    };
+    for _ in 0..6 {
+        worker.does(Work::Faults(20_000));
+        service.metrics();
+    }
+    let metrics = service.metrics();
+    let [used, limit] = held(&metrics);
+    assert!(used <= limit, "{used} bytes of {limit}");
+    let named = metrics.series("perf_cgroup_page_faults_total").count();
+    assert!((64..4000).contains(&named), "{named} series");
+    let faults = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", inner.path())]);
+    assert!(faults.is_some_and(|faults| faults >= 100_000.0), "{faults:?}");
+    service.has_logged(&["series exceed their share of limits.memory", "set limits.memory higher"]);
 }

@@ -22,9 +22,6 @@ const MILLISECONDS: u64 = 4000;
 /// In how many parts the time of the program is, one for the first function and so on.
 const PARTS: f64 = 325.0;
 
-/// How often it is tried where records were lost.
-const ATTEMPTS: usize = 3;
-
 /// What two saw of one process.
 struct Seen {
     ours: Folded,
@@ -114,13 +111,7 @@ fn functions_have_the_shares_that_perf_gives_them() {
     if lacks_profiles() || lacks(Feature::Perf) || lacks(Feature::Cgroup) {
         return;
     }
-    let mut attempts = (0..ATTEMPTS).map(|_| Seen::once());
-    let mut seen = attempts.next().expect("there is more than one attempt");
-    while seen.lost > 0.0
-        && let Some(again) = attempts.next()
-    {
-        seen = again;
-    }
+    let seen = Seen::once();
     let (samples, perfs) = (seen.samples(), seen.perfs.total());
     // Each time that it is on a CPU, a clock ticks once more or once less than its time has periods.
     let by_chance = 4.0 * (seen.switches / 2.0).sqrt() + 2.0;

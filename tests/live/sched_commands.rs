@@ -61,10 +61,13 @@ fn beside_perf(
 /// A row of the table of delays.
 #[derive(Debug, Clone, Copy)]
 struct Delays {
+    pid: u32,
     runtime: f64,
     count: f64,
     average: f64,
     longest: f64,
+    /// From when to when that was, in seconds.
+    at: (f64, f64),
 }
 
 /// The rows of the program's threads, by name without `suffix`. Perf's and ours look alike.
@@ -75,7 +78,9 @@ fn delays<'t>(table: &'t str, suffix: &str) -> BTreeMap<&'t str, Delays> {
             let words = cells.get(at)?.trim_start_matches(|c: char| !c.is_ascii_digit());
             words.split(' ').next()?.parse::<f64>().ok()
         };
-        Some(Delays { runtime: figure(1)?, count: figure(2)?, average: figure(3)?, longest: figure(4)? })
+        let pid = cells.first()?.rsplit(':').next()?.parse().ok()?;
+        let (runtime, count, average, longest) = (figure(1)?, figure(2)?, figure(3)?, figure(4)?);
+        Some(Delays { pid, runtime, count, average, longest, at: (figure(5)?, figure(6)?) })
     };
     let rows = table.lines().filter_map(|line| {
         let name = line.trim_start().split(':').next()?.strip_suffix(suffix)?;
@@ -99,35 +104,87 @@ fn delays_are_those_of_perf() {
         return;
     }
     let (dir, program) = (tempfile::tempdir().unwrap(), Program::compile_scheduled());
-    // Perf before Linux 6.12 records wakings and reckons with wake-ups, which come some microseconds later.
-    let events = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_stat_runtime,\
+    // We reckon with wakings, and perf before 6.12 with wake-ups: some microseconds later, or milliseconds where the other CPU
+    // does not run.
+    let events = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_stat_runtime,\
                   sched:sched_migrate_task,sched:sched_process_fork";
     let perf = ["record", "-q", "-R", "-c", "1", "-e", events];
-    let (mut longest, mut tries) = (BTreeMap::new(), 0..3);
-    // On a machine with more to do than CPUs perf passes over the longest of some thousand waits now and then, or we do:
-    // once in three times both have it.
-    while longest.is_empty() || longest.values().any(|&(ours, theirs)| !is_close(ours, theirs, (0.05, 0.05)))
-    {
-        assert!(tries.next().is_some(), "waited at most, ours and perf's: {longest:?}");
-        longest = compared_delays(dir.path(), &perf, &program);
+    let (data, printed) = beside_perf(dir.path(), &perf, &["latency", "--pids"], &program, "-d");
+    let theirs = output(Command::new("perf").args(["sched", "latency", "-p", "-i", &data]));
+    let script = output(Command::new("perf").args(["script", "-i", &data, "-F", "time,event,trace"]));
+    let (ours, theirs) = (delays(&printed, "-d"), delays(&theirs, "-d"));
+    assert_eq!((ours.len(), theirs.len()), (3, 3), "{printed}\n{ours:?}\n{theirs:?}");
+    for name in THREADS {
+        let (ours, theirs) = (ours[name], theirs[name]);
+        let waits = &Waits::of(&script, ours.pid);
+        // The first thread was forked, waited up to three times and ran for some tenths of a millisecond before we looked.
+        let (unseen, ran) = if name == "ping" { (3, 0.3) } else { (0, 0.01) };
+        let what = |figure: &str| {
+            let then = around(&script, ours.pid, ours.at);
+            format!("{figure} of {name}, {ours:?} {theirs:?} {waits:?}\nwhile it waited longest:\n{then}")
+        };
+        assert_close(&what("runtime"), ours.runtime, theirs.runtime, (0.02, ran));
+        let (all, seen) = (&waits.all[..], waits.all.get(unseen..).unwrap_or_default());
+        let assert_between = |figure, of: fn(&[f64]) -> f64, ours, more| {
+            assert!((of(seen) - more..=of(all) + more).contains(&ours), "{}", what(figure));
+        };
+        let number = |waits: &[f64]| waits.len() as f64;
+        assert_between("number of waits", number, ours.count, 1.0);
+        // Averages are rounded to a microsecond.
+        let sum = |waits: &[f64]| waits.iter().sum();
+        assert_between("sum of waits", sum, ours.count * ours.average, 0.01 * sum(seen) + 0.002 * ours.count);
+        let longest = |waits: &[f64]| waits.iter().copied().fold(0.0, f64::max);
+        assert_between("longest wait", longest, ours.longest, 0.05);
+        // `perf sched latency` 6.1 reads `R+`, of a thread that the kernel preempted, as a sleep.
+        let counted = number(all) - waits.preempted as f64;
+        assert_close(&what("perf's number of waits"), theirs.count, counted, (0.01, 2.0));
     }
 }
 
-/// Holds the delays of one run against perf's. Gives the longest of each thread, ours and perf's.
-fn compared_delays(dir: &Path, perf: &[&str], program: &Program) -> BTreeMap<&'static str, (f64, f64)> {
-    let (data, printed) = beside_perf(dir, perf, &["latency", "--pids"], program, "-d");
-    let theirs = output(Command::new("perf").args(["sched", "latency", "-p", "-i", &data]));
-    let (ours, theirs) = (delays(&printed, "-d"), delays(&theirs, "-d"));
-    assert_eq!((ours.len(), theirs.len()), (3, 3), "{printed}\n{ours:?}\n{theirs:?}");
-    let compared = |name: &'static str| {
-        let (ours, theirs) = (ours[name], theirs[name]);
-        // One may have come before perf or we looked, or be on its way at the end.
-        assert_close(&format!("{name} came"), ours.count, theirs.count, (0.001, 2.0));
-        assert_close(&format!("{name} ran"), ours.runtime, theirs.runtime, (0.02, 0.01));
-        assert_close(&format!("{name} waited"), ours.average, theirs.average, (0.05, 0.015));
-        (name, (ours.longest, theirs.longest))
+/// What was recorded of a thread in a time, given in seconds, and a millisecond around it.
+fn around(script: &str, pid: u32, (from, to): (f64, f64)) -> String {
+    let is_then = |line: &&str| {
+        let time = line.trim_start().split(':').next().and_then(|time| time.parse::<f64>().ok());
+        time.is_some_and(|time| (from - 0.001..to + 0.001).contains(&time))
+            && line.contains(&format!("pid={pid} "))
     };
-    THREADS.into_iter().map(compared).collect()
+    script.lines().filter(is_then).collect::<Vec<_>>().join("\n")
+}
+
+/// What the events that perf recorded tell of a thread's waits for a CPU.
+#[derive(Debug, Default)]
+struct Waits {
+    /// How long each of them took, in milliseconds.
+    all: Vec<f64>,
+    /// How many of them began when the kernel preempted it.
+    preempted: usize,
+}
+
+/// The events with which a wait begins.
+const WAKINGS: [&str; 2] = ["sched:sched_waking:", "sched:sched_wakeup_new:"];
+
+impl Waits {
+    fn of(script: &str, pid: u32) -> Self {
+        let [woken, out, back] = ["pid", "prev_pid", "next_pid"].map(|field| format!(" {field}={pid} "));
+        let (mut waits, mut since, mut runs) = (Self::default(), None, false);
+        for line in script.lines() {
+            let time = || {
+                let seconds = line.trim_start().split(':').next();
+                seconds.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_else(|| panic!("{line}"))
+                    * 1e3
+            };
+            if !runs && line.contains(&woken) && WAKINGS.iter().any(|event| line.contains(event)) {
+                since = since.or_else(|| Some(time()));
+            } else if line.contains(&out) {
+                (runs, since) = (false, line.contains(" prev_state=R").then(time));
+                waits.preempted += usize::from(line.contains(" prev_state=R+"));
+            } else if line.contains(&back) {
+                runs = true;
+                waits.all.extend(since.take().map(|since| time() - since));
+            }
+        }
+        waits
+    }
 }
 
 /// What lines of `timehist` say of a thread: how many there are, and the sums of waits and runs.

@@ -419,3 +419,25 @@ fn a_build_that_starts_many_programs_has_the_names_of_all_of_them() {
     collect(&mut table, 1, &[]);
     assert_eq!((totals(&table).len(), table.folded()), (60, 0));
 }
+
+#[test]
+fn a_name_that_was_refused_is_admitted_once_its_cgroup_has_room() {
+    let mut table = table(100);
+    table.set_names(1);
+    let naming = |comm: &str| Naming {
+        labels: labels(comm),
+        own: Some((OwnName { owner: "/pod".into(), name: comm.into() }, labels("rest of /pod"))),
+    };
+    let first = table.enter_as(naming("first"), Timestamp(0), at(0));
+    let second = table.enter_as(naming("second"), Timestamp(0), at(0));
+    count(&mut table, second, 3);
+    assert!(table.enter_again(second, || naming("second"), Timestamp(0), at(60)).is_none());
+    assert!(table.enter_again(first, || naming("first"), Timestamp(0), at(60)).is_none(), "it has its name");
+    table.leave(first, at(60));
+    table.expire(at(361));
+    let named = table.enter_again(second, || naming("second"), Timestamp(361), at(361)).unwrap();
+    table.leave(second, at(361));
+    count(&mut table, named, 4);
+    let expected = [("rest of /pod".to_owned(), 3), ("second".to_owned(), 4)];
+    assert_eq!(totals(&table).into_iter().filter(|(comm, _)| comm != "other").collect::<Vec<_>>(), expected);
+}

@@ -12,9 +12,11 @@ use tokio::task::spawn_blocking;
 
 use super::admission::{Class, Held, Refused};
 use super::body::{Account, Body, Content, Work, Writer};
+use super::cpu::RequestCpu;
 use super::profiles::{self, Output};
 use super::turns::Turns;
 use super::{Collected, Limits, Source, Traffic};
+use crate::budget::Share;
 use crate::clock::Clock;
 use crate::export::{negotiate, page};
 
@@ -44,6 +46,8 @@ pub(super) struct Shared<S> {
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     pub(super) limits: Limits,
+    /// The memory for answers that are not sent yet.
+    pub(super) memory: Share,
     /// Who may have a profile made.
     pub(super) turns: Turns,
     /// One for each profile that may be encoded at a time.
@@ -53,25 +57,27 @@ pub(super) struct Shared<S> {
 }
 
 impl<S: Source> Shared<S> {
-    pub(super) fn new(source: S, traffic: Traffic, clock: Clock, limits: Limits) -> Self {
+    pub(super) fn new(source: S, traffic: Traffic, clock: Clock, limits: Limits, memory: Share) -> Self {
         let turns = Turns::new(limits.profiles);
         let [encoded, pages] = [ENCODED, PAGES].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { source, traffic, clock, limits, turns, encoded, pages }
+        Self { source, traffic, clock, limits, memory, turns, encoded, pages }
     }
 }
 
-/// Makes something on a blocking thread once there is a permit, which is kept until it is made even if whoever waits for it
-/// goes away.
+/// Makes something on a blocking thread, at the priority of ordinary processes, once there is a permit. The permit is kept
+/// until it is made, also if the client goes away.
 ///
 /// # Errors
 /// It panicked, or the runtime ends.
 pub(super) async fn aside<T: Send + 'static>(
     permits: &Arc<Semaphore>,
+    cpu: &RequestCpu,
     make: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+    let cpu = cpu.clone();
     let made = spawn_blocking(move || {
-        let made = make();
+        let made = cpu.count_at_normal_priority(make);
         drop(permit);
         made
     });
@@ -196,6 +202,9 @@ pub(super) async fn answer<S: Source, B>(
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
         (None, Some(refused)) => refuse(route, refused),
+        (None, None) if route.class() == Class::Profile && shared.memory.is_full() => {
+            full(route, &shared.memory)
+        }
         (None, None) => match route {
             Route::Metrics => metrics(&shared, request.headers()).await,
             Route::Page => status_page(&shared).await,
@@ -222,7 +231,7 @@ pub(super) async fn answer<S: Source, B>(
         bytes: 0,
         _place: place,
     };
-    let mut response = Response::new(Body::new(content, account, shared.limits.answer));
+    let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
     let always = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")]
         .map(|(name, value)| (name, HeaderValue::from_static(value)));
@@ -251,6 +260,15 @@ fn refuse(route: Route, refused: Refused) -> Answer {
     Answer::text(code, text).with(header::RETRY_AFTER, "5")
 }
 
+/// The answer to a request for a profile while answers that are not sent yet fill their share of the memory.
+fn full(route: Route, memory: &Share) -> Answer {
+    let (label, used) = (route.label(), memory.used() >> 10);
+    let text = format!(
+        "no {label} now: {used} KiB wait to be sent, which is their share of limits.memory; set limits.memory higher"
+    );
+    Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
+}
+
 async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
     let limit = shared.limits.collection;
     let collected = shared.source.snapshot(patience(headers).min(limit));
@@ -269,7 +287,8 @@ async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
     let format = negotiate::format(values(headers, header::ACCEPT));
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     let of_answer = Arc::new(shared.traffic.of_answer(age));
-    let content = Content::Encoded(Work::new(Writer::new(of_answer, snapshot, format, gzip)));
+    let content =
+        Content::Encoded(Work::new(Writer::new(of_answer, snapshot, format, gzip), shared.traffic.cpu()));
     let answer = Answer::new(StatusCode::OK, format.content_type(), content);
     let answer = answer.with(header::VARY, "Accept, Accept-Encoding");
     if gzip { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
@@ -284,7 +303,7 @@ fn patience(headers: &HeaderMap) -> Duration {
 
 async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match aside(&shared.pages, move || page::render(&own.source.status())).await {
+    match aside(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await {
         Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
             .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
             .with(header::REFERRER_POLICY, "no-referrer"),
@@ -294,7 +313,9 @@ async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
 
 async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match aside(&shared.pages, move || serde_json::to_vec_pretty(&*own.source.status())).await {
+    match aside(&shared.pages, shared.traffic.cpu(), move || serde_json::to_vec_pretty(&*own.source.status()))
+        .await
+    {
         Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
         Ok(Err(error)) => no_status(&error),
         Err(error) => no_status(&error),

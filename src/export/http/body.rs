@@ -13,7 +13,9 @@ use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::admission::Place;
+use super::cpu::RequestCpu;
 use super::traffic::Traffic;
+use crate::budget::{self, Share};
 use crate::clock::{Clock, Monotonic};
 use crate::export::negotiate::Format;
 use crate::export::prometheus::{self, CHUNK};
@@ -45,6 +47,7 @@ pub(super) struct Work {
     writer: Option<Box<Writer>>,
     /// The next batch; `None` before the first and behind the last.
     busy: Option<JoinHandle<io::Result<Batch>>>,
+    cpu: RequestCpu,
 }
 
 /// A part of an answer.
@@ -133,13 +136,17 @@ impl Writer {
 }
 
 impl Work {
-    pub(super) fn new(writer: Box<Writer>) -> Self {
-        Self { writer: Some(writer), busy: None }
+    pub(super) fn new(writer: Box<Writer>, cpu: &RequestCpu) -> Self {
+        Self { writer: Some(writer), busy: None, cpu: cpu.clone() }
     }
 
     /// The next bytes, possibly none, and has those behind them encoded meanwhile; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        let start = |writer: Box<Writer>| spawn_blocking(move || writer.batch());
+        let cpu = &self.cpu;
+        let start = |writer: Box<Writer>| {
+            let cpu = cpu.clone();
+            spawn_blocking(move || cpu.count(|| writer.batch()))
+        };
         if let Some(writer) = self.writer.take() {
             self.busy = Some(start(writer));
         }
@@ -167,6 +174,27 @@ impl Content {
     }
 }
 
+/// Bytes of an answer that count as [`Part::Queues`](crate::budget::Part::Queues) until they are sent.
+#[derive(Debug)]
+struct Queued {
+    bytes: Bytes,
+    _held: budget::Account,
+}
+
+impl Queued {
+    fn count(bytes: Bytes, memory: &Share) -> Bytes {
+        let held = memory.account();
+        held.set(bytes.len() as u64);
+        Bytes::from_owner(Self { bytes, _held: held })
+    }
+}
+
+impl AsRef<[u8]> for Queued {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The account of one answer, closed when it is dropped: sent, or broken off.
 #[derive(Debug)]
 pub(super) struct Account {
@@ -191,15 +219,20 @@ impl Drop for Account {
 pub(super) struct Body {
     content: Content,
     account: Account,
+    memory: Share,
     /// Until when the client must have read it.
     deadline: Monotonic,
 }
 
 impl Body {
-    /// `limit` is how long the client may take to read it.
-    pub(super) fn new(content: Content, account: Account, limit: Duration) -> Self {
+    /// `limit` is how long the client may take to read it. What is not sent yet counts in `memory`.
+    pub(super) fn new(content: Content, account: Account, memory: &Share, limit: Duration) -> Self {
         let deadline = Monotonic(account.clock.monotonic().0.saturating_add(limit));
-        Self { content, account, deadline }
+        let content = match content {
+            Content::Whole(bytes) => Content::Whole(Queued::count(bytes, memory)),
+            Content::Encoded(_) | Content::Done => content,
+        };
+        Self { content, account, memory: memory.clone(), deadline }
     }
 }
 
@@ -222,6 +255,8 @@ impl hyper::body::Body for Body {
                 Ok(Some(bytes)) if bytes.is_empty() => {}
                 Ok(Some(bytes)) => {
                     this.account.bytes += bytes.len() as u64;
+                    let is_batch = matches!(this.content, Content::Encoded(_));
+                    let bytes = if is_batch { Queued::count(bytes, &this.memory) } else { bytes };
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
                 Ok(None) => return Poll::Ready(None),

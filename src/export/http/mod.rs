@@ -10,6 +10,7 @@
 mod admission;
 mod answer;
 mod body;
+mod cpu;
 mod profiles;
 mod server;
 mod stream;
@@ -19,6 +20,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
+pub use cpu::RequestCpu;
 pub use server::{BindError, Server};
 pub use traffic::Traffic;
 

@@ -148,7 +148,7 @@ pub(super) async fn answer<S: Source>(
         Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
     };
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoded = aside(&shared.encoded, move || {
+    let encoded = aside(&shared.encoded, shared.traffic.cpu(), move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let made =
             make(output, view, &profile).and_then(|made| if gzip { made.compressed() } else { Ok(made) });
@@ -186,7 +186,8 @@ async fn wait<S: Source>(
         })?,
     };
     let turn = timeout(shared.limits.collection, shared.turns.next(peer)).await.map_err(|_| {
-        let sentence = format!("no turn in {:?}: too many profiles are being made", shared.limits.collection);
+        let sentence =
+            format!("no turn within {:?}: too many requests for profiles", shared.limits.collection);
         Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
     })?;
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));

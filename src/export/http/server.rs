@@ -22,6 +22,7 @@ use super::answer::{Shared, answer};
 use super::stream::Guarded;
 use super::traffic::Aborted;
 use super::{Limits, Source, Traffic};
+use crate::budget::{Part, Share};
 use crate::clock::Clock;
 use crate::error::Errno;
 
@@ -45,6 +46,7 @@ const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: t
 pub struct Server {
     listener: TcpListener,
     limits: Limits,
+    memory: Share,
 }
 
 /// Why an address cannot be served.
@@ -68,9 +70,15 @@ impl Server {
             Ok(listener)
         };
         match listen() {
-            Ok(listener) => Ok(Self { listener, limits }),
+            Ok(listener) => Ok(Self { listener, limits, memory: Share::fixed(Part::Queues, u64::MAX) }),
             Err(error) => Err(BindError { address, errno: Errno::of(&error) }),
         }
+    }
+
+    /// Answers that are not sent yet take no more than `memory`: profiles are refused while it is full.
+    #[must_use]
+    pub fn within(self, memory: Share) -> Self {
+        Self { memory, ..self }
     }
 
     /// Where it listens, the port as the kernel gave it.
@@ -96,7 +104,7 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let places = Places::of(self.limits.connections);
         let admission = Admission::new(places, clock.clone(), traffic.clone());
-        let shared = Arc::new(Shared::new(source, traffic, clock, self.limits));
+        let shared = Arc::new(Shared::new(source, traffic, clock, self.limits, self.memory));
         let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);

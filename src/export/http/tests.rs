@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::super::status::tests::specimen;
 use super::profiles::tests::Profiler;
 use super::*;
+use crate::budget::{Part, Share};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
@@ -101,13 +102,16 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
 pub(super) struct Running {
     address: SocketAddr,
     registry: Registry,
+    /// 1 MiB for answers that are not sent yet.
+    pub(super) memory: Share,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
     pub(super) fn with(program: Program, limits: Limits) -> Self {
-        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).unwrap();
+        let memory = Share::fixed(Part::Queues, 1 << 20);
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).unwrap().within(memory.clone());
         let address = server.address().unwrap();
         let registry = Registry::new();
         let traffic = Traffic::new(&registry).unwrap();
@@ -117,7 +121,7 @@ impl Running {
             let stopped = async { drop(stopped.await) };
             runtime.block_on(server.run(program, traffic, Clock::system(), stopped)).unwrap();
         });
-        Self { address, registry, stop: Some(stop), thread: Some(thread) }
+        Self { address, registry, memory, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(super) fn new(program: Program) -> Self {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus::{Error, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, Result};
 
+use super::cpu::RequestCpu;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 
@@ -20,6 +21,7 @@ pub struct Traffic {
     connections: IntGauge,
     aborted: IntCounterVec,
     age: Arc<Metadata>,
+    cpu: RequestCpu,
 }
 
 /// Why a connection did not end as it should have.
@@ -80,6 +82,7 @@ impl Traffic {
                 Kind::Gauge,
             )
             .map_err(|error| Error::Msg(error.to_string()))?,
+            cpu: RequestCpu::default(),
         };
         registry.register(Box::new(traffic.requests.clone()))?;
         registry.register(Box::new(traffic.bytes.clone()))?;
@@ -89,11 +92,17 @@ impl Traffic {
         Ok(traffic)
     }
 
+    /// CPU time that requests take.
+    pub fn cpu(&self) -> &RequestCpu {
+        &self.cpu
+    }
+
     /// Counts one answer, sent or broken off. `path` is one of the paths that are served: never what a client wrote.
     pub(super) fn answered(&self, path: &'static str, code: u16, bytes: u64, took: Duration) {
         self.requests.with_label_values(&[path, itoa::Buffer::new().format(code)]).inc();
         self.bytes.with_label_values(&[path]).inc_by(bytes);
         self.duration.with_label_values(&[path]).observe(took.as_secs_f64());
+        self.cpu.note_serving();
     }
 
     /// The metrics that are true only at the moment of an answer: the age of the snapshot in it.

@@ -12,6 +12,10 @@ use crate::profile::tally::Tally;
 /// How often it is tried to make room if there is too little to drop, in nanoseconds of the records' clock.
 const AGAIN: u64 = 1_000_000_000;
 
+/// How often stacks and tasks are dropped that no window has any more, in nanoseconds of the records' clock, however few there
+/// are: a machine that was in trouble gets its memory back.
+pub(super) const TIDY_EVERY: u64 = 60_000_000_000;
+
 /// What is held of each share, and what was dropped to make room.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -19,13 +23,21 @@ pub(super) struct Room {
     unwind: Account,
     /// When room was made last.
     made: u64,
+    /// When stacks and tasks that no window has were dropped last.
+    tidied: u64,
     /// Samples that went with their slots before these were too old.
     pub(super) dropped: u64,
 }
 
 impl Room {
     pub(super) fn new(shares: &MemoryShares) -> Self {
-        Self { stacks: shares.stacks.account(), unwind: shares.unwind.account(), made: 0, dropped: 0 }
+        Self {
+            stacks: shares.stacks.account(),
+            unwind: shares.unwind.account(),
+            made: 0,
+            tidied: 0,
+            dropped: 0,
+        }
     }
 }
 
@@ -38,7 +50,9 @@ impl Analysis {
 
     /// Drops what is not needed any more where `gone` says that windows lost a slot, and more if the share is full.
     pub(super) fn make_room(&mut self, gone: bool) {
-        if gone && (self.analyzer.stacks().len() >= MANY || self.tasks.len() >= MANY) {
+        let many = self.analyzer.stacks().len() >= MANY || self.tasks.len() >= MANY;
+        if gone && (many || self.analyzed.saturating_sub(self.room.tidied) >= TIDY_EVERY) {
+            self.room.tidied = self.analyzed;
             self.tidy();
         }
         let limit = self.room.stacks.limit();

@@ -1,3 +1,4 @@
+use super::room::TIDY_EVERY;
 use super::*;
 use crate::budget::{Part, Share};
 use crate::host::Roots;
@@ -107,4 +108,23 @@ fn the_oldest_samples_of_windows_make_room_for_new_ones() {
     assert_eq!(left + analysis.room.dropped, most);
     let newest = analysis.tasks.id(&Sample { pid: most as u32, tid: most as u32, ..Sample::default() });
     assert!(analysis.last("one", length, length).unwrap().tally.iter().any(|(key, _)| key.task == newest));
+}
+
+#[test]
+fn tasks_that_no_window_has_are_dropped_however_few_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let one = sampler("one");
+    let length = u64::try_from(one.window.as_nanos()).unwrap();
+    analysis.set_samplers(&[one]);
+    for tid in 1..=1000 {
+        analysis.sample(0, 0, &Sample { time: 1, pid: tid, tid, ..Sample::default() }, 1);
+    }
+    let before = analysis.tasks.len();
+    assert!(before >= 1000, "{before}");
+    let later = 2 * length + TIDY_EVERY;
+    analysis.analyzed = later;
+    let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
+    analysis.make_room(gone);
+    assert!(analysis.tasks.len() < 10, "{}", analysis.tasks.len());
 }

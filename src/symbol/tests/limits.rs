@@ -67,6 +67,27 @@ fn a_file_whose_table_is_larger_than_the_memory_has_all_its_names() {
 }
 
 #[test]
+fn names_that_nobody_asks_for_are_dropped_after_a_while() {
+    let mut machine = Machine::new();
+    let first = large(&machine, 20_000);
+    machine.write("proc/7/root/bin/program", program());
+    let work = place(&machine.path("proc/7/root/bin/program"), "work").0;
+    let (large, small) = (machine.module("/lib/large.so"), machine.module("/bin/program"));
+    let mut symbolizer = machine.symbolizer();
+    let frames: Vec<Frame> =
+        (0..20_000).step_by(97).map(|number| Frame::File { module: large, offset: first + number }).collect();
+    symbolizer.resolve(&frames, &machine.code);
+    let before = symbolizer.bytes();
+    for _ in 0..3 {
+        machine.clock.advance(AGE);
+        let frame = Frame::File { module: small, offset: work };
+        assert_eq!(ask(&mut symbolizer, &machine.code, frame), "work");
+    }
+    assert!(symbolizer.bytes() < before / 10, "{} of {before}", symbolizer.bytes());
+    assert_eq!(shown(&symbolizer.resolve(&frames[5..6], &machine.code)[0]), "function_with_a_usual_name_485");
+}
+
+#[test]
 fn no_file_is_held_open_and_names_that_were_found_outlive_their_file() {
     let mut machine = Machine::new();
     machine.write("proc/7/root/bin/program", program());

@@ -115,6 +115,23 @@ fn series_beyond_the_limit_are_counted_together() {
     assert_eq!(scrape.of("perf_cpu_toy_total"), expected);
 }
 
+#[test]
+fn a_smaller_limit_aggregates_the_series_that_were_used_least_recently() {
+    let mut world = World::new();
+    let entry = "tracepoints: {toy: {event: 'toy:work', labels: [task], per: [host]}}";
+    world.apply(entry);
+    for task in [b"a", b"b", b"c", b"a"] {
+        world.hit(&work().task(task));
+        world.collect();
+    }
+    world.series = 2;
+    world.apply(entry);
+    let expected = [r#"{task="a"} 2"#, r#"{task="c"} 1"#, r#"{task="other"} 1"#];
+    assert_eq!(world.collect().of("perf_tracepoint_toy_total"), expected);
+    let folded = r#"perf_series_folded_total{counters="toy",leader="toy:work",scope="host"}"#;
+    assert_eq!(world.collect().value(folded), Some(1.0));
+}
+
 /// 65 536 are kept apart until the next collection.
 #[test]
 fn more_label_sets_than_there_is_room_for_are_counted_together() {

@@ -85,6 +85,26 @@ fn a_process_is_called_what_it_was_called_at_the_time() {
 }
 
 #[test]
+fn a_process_that_renames_itself_all_the_time_has_few_series_and_takes_none_from_others() {
+    let mut world = World::new();
+    world.process(10, "p-0");
+    world.process(11, "p-other");
+    world.collector.limit_names(5);
+    world.apply(PROCESSES);
+    for number in 0..200 {
+        world.rename(0, 10, format!("p-{number}").as_bytes());
+        world.hit(&work());
+        world.collect();
+    }
+    world.hit(&work().by(11));
+    let scrape = world.collect();
+    let series = scrape.of("perf_process_toy_total");
+    assert!(series.len() <= 7, "{series:?}");
+    assert!(series.iter().any(|series| series.contains(r#"comm="other""#)), "{series:?}");
+    assert_eq!(scrape.sum("perf_process_toy_total"), 201.0);
+}
+
+#[test]
 fn a_child_has_the_name_of_its_parent_until_it_takes_another() {
     let mut world = World::new();
     world.process(10, "p-shell");

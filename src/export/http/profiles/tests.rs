@@ -265,7 +265,7 @@ fn a_turn_that_does_not_come_is_given_up() {
     profiler.wait_for(1);
     let second = server.ask_from(2, "/folded");
     assert_eq!((second.code(), second.header("retry-after")), (503, Some("5")));
-    assert!(second.text().starts_with("no turn in 50ms"), "{}", second.text());
+    assert!(second.text().starts_with("no turn within 50ms"), "{}", second.text());
 }
 
 #[test]
@@ -296,4 +296,17 @@ fn a_profile_that_does_not_come_is_given_up() {
     let server = Running::with(with(Profiler::stuck()), limits);
     let answer = get(&server, "/folded");
     assert!(answer.code() == 503 && answer.text().contains("not there after 50ms"), "{}", answer.text());
+}
+
+#[test]
+fn profiles_are_refused_while_answers_that_are_not_sent_fill_their_share_of_the_memory() {
+    let server = running(specimen());
+    let others = server.memory.account();
+    others.set(1 << 20);
+    let refused = get(&server, "/folded");
+    assert_eq!((refused.code(), refused.header("retry-after")), (503, Some("5")));
+    assert!(refused.text().contains("set limits.memory higher"), "{}", refused.text());
+    server.is_alive_for(1);
+    others.set(0);
+    assert_eq!(get(&server, "/folded").code(), 200);
 }

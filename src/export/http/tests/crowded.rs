@@ -160,3 +160,18 @@ fn a_scraper_that_does_not_read_gives_its_place_to_others() {
     assert_eq!(server.aborted_by("displaced"), 1.0);
     assert!(read_until_cut(&mut hanging[0]) < 60_000_000);
 }
+
+#[test]
+fn an_answer_counts_as_memory_until_it_is_sent() {
+    let server = Running::with(program(huge()), Limits::default());
+    let mut hesitating = server.connect();
+    hesitating.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    let wait = || thread::sleep(Duration::from_millis(2));
+    while server.memory.used() == 0 {
+        wait();
+    }
+    std::io::copy(&mut hesitating, &mut std::io::sink()).unwrap();
+    while server.memory.used() > 0 {
+        wait();
+    }
+}
