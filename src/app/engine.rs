@@ -415,7 +415,7 @@ impl<K: Kernel> Engine<K> {
                 "series left out: a bug"
             );
         }
-        self.memory.publishes(&snapshot);
+        self.limit_memory(&snapshot);
         self.ended = self.clock.monotonic();
         self.spending.note(usage.cpu, self.ended);
         let measuring = usage.cpu.saturating_sub(self.requests.total());
@@ -436,13 +436,18 @@ impl<K: Kernel> Engine<K> {
         let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes, tracer.waiting_bytes));
         let rings = rings + self.collector.stream_state().map_or(0, |stream| stream.ring_bytes);
         self.memory.measure(rings, waiting, self.collector.bytes() + self.profiler.series_bytes());
-        let tables = self.collector.tables().chain(self.profiler.tables()).collect();
-        if let Some(limit) = self.memory.limit_series(&self.config, tables) {
-            self.limit_series(limit);
-        }
         self.open = OpenDescriptors::count(self.collector.budget().used);
         self.metrics.memory_held(&self.memory.states());
         self.metrics.descriptors_open(&self.open.kinds());
+    }
+
+    /// Keeps the series, and the snapshot made of them, within their share of `limits.memory` from the next collection on.
+    fn limit_memory(&mut self, snapshot: &Snapshot) {
+        let tables = self.collector.tables().chain(self.profiler.tables()).collect();
+        let bytes = self.collector.bytes() + self.profiler.series_bytes();
+        if let Some(limit) = self.memory.publishes(&self.config, snapshot, tables, bytes) {
+            self.limit_series(limit);
+        }
     }
 
     /// Limits the number of series of each metric about cgroups, processes and threads.

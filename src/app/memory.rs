@@ -88,11 +88,19 @@ impl Memory {
         self.series_limit.length(config.limits.series)
     }
 
-    /// Adjusts [`series_limit`](Self::series_limit) to what was [measured](Self::measure). Returns the limit if it changed.
-    pub(super) fn limit_series(&mut self, config: &Config, tables: Vec<usize>) -> Option<usize> {
-        let PartState { used, limit, .. } = self.budget.share(Part::Series).state();
+    /// This snapshot is served from now on. Adjusts [`series_limit`](Self::series_limit) to it and to the tables of `series`
+    /// bytes that it was made of, and returns the limit if it changed.
+    pub(super) fn publishes(
+        &mut self,
+        config: &Config,
+        snapshot: &Snapshot,
+        tables: Vec<usize>,
+        series: u64,
+    ) -> Option<usize> {
+        self.snapshot = snapshot.bytes();
         let before = self.series_limit(config);
-        let held = Held { tables, bytes: used, share: limit };
+        let share = self.budget.share(Part::Series).state().limit;
+        let held = Held { tables, bytes: series + 2 * self.snapshot, share };
         if !self.series_limit.note(&held, config.limits.series) {
             return None;
         }
@@ -107,11 +115,6 @@ impl Memory {
             tracing::info!(limit = length, "series fit into their share of limits.memory again");
         }
         Some(length)
-    }
-
-    /// This snapshot is served from now on.
-    pub(super) fn publishes(&mut self, snapshot: &Snapshot) {
-        self.snapshot = snapshot.bytes();
     }
 
     /// What each part holds, of how much.

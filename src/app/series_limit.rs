@@ -9,8 +9,12 @@
 /// The least number of series that every table may have. A process cannot reduce what is published of others below it.
 const LEAST: usize = 64;
 
+/// The length is chosen so that this part of the share stays free: series differ in size, and their number a little from one
+/// collection to the next.
+const FREE: u64 = 16;
+
 /// The length is raised by at least this part of it: each change lets series come and go.
-const RAISED_BY: usize = 16;
+const RAISED_BY: usize = 8;
 
 /// What the tables of series hold at the end of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,12 +51,13 @@ impl SeriesLimit {
         let total: usize = held.tables.iter().sum();
         // A series and its points; an assumption until there are some.
         let each = (held.bytes / total.max(1) as u64).max(256);
+        let aim = held.share - held.share / FREE;
         if held.bytes > held.share {
-            let excess = (held.bytes - held.share).div_ceil(each) as usize;
+            let excess = (held.bytes - aim).div_ceil(each) as usize;
             self.length = Some(level(&held.tables, excess).clamp(LEAST, before.max(LEAST)));
         } else if let Some(length) = self.length {
             let full = held.tables.iter().filter(|&&table| table >= length).count().max(1);
-            let more = ((held.share - held.bytes) / each) as usize / full;
+            let more = (aim.saturating_sub(held.bytes) / each) as usize / full;
             if more > length / RAISED_BY {
                 self.length = Some(length.saturating_add(more)).filter(|&length| length < configured);
             }
@@ -103,19 +108,19 @@ mod tests {
     fn over_the_share_the_largest_tables_are_reduced_to_a_common_length() {
         let mut limit = SeriesLimit::new();
         assert!(limit.note(&held(&[1000, 100, 700], 1_300_000), 5000));
-        assert_eq!(limit.length(5000), 600);
-        assert!(!limit.note(&held(&[600, 100, 600], 1_300_000), 5000), "it fits exactly");
+        assert_eq!(limit.length(5000), 559, "a sixteenth of the share stays free");
+        assert!(!limit.note(&held(&[559, 100, 559], 1_300_000), 5000), "it fits");
     }
 
     #[test]
     fn tables_grow_again_when_there_is_room() {
         let mut limit = SeriesLimit::new();
         limit.note(&held(&[1000, 1000], 1_000_000), 5000);
-        assert_eq!(limit.length(5000), 500);
-        assert!(!limit.note(&held(&[500, 490], 1_000_000), 5000), "a little room changes nothing");
-        assert!(limit.note(&held(&[500, 100], 1_000_000), 5000));
-        assert_eq!(limit.length(5000), 900);
-        assert!(limit.note(&held(&[500, 100], 100_000_000), 5000));
+        assert_eq!(limit.length(5000), 468);
+        assert!(!limit.note(&held(&[468, 460], 1_000_000), 5000), "a little room changes nothing");
+        assert!(limit.note(&held(&[468, 100], 1_000_000), 5000));
+        assert_eq!(limit.length(5000), 837);
+        assert!(limit.note(&held(&[468, 100], 100_000_000), 5000));
         assert_eq!(limit.length(5000), 5000);
     }
 

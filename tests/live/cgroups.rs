@@ -121,6 +121,13 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
     let named = metrics.series("perf_cgroup_page_faults_total").count();
     assert!((64..4000).contains(&named), "{named} series");
     let faults = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", inner.path())]);
-    assert!(faults.is_some_and(|faults| faults >= 100_000.0), "{faults:?}");
+    // On a busy machine the kernel does not write a record of every switch.
+    let lost: f64 = ["lost", "unrecorded"]
+        .into_iter()
+        .filter_map(|reason| {
+            metrics.value("perf_unattributed_page_faults_total", &[("scope", "cgroup"), ("reason", reason)])
+        })
+        .sum();
+    assert!(faults.is_some_and(|faults| faults + lost >= 119_000.0), "{faults:?}, {lost} not attributed");
     service.has_logged(&["series exceed their share of limits.memory", "set limits.memory higher"]);
 }
