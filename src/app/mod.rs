@@ -41,7 +41,7 @@ use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
-use crate::sys::{Kernel, allocator};
+use crate::sys::{Kernel, allocator, usage};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
@@ -52,9 +52,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls for profiles at the same time. Each may wait for locks and files for as long as it takes.
 const ASKED: usize = 4;
-
-/// The nice value of the threads that serve and collect: a scrape is answered in time on a machine with more to do than CPUs.
-const PRIORITY: i32 = -10;
 
 /// How the service is started.
 #[derive(Debug, Clone)]
@@ -112,8 +109,8 @@ where
     K: Kernel + Send + 'static,
     K::Event: Send,
 {
-    // Threads have the priority of the thread that starts them. It needs CAP_SYS_NICE, and works without.
-    if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
+    // Threads have the priority of the thread that starts them: a scrape is answered in time on a busy machine.
+    if let Err(errno) = usage::raise_priority() {
         tracing::debug!(%errno, "the exporter has no priority over other processes");
     }
     // Before there are other threads.

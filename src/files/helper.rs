@@ -16,6 +16,7 @@ use super::{MOST_STUCK, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::host::Roots;
+use crate::sys::usage;
 use work::{Job, KeptFile, Outcome, Task, Worker};
 
 /// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
@@ -26,8 +27,6 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 4;
 /// How many operations wait at most. This process has as many threads that ask, and one of them asks for one thing.
 const MOST_QUEUED: usize = 256;
-/// The nice value: every thread that asks waits for this process.
-const PRIORITY: i32 = -10;
 
 /// What an operation can hang on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,8 +55,8 @@ impl Key {
 
 /// Runs the helper: reads requests from its standard input, a socket, until that is closed.
 pub fn serve(socket: OwnedFd, roots: Roots) {
-    // It needs CAP_SYS_NICE, and works without.
-    rustix::process::setpriority_process(None, PRIORITY).ok();
+    // Every thread that asks waits for this process.
+    usage::raise_priority().ok();
     let socket = Arc::new(socket);
     let (events, arrived) = channel();
     let (asked, requests) = (events.clone(), Arc::clone(&socket));

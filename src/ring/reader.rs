@@ -11,15 +11,13 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::error::Errno;
+use crate::sys::usage;
 
 /// What the stop signal is called among the rings.
 const STOP: u64 = u64::MAX;
 
 /// How many rings one wake-up tells of at most; the next one tells of the others.
 const BATCH: usize = 64;
-
-/// The nice value of the thread: it runs seldom and shortly, and what it comes too late for is lost.
-const PRIORITY: i32 = -10;
 
 /// How long the end waits for a callback that is under way. One that waits for a file may never return.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,9 +52,8 @@ impl Reader {
         let (running, ended) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let (_running, _stopping, mut read) = (running, stopping, read);
-            // On a machine with more to do than CPUs a ring fills up while its reader waits for one. Needs CAP_SYS_NICE,
-            // and does without.
-            if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
+            // On a machine with more to do than CPUs a ring fills up while its reader waits for one.
+            if let Err(errno) = usage::raise_priority() {
                 tracing::debug!(%errno, "the ring reader has no priority over other threads");
             }
             while let Some(ready) = wait(waiting.as_fd(), every) {

@@ -41,6 +41,19 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// The nice value of threads that others wait for, and of those that read rings. Among twenty busy threads on two CPUs such a
+/// thread has three quarters of a CPU.
+const PRIORITY: i32 = -15;
+
+/// Gives the calling thread, and threads that it starts later, priority over those of most processes.
+///
+/// # Errors
+/// `EPERM` or `EACCES` without `CAP_SYS_NICE`. The thread works as before, but waits for a CPU like any other.
+#[doc(alias = "setpriority")]
+pub fn raise_priority() -> rustix::io::Result<()> {
+    setpriority_process(None, PRIORITY)
+}
+
 /// Does `work` on the calling thread at the nice value 0, and then restores the priority that the thread had. Without
 /// `CAP_SYS_NICE` the thread keeps the nice value 0.
 #[doc(alias = "setpriority")]

@@ -26,18 +26,15 @@ const PAGES: usize = 2;
 /// Profiles that are encoded at the same time, likewise.
 const ENCODED: usize = 2;
 
-/// How long a scrape waits for a new collection before it gets the last one, unless the scraper announces its timeout. On a
-/// machine in trouble a collection takes seconds; scrapes are to be answered within 200 ms even then.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// How long a scrape waits at least for a new collection before it gets the last one. On a machine in trouble a collection
+/// takes seconds; scrapes are to be answered within 200 ms even then.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The header in which Prometheus announces its timeout, in seconds.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
-/// A scrape waits for this part of its timeout, so that nearly all of it is left for the answer, but for no less than
-/// [`LEAST_PATIENCE`].
+/// A scrape that announces its timeout waits for this part of it, so that nearly all of it is left for the answer.
 const PART_OF_TIMEOUT: f64 = 1.0 / 20.0;
-
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -298,7 +295,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
 fn patience(headers: &HeaderMap) -> Duration {
     let announced = values(headers, SCRAPE_TIMEOUT).next().and_then(|value| value.parse::<f64>().ok());
     let part = announced.and_then(|seconds| Duration::try_from_secs_f64(seconds * PART_OF_TIMEOUT).ok());
-    part.map_or(PATIENCE, |part| part.max(LEAST_PATIENCE))
+    part.map_or(PATIENCE, |part| part.max(PATIENCE))
 }
 
 async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
