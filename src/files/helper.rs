@@ -16,7 +16,6 @@ use super::{MOST_STUCK, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::host::Roots;
-use crate::sys::usage;
 use work::{Job, KeptFile, Outcome, Task, Worker};
 
 /// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
@@ -55,8 +54,6 @@ impl Key {
 
 /// Runs the helper: reads requests from its standard input, a socket, until that is closed.
 pub fn serve(socket: OwnedFd, roots: Roots) {
-    // Every thread that asks waits for this process.
-    usage::raise_priority().ok();
     let socket = Arc::new(socket);
     let (events, arrived) = channel();
     let (asked, requests) = (events.clone(), Arc::clone(&socket));

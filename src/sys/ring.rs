@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
 use super::live::last_errno;
-use super::sample::{Unread, records};
+use super::sample::{Unread, in_portions, records};
 use super::{Drained, Ring};
 use crate::error::Errno;
 
@@ -71,7 +71,7 @@ impl LiveRing {
     /// the head and the tail that this process published last (`perf_output_begin`, `ring_buffer_has_space`), and drops the
     /// record if there is none, for the ring is mapped writable and so does not overwrite. Bytes outside of that range are
     /// written at any time, and no reference ever covers them.
-    fn lend(&self, unread: Unread, read: impl FnOnce(&[u8], &[u8]) -> Drained) -> Drained {
+    fn lend(&self, unread: Unread, read: impl FnOnce(&[u8], &[u8]) -> usize) -> usize {
         debug_assert!(unread.start + unread.to_end <= self.size && unread.from_start <= unread.start);
         // SAFETY: the pages behind the first are the ring's; `page` is within the mapping.
         let data = unsafe { self.base.as_ptr().add(self.page) };
@@ -87,21 +87,21 @@ impl LiveRing {
 }
 
 impl Ring for LiveRing {
-    fn drain(&mut self, each: impl FnMut(&[u8])) -> Drained {
+    fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
         // Pairs with the kernel's barrier before it moves the head: the records up to there are complete. See
         // perf_output_put_handle() in kernel/events/ring_buffer.c, which describes both pairs.
         let head = self.head().load(Ordering::Acquire);
         let tail = self.tail().load(Ordering::Relaxed);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let drained = match Unread::between(tail, head, self.size) {
-            Some(unread) => {
-                self.lend(unread, |to_end, from_start| records(to_end, from_start, &mut scratch, each))
-            }
-            None => Drained { bytes: head.wrapping_sub(tail) as usize, torn: true },
+        let portion = |unread, enough| {
+            self.lend(unread, |to_end, from_start| {
+                records(to_end, from_start, enough, &mut scratch, &mut each)
+            })
         };
+        // Ordered behind all reads of the portion: from here on the kernel may write there.
+        let release = |tail| self.tail().store(tail, Ordering::Release);
+        let drained = in_portions((tail, head), self.size, portion, release);
         self.scratch = scratch;
-        // Ordered behind all reads above: from here on the kernel may write there.
-        self.tail().store(head, Ordering::Release);
         drained
     }
 

@@ -125,42 +125,58 @@ impl Unread {
     }
 }
 
-/// Splits the unread bytes of a ring into records: those up to the end of the ring, then those from its start.
+/// Reads the records between `tail` and `head` of a ring of `size` bytes in portions of a sixteenth of it. `portion` is asked for
+/// each: it reads records at a place, and returns the bytes of those that it read, 0 if there is no record. `release` is told how
+/// far it came, so that the kernel has room while the rest is read.
+pub(super) fn in_portions(
+    (mut tail, head): (u64, u64),
+    size: usize,
+    mut portion: impl FnMut(Unread, usize) -> usize,
+    mut release: impl FnMut(u64),
+) -> Drained {
+    let mut drained = Drained { bytes: head.wrapping_sub(tail) as usize, torn: false };
+    while tail != head {
+        let read = Unread::between(tail, head, size).map_or(0, |unread| portion(unread, size / 16));
+        drained.torn = read == 0;
+        tail = if drained.torn { head } else { tail.wrapping_add(read as u64) };
+        release(tail);
+    }
+    drained
+}
+
+/// Reads records from the front of the unread bytes of a ring, those up to its end and those from its start: until `enough`
+/// bytes or the end of the ring are passed. Returns how many bytes they have; 0 means that there is no record.
 ///
 /// A record that goes around the end is put together in `scratch`.
 pub(super) fn records(
     to_end: &[u8],
     from_start: &[u8],
+    enough: usize,
     scratch: &mut Vec<u8>,
     mut each: impl FnMut(&[u8]),
-) -> Drained {
-    let drained = |torn| Drained { bytes: to_end.len() + from_start.len(), torn };
-    let mut rest = from_start;
-    match split(to_end, &mut each) {
-        [] => {}
-        // Records are aligned to 8 bytes, so that a header never goes around the end.
-        part @ [_, _, _, _, _, _, low, high, ..] => {
-            let size = usize::from(u16::from_ne_bytes([*low, *high]));
-            let around = size.checked_sub(part.len()).filter(|_| size.is_multiple_of(8));
-            let Some((end, after)) = around.and_then(|around| from_start.split_at_checked(around)) else {
-                return drained(true);
-            };
-            scratch.clear();
-            scratch.extend_from_slice(part);
-            scratch.extend_from_slice(end);
-            each(scratch);
-            rest = after;
-        }
-        _ => return drained(true),
+) -> usize {
+    let read = to_end.len() - split(to_end, enough, &mut each).len();
+    if read > 0 {
+        return read;
     }
-    drained(!split(rest, each).is_empty())
+    // Records are aligned to 8 bytes, so that a header never goes around the end.
+    let [_, _, _, _, _, _, low, high, ..] = to_end else { return 0 };
+    let size = usize::from(u16::from_ne_bytes([*low, *high]));
+    let around = size.checked_sub(to_end.len()).filter(|_| size.is_multiple_of(8));
+    let Some(end) = around.and_then(|around| from_start.get(..around)) else { return 0 };
+    scratch.clear();
+    scratch.extend_from_slice(to_end);
+    scratch.extend_from_slice(end);
+    each(scratch);
+    size
 }
 
-/// Hands over whole records from the front of `bytes`, and returns what is left: a part of a record, or no record.
-fn split(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> &[u8] {
+/// Hands over whole records from the front of `bytes` until there were `enough` bytes, and returns what is left.
+fn split(all: &[u8], enough: usize, mut each: impl FnMut(&[u8])) -> &[u8] {
+    let mut bytes = all;
     while let [_, _, _, _, _, _, low, high, ..] = bytes {
         let size = usize::from(u16::from_ne_bytes([*low, *high]));
-        if size < 8 || size % 8 != 0 {
+        if size < 8 || size % 8 != 0 || all.len() - bytes.len() >= enough.max(1) {
             break;
         }
         let Some((record, rest)) = bytes.split_at_checked(size) else { break };
@@ -195,11 +211,18 @@ mod tests {
     fn read(tail: u64, bytes: &[u8]) -> (Vec<Vec<u8>>, Drained) {
         let mut found = Vec::new();
         let data = ring(tail, bytes);
-        let unread = Unread::between(tail, tail.wrapping_add(bytes.len() as u64), data.len()).unwrap();
-        let to_end = &data[unread.start..unread.start + unread.to_end];
-        let drained = records(to_end, &data[..unread.from_start], &mut Vec::new(), |record| {
-            found.push(record.to_vec());
+        let (head, mut released) = (tail.wrapping_add(bytes.len() as u64), tail);
+        let portion = |unread: Unread, enough| {
+            let to_end = &data[unread.start..unread.start + unread.to_end];
+            records(to_end, &data[..unread.from_start], enough, &mut Vec::new(), |record| {
+                found.push(record.to_vec());
+            })
+        };
+        let drained = in_portions((tail, head), data.len(), portion, |to| {
+            assert!(to.wrapping_sub(released) > 0, "each portion has records");
+            released = to;
         });
+        assert_eq!(released, head);
         (found, drained)
     }
 
