@@ -27,6 +27,13 @@ pub(super) enum Wanted {
     DebugInfo,
 }
 
+/// No debug file was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// It may be there: files could not be opened at the moment.
+    pub(super) temporary: bool,
+}
+
 impl Wanted {
     fn is_in(self, binary: &Binary<'_>) -> bool {
         match self {
@@ -45,7 +52,8 @@ pub(super) fn find(
     path: &str,
     binary: &Binary<'_>,
     wanted: Wanted,
-) -> Option<(Beside, Opened)> {
+) -> Result<(Beside, Opened), Missing> {
+    let mut missing = Missing { temporary: false };
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
@@ -55,17 +63,23 @@ pub(super) fn find(
     let crc = link.map(|(_, crc)| crc);
     for root in pid.map(Root::Process).into_iter().chain([Root::Host]) {
         for path in by_id.iter().chain(&by_link) {
-            let Ok(opened) = files.open(&root, path, None) else { continue };
+            let opened = match files.open(&root, path, None) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    missing.temporary |= error.is_temporary();
+                    continue;
+                }
+            };
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
             if wanted.is_in(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
                 let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
                 drop(debug);
-                return Some((Beside { root, path, written }, opened));
+                return Ok((Beside { root, path, written }, opened));
             }
         }
     }
-    None
+    Err(missing)
 }
 
 /// Where debuggers look for a debug file of this name.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::debug::Wanted;
+use super::debug::{Missing, Wanted};
 use super::demangle::demangle;
 use super::identity::Identity;
 use super::source::{Bytes, Reader, Source};
@@ -96,6 +96,8 @@ struct Known {
     /// The file, where its headers tell nothing.
     whole: Arc<Segment>,
     names: Result<Names, Reason>,
+    /// A file with more names may be there, and could not be opened.
+    temporary: bool,
     used: u64,
 }
 
@@ -155,7 +157,8 @@ impl FileNames {
         self.work.refill(now);
         let before = self.known.len();
         self.known.retain(|id, known| {
-            code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
+            !known.temporary
+                && code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
         });
         let any = self.known.len() < before;
         if any {
@@ -311,9 +314,10 @@ impl Known {
             Some(bytes) => Source::Copied(Arc::clone(bytes)),
             None => Source::Own(identity.written()),
         };
+        let mut temporary = false;
         let names = match file {
             None => Err(Reason::NoFile),
-            Some(file) => read(file, &own, module, code, files, limit, &mut segments),
+            Some(file) => read(file, &own, module, code, files, limit, (&mut segments, &mut temporary)),
         };
         let hash = file.and_then(FileHash::of);
         let go_build_id = module.file.as_ref().ok().and_then(|file| stack::go_build_id(&file.file));
@@ -328,7 +332,7 @@ impl Known {
             named: names.as_ref().is_ok_and(|names| !names.tables.is_empty()),
         };
         let segments = segments.into_iter().map(|segment| (segment, None)).collect();
-        Self { identity, whole: whole.into(), segments, names, used: 0 }
+        Self { identity, whole: whole.into(), segments, names, temporary, used: 0 }
     }
 
     /// The segment that an offset is in, and its address.
@@ -363,7 +367,7 @@ fn read(
     code: &Code,
     files: &Files,
     limit: usize,
-    segments: &mut Vec<binary::Segment>,
+    (segments, temporary): (&mut Vec<binary::Segment>, &mut bool),
 ) -> Result<Names, Reason> {
     let binary = Binary::read(file, Path::new("")).map_err(|error| reason(&error))?;
     *segments = binary.segments();
@@ -371,9 +375,16 @@ fn read(
     let find = |named: &Binary<'_>| binary.addresses(named, each).map_err(|error| reason(&error));
     let mut names = Names { tables: Vec::new(), stubs: None, otherwise: Reason::Between };
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-    if binary.has_all_names() {
+    let all_names = binary.has_all_names();
+    let beside = if all_names {
+        Err(Missing { temporary: false })
+    } else {
+        debug::find(files, pid, &module.path, &binary, Wanted::AllNames)
+    };
+    *temporary = beside.as_ref().is_err_and(|missing| missing.temporary);
+    if all_names {
         names.add(find(&binary)?, own());
-    } else if let Some((beside, opened)) = debug::find(files, pid, &module.path, &binary, Wanted::AllNames)
+    } else if let Ok((beside, opened)) = beside
         && let Ok(debug) = opened.binary()
         && let Ok(Some(found)) = find(&debug)
     {

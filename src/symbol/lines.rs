@@ -330,7 +330,7 @@ impl Debug {
         } else {
             let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
             let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
-            Source::Beside(found.ok_or(LineReason::NoDebugInfo)?.0)
+            Source::Beside(found.map_err(|_| LineReason::NoDebugInfo)?.0)
         };
         Ok(Self { source, spoilt: None })
     }

@@ -75,8 +75,17 @@ impl Source {
 }
 
 impl Beside {
+    /// Opens the file in the root of the process that it was found through, or on the host: that process may have ended, and the
+    /// file may belong to the program of others.
     pub(super) fn open(&self, files: &Files) -> Result<Arc<Opened>, Reason> {
-        let opened = files.open(&self.root, &self.path, None).map_err(|_| Reason::NoFile)?;
-        if Written::of(&opened) == self.written { Ok(Arc::new(opened)) } else { Err(Reason::Changed) }
+        let mut reason = Reason::NoFile;
+        for root in [&self.root, &Root::Host] {
+            let Ok(opened) = files.open(root, &self.path, None) else { continue };
+            if Written::of(&opened) == self.written {
+                return Ok(Arc::new(opened));
+            }
+            reason = Reason::Changed;
+        }
+        Err(reason)
     }
 }

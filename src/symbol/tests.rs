@@ -288,6 +288,26 @@ fn a_stripped_program_gets_its_names_from_its_debug_file() {
 }
 
 #[test]
+fn a_debug_file_has_names_after_the_process_ended_that_it_was_found_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bare, debug) = stripped(dir.path(), &[]);
+    let (offset, ..) = place(&dir.path().join("whole"), "hidden");
+    let mut machine = Machine::new();
+    machine.write("proc/7/root/bin/program", crate::host::read(&bare).unwrap());
+    machine.write("usr/lib/debug/bin/program.debug", crate::host::read(&debug).unwrap());
+    fs::create_dir_all(machine.path("proc/7/root/usr/lib/debug/bin")).unwrap();
+    let [host, process] =
+        ["usr", "proc/7/root/usr"].map(|root| machine.path(root).join("lib/debug/bin/program.debug"));
+    fs::hard_link(host, process).unwrap();
+    let module = machine.module("/bin/program");
+    let mut symbolizer = machine.symbolizer();
+    // The file is found, and no name is read yet.
+    ask(&mut symbolizer, &machine.code, Frame::File { module, offset: 0 });
+    fs::remove_dir_all(machine.path("proc/7")).unwrap();
+    assert_eq!(ask(&mut symbolizer, &machine.code, Frame::File { module, offset }), "hidden");
+}
+
+#[test]
 fn a_debug_file_of_another_build_is_not_believed() {
     let dir = tempfile::tempdir().unwrap();
     let (bare, debug) = stripped(dir.path(), &["--remove-section=.note.gnu.build-id"]);

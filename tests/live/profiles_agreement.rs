@@ -48,7 +48,13 @@ impl Seen {
         let switches = switches_from(running.pid()) - before;
         let (perfs, lost) = perf.samples_of(running.pid());
         let ours = Folded::of(&service, &format!("type=cpu&annotate=false&pid={}", running.pid()));
-        let lost_by_us = service.metrics().sum("perf_lost_records_total", &[("ring", "samples")]);
+        let metrics = service.metrics();
+        for (reason, count) in
+            metrics.by("perf_frames_unresolved_total", "reason").filter(|found| found.1 > 0.0)
+        {
+            eprintln!("{count} frames without a name: {reason}");
+        }
+        let lost_by_us = metrics.sum("perf_lost_records_total", &[("ring", "samples")]);
         Self { ours, perfs, lost: lost as f64 + lost_by_us, switches: switches as f64 }
     }
 
