@@ -65,6 +65,7 @@ pub mod probe;
 pub mod profile;
 pub mod ring;
 pub mod sched;
+pub mod series;
 pub mod stack;
 pub mod symbol;
 pub mod sys;

@@ -75,7 +75,7 @@ def dashboard():
                 number(
                     "Series in `other`",
                     "That have no name of their own now, since `limits.series` is too low.",
-                    "sum(perf_series_hidden{@node}) or vector(0)",
+                    "sum(perf_series_in_other{@node}) or vector(0)",
                     "short",
                     ANY,
                     width=3,
@@ -197,9 +197,9 @@ def dashboard():
                     limits=steps((0.01, YELLOW), (10, RED)),
                 ),
                 lines(
-                    "Series folded into `other`",
+                    "Series aggregated into `other`",
                     "How often that happened, per second. A series that ended goes there too.",
-                    f"{total('perf_series_folded_total', 'counters,scope')} > 0",
+                    f"{total('perf_series_aggregated_total', 'counters,scope')} > 0",
                     "{{counters}} {{scope}}",
                     "ops",
                     limits=steps((1, YELLOW)),

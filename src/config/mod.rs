@@ -172,7 +172,7 @@ pub struct Collection {
 /// The bounds that the program keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Series per metric; what is over it is folded into the series `other`.
+    /// Series per metric; counts of those over it are aggregated into the series `other`.
     pub series: usize,
     /// Names that the processes of one cgroup may have in the labels of a metric; a fifth of them may be new each minute.
     pub names_per_cgroup: usize,

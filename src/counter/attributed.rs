@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy::Busy;
-use super::naming::{group_labels, labels, naming_of, other_labels, selects};
-use super::series::{SeriesId, SeriesTable};
+use super::counts::{self, SeriesTable};
+use super::naming::{labels, naming_of, other_labels, selects};
 use super::stream::Reading;
 use super::subject::{Key, Subject};
 use crate::attribute::{Census, Owner, ROOT, Shares, Task};
@@ -15,6 +15,7 @@ use crate::health::{Interval, Scope, Verdict, judge};
 use crate::host::CpuSet;
 use crate::metrics::Labels;
 use crate::plan::{Counter, Group, Targets};
+use crate::series::SeriesId;
 use crate::target::{CgroupId, parent_of};
 
 /// Why a count of the CPUs stands in no series of a group, beside the reasons of the stream itself.
@@ -39,7 +40,6 @@ pub(super) struct Collected<'a> {
     pub census: &'a Census,
     pub born: &'a BornPath<'a>,
     pub busy: &'a Busy,
-    pub now: Timestamp,
     pub monotonic: Monotonic,
 }
 
@@ -66,6 +66,8 @@ struct Target {
 pub(super) struct AttributedGroup {
     pub plan: Arc<Group>,
     pub series: SeriesTable,
+    /// The labels of the aggregated series.
+    other: Arc<Labels>,
     /// How many CPUs of each counter were in each state at the last collection.
     pub states: BTreeMap<(usize, Verdict), usize>,
     /// For each counter of the group, its number in the stream.
@@ -83,13 +85,8 @@ impl AttributedGroup {
     /// Nothing is counted yet. `numbers` are those of its counters in the stream.
     pub(super) fn new(plan: Arc<Group>, numbers: Vec<usize>, limit: usize, now: Timestamp) -> Self {
         Self {
-            series: SeriesTable::new(
-                plan.counters.len(),
-                group_labels(&plan),
-                limit,
-                other_labels(&plan),
-                now,
-            ),
+            series: counts::table(&plan, limit, now),
+            other: other_labels(&plan),
             states: BTreeMap::new(),
             open: vec![false; numbers.len()],
             numbers,
@@ -108,7 +105,7 @@ impl AttributedGroup {
     }
 
     /// Follows the CPUs.
-    pub(super) fn set_online(&mut self, online: &CpuSet, now: Timestamp, monotonic: Monotonic) {
+    pub(super) fn set_online(&mut self, online: &CpuSet, monotonic: Monotonic) {
         let here = self.plan.cpus(online);
         let before = std::mem::replace(&mut self.online, here.clone());
         if self.plan.targets.are_cpus() {
@@ -116,18 +113,18 @@ impl AttributedGroup {
                 self.remove(Key::Cpu(cpu), monotonic);
             }
             for cpu in here.iter().filter(|&cpu| !before.contains(cpu)) {
-                self.add(Subject::Cpu(cpu), now, monotonic);
+                self.add(Subject::Cpu(cpu), monotonic);
             }
         }
     }
 
     /// A target appeared.
-    pub(super) fn add(&mut self, subject: Subject, now: Timestamp, monotonic: Monotonic) {
+    pub(super) fn add(&mut self, subject: Subject, monotonic: Monotonic) {
         let key = subject.key();
         if self.targets.contains_key(&key) || !selects(&self.plan, &subject) {
             return;
         }
-        let series = self.series.enter_as(naming_of(&self.plan, &subject), now, monotonic);
+        let series = self.series.enter(naming_of(&self.plan, &self.other, &subject), monotonic);
         if let Subject::Cgroup(cgroup) = &subject {
             self.cgroups_by_path.insert(Arc::clone(&cgroup.path), key);
         }
@@ -146,21 +143,21 @@ impl AttributedGroup {
     }
 
     /// A target is called differently now.
-    pub(super) fn change(&mut self, subject: Subject, now: Timestamp, monotonic: Monotonic) {
+    pub(super) fn change(&mut self, subject: Subject, monotonic: Monotonic) {
         let new = selects(&self.plan, &subject)
-            .then(|| self.series.enter_as(naming_of(&self.plan, &subject), now, monotonic));
+            .then(|| self.series.enter(naming_of(&self.plan, &self.other, &subject), monotonic));
         self.remove(subject.key(), monotonic);
         if let Some(entered) = new {
-            self.add(subject, now, monotonic);
+            self.add(subject, monotonic);
             self.series.leave(entered, monotonic);
         }
     }
 
     /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
-    pub(super) fn name_again(&mut self, now: Timestamp, monotonic: Monotonic) {
+    pub(super) fn name_again(&mut self, monotonic: Monotonic) {
         for target in self.targets.values_mut() {
-            let naming = || naming_of(&self.plan, &target.subject);
-            if let Some(named) = self.series.enter_again(target.series, naming, now, monotonic) {
+            let naming = || naming_of(&self.plan, &self.other, &target.subject);
+            if let Some(named) = self.series.enter_again(target.series, naming, monotonic) {
                 self.series.leave(target.series, monotonic);
                 target.series = named;
             }
@@ -169,19 +166,17 @@ impl AttributedGroup {
 
     /// Takes what one collection gives.
     pub(super) fn collect(&mut self, collected: &Collected<'_>) {
-        for series in self.series.iter_mut() {
-            series.interval = Interval::default();
-            series.doubted.fill(false);
-        }
+        self.series.begin_collection();
         let ratio = self.read(collected);
         if !self.plan.targets.are_cpus() {
             self.charge(collected, ratio);
         }
         for target in self.targets.values() {
             if let Some(series) = self.series.get_mut(target.series) {
-                mark(&mut series.counted, &self.open);
+                mark(&mut series.total.counted, &self.open);
             }
         }
+        counts::note_activity(&mut self.series);
     }
 
     /// Takes the readings of the CPUs: states, and for a group of CPUs the counts. Gives the part of the time that
@@ -217,6 +212,7 @@ impl AttributedGroup {
     fn count_cpu(&mut self, counter: usize, reading: &Reading, verdict: Verdict) {
         let Some(target) = self.targets.get(&Key::Cpu(reading.cpu)) else { return };
         let Some(series) = self.series.get_mut(target.series) else { return };
+        let series = &mut series.total;
         if let (true, Some(total)) = (verdict.has_count(), series.totals.get_mut(counter)) {
             *total = total.saturating_add(reading.scaled);
         } else if verdict != Verdict::NeverRan
@@ -274,7 +270,7 @@ impl AttributedGroup {
         // It came and went between two looks.
         let passing = (itself.is_none() && selection.matches(&cgroup)).then(|| {
             let subject = Subject::Cgroup(Arc::new(cgroup));
-            self.series.enter_as(naming_of(&self.plan, &subject), collected.now, collected.monotonic)
+            self.series.enter(naming_of(&self.plan, &self.other, &subject), collected.monotonic)
         });
         let all = itself.or(passing).into_iter().chain(above);
         // Without descendants its counts have one place: the nearest cgroup that is selected.
@@ -321,14 +317,14 @@ impl AttributedGroup {
         ratio: f64,
         collected: &Collected<'_>,
     ) {
-        let series =
-            self.series.enter_as(naming_of(&self.plan, &subject), collected.now, collected.monotonic);
+        let series = self.series.enter(naming_of(&self.plan, &self.other, &subject), collected.monotonic);
         self.charge_series(series, counts, time, ratio);
         self.series.leave(series, collected.monotonic);
     }
 
     fn charge_series(&mut self, id: SeriesId, counts: &[u64], time: Duration, ratio: f64) {
         let Some(series) = self.series.get_mut(id) else { return };
+        let series = &mut series.total;
         add(&mut series.totals, &self.numbers, counts);
         mark(&mut series.counted, &self.open);
         if !self.open.contains(&true) {
@@ -372,7 +368,7 @@ impl AttributedGroup {
         let open = || (0..self.plan.counters.len()).filter(|&place| self.open[place]);
         let place = open().find(|&place| clock(&self.plan.counters[place])).or_else(|| open().next())?;
         let total = |totals: &[u64]| totals[place] as f64;
-        let attributed: f64 = self.series.iter().map(|series| total(&series.totals)).sum();
+        let attributed: f64 = self.series.accounts().map(|counts| total(&counts.totals)).sum();
         let all = attributed + self.rest.values().map(|totals| total(totals)).sum::<f64>();
         if all == 0.0 {
             return None;

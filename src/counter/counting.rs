@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::attributed::AttributedGroup;
+use super::counts::SeriesTable;
 use super::group::GroupCounter;
-use super::series::SeriesTable;
 use crate::health::{Scope, Verdict};
 use crate::plan::Group;
 use crate::sys::Kernel;

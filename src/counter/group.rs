@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use super::Context;
 use super::busy::Busy;
-use super::naming::{group_labels, naming_of, other_labels, selects};
-use super::series::{SeriesId, SeriesTable};
+use super::counts::{self, SeriesTable};
+use super::naming::{naming_of, other_labels, selects};
 use super::slots::{Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
 use crate::clock::Monotonic;
-use crate::health::{Interval, Verdict};
+use crate::health::Verdict;
 use crate::host::{CpuSet, KernelVersion};
+use crate::metrics::Labels;
 use crate::plan::{Group, Targets};
+use crate::series::SeriesId;
 use crate::sys::Kernel;
 use crate::target::parent_of;
 
@@ -54,6 +56,8 @@ struct Left<E> {
 pub(super) struct GroupCounter<K: Kernel> {
     pub plan: Arc<Group>,
     pub series: SeriesTable,
+    /// The labels of the aggregated series.
+    other: Arc<Labels>,
     /// How many places of each counter were in each state at the last collection.
     pub states: BTreeMap<(usize, Verdict), usize>,
     targets: BTreeMap<Key, Target<K::Event>>,
@@ -65,9 +69,9 @@ pub(super) struct GroupCounter<K: Kernel> {
 impl<K: Kernel> GroupCounter<K> {
     /// Nothing is open yet. At most `limit` series are kept apart.
     pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
-        let (group, other) = (group_labels(&plan), other_labels(&plan));
         Self {
-            series: SeriesTable::new(plan.counters.len(), group, limit, other, context.now),
+            series: counts::table(&plan, limit, context.now),
+            other: other_labels(&plan),
             plan,
             states: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -122,7 +126,7 @@ impl<K: Kernel> GroupCounter<K> {
     /// Enters a target whose counters are open.
     fn count(&mut self, subject: Subject, slots: Slots<K::Event>, context: &Context<'_, K>) {
         let key = subject.key();
-        let series = self.series.enter_as(naming_of(&self.plan, &subject), context.now, context.monotonic);
+        let series = self.series.enter(naming_of(&self.plan, &self.other, &subject), context.monotonic);
         let parent = self.parent_of(&subject);
         self.know_path(&subject);
         let tallies = vec![Tally::default(); self.plan.counters.len()].into();
@@ -158,7 +162,7 @@ impl<K: Kernel> GroupCounter<K> {
             self.add(subject, context);
             return;
         }
-        let to = self.series.enter_as(naming_of(&self.plan, &subject), context.now, context.monotonic);
+        let to = self.series.enter(naming_of(&self.plan, &self.other, &subject), context.monotonic);
         self.move_to(key, to, context.monotonic);
         let Some(target) = self.targets.get_mut(&key) else { return };
         let before = std::mem::replace(&mut target.subject, subject.clone());
@@ -168,11 +172,11 @@ impl<K: Kernel> GroupCounter<K> {
 
     /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
     pub(super) fn name_again(&mut self, context: &Context<'_, K>) {
-        let (now, monotonic) = (context.now, context.monotonic);
+        let monotonic = context.monotonic;
         let mut named = Vec::new();
         for (&key, target) in &self.targets {
-            let naming = || naming_of(&self.plan, &target.subject);
-            let to = self.series.enter_again(target.series, naming, now, monotonic);
+            let naming = || naming_of(&self.plan, &self.other, &target.subject);
+            let to = self.series.enter_again(target.series, naming, monotonic);
             named.extend(to.map(|to| (key, to)));
         }
         named.into_iter().for_each(|(key, to)| self.move_to(key, to, monotonic));
@@ -239,12 +243,10 @@ impl<K: Kernel> GroupCounter<K> {
     /// Reads every counter, and adds what it counted to its series.
     pub(super) fn collect(&mut self, busy: &Busy) {
         self.states.clear();
-        for series in self.series.iter_mut() {
-            series.interval = Interval::default();
-            series.doubted.fill(false);
-        }
+        self.series.begin_collection();
         for target in self.targets.values_mut() {
             let Some(series) = self.series.get_mut(target.series) else { continue };
+            let series = &mut series.total;
             let work = match &target.subject {
                 Subject::Cpu(cpu) => Work::Known(busy.time(*cpu)),
                 Subject::Cgroup(_) | Subject::Process(_) => Work::IsRunningTime,
@@ -267,6 +269,7 @@ impl<K: Kernel> GroupCounter<K> {
             });
         }
         self.settle();
+        counts::note_activity(&mut self.series);
     }
 
     /// How many targets are counted.
@@ -310,7 +313,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
         for target in self.targets.values_mut() {
             let Some(series) = self.series.get_mut(target.series) else { continue };
-            for (total, tally) in series.totals.iter_mut().zip(&mut target.tallies) {
+            for (total, tally) in series.total.totals.iter_mut().zip(&mut target.tallies) {
                 let own = tally.inclusive.saturating_sub(tally.below);
                 *total = total.saturating_add(own.saturating_sub(tally.charged));
                 tally.charged = tally.charged.max(own);
@@ -342,7 +345,7 @@ impl<E: crate::sys::Event> Target<E> {
             // As in `collect`, no index can fail.
             tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
             if let Some(series) = &mut series {
-                series.counted[counter] = true;
+                series.total.counted[counter] = true;
             }
         });
     }

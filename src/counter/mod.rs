@@ -8,13 +8,13 @@
 mod attributed;
 mod busy;
 mod counting;
+mod counts;
 mod group;
 mod measure;
 mod naming;
 mod open;
 mod publish;
 mod scale;
-mod series;
 mod slots;
 mod stream;
 mod subject;
@@ -276,9 +276,9 @@ impl<K: Kernel> Collector<K> {
         if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
             let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, series_limit, now);
             attributed.series.set_names(self.names);
-            attributed.set_online(targets.online(), now, monotonic);
+            attributed.set_online(targets.online(), monotonic);
             let subjects = subjects_of(group, targets).into_iter();
-            subjects.for_each(|subject| attributed.add(subject, now, monotonic));
+            subjects.for_each(|subject| attributed.add(subject, monotonic));
             return Counting::Attributed(attributed);
         }
         let names = self.names;
@@ -313,7 +313,7 @@ impl<K: Kernel> Collector<K> {
         let added = of(&changes.cgroups.added, &changes.processes.added);
 
         let mut groups = std::mem::take(&mut self.groups);
-        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let monotonic = self.clock.monotonic();
         let again = monotonic.since(self.named) >= NAMES_AGAIN;
         if again {
             self.named = monotonic;
@@ -332,12 +332,12 @@ impl<K: Kernel> Collector<K> {
                     }
                 }
                 Counting::Attributed(group) => {
-                    group.set_online(targets.online(), now, monotonic);
+                    group.set_online(targets.online(), monotonic);
                     removed.iter().for_each(|&key| group.remove(key, monotonic));
-                    changed.iter().for_each(|subject| group.change(subject.clone(), now, monotonic));
-                    added.iter().for_each(|subject| group.add(subject.clone(), now, monotonic));
+                    changed.iter().for_each(|subject| group.change(subject.clone(), monotonic));
+                    added.iter().for_each(|subject| group.add(subject.clone(), monotonic));
                     if again {
-                        group.name_again(now, monotonic);
+                        group.name_again(monotonic);
                     }
                 }
             }
@@ -432,8 +432,7 @@ impl<K: Kernel> Collector<K> {
     fn publish(&mut self) -> Vec<Family> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         for counting in &mut self.groups {
-            counting.series_mut().expire(monotonic);
-            counting.series_mut().end_collection(now);
+            counting.series_mut().end_collection(now, monotonic);
         }
         let state = self.stream_state();
         let traced = self.tracer.places();
@@ -458,7 +457,6 @@ impl<K: Kernel> Collector<K> {
             census: &self.census,
             born,
             busy: &self.busy,
-            now: self.clock.now(),
             monotonic: self.clock.monotonic(),
         };
         for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
@@ -513,7 +511,7 @@ impl<K: Kernel> Collector<K> {
     /// The number of series in each table that [`limit_series`](Self::limit_series) limits.
     pub fn tables(&self) -> impl Iterator<Item = usize> {
         let groups = self.groups.iter().filter(|counting| counting.follows_tasks());
-        groups.map(|counting| counting.series().len()).chain(self.tracer.tables())
+        groups.map(|counting| counting.series().published()).chain(self.tracer.tables())
     }
 
     /// Limits the number of series of each metric about cgroups and processes, until the next [`apply`](Self::apply).
@@ -536,9 +534,12 @@ impl<K: Kernel> Collector<K> {
                 states: (0..counting.plan().counters.len()).map(of).collect(),
                 targets: counting.counted(),
                 left_out: counting.left_out(),
-                lowest_ratio: series.iter().filter_map(|series| series.interval.ratio()).fold(1.0, f64::min),
+                lowest_ratio: series
+                    .iter()
+                    .filter_map(|series| series.total.interval.ratio())
+                    .fold(1.0, f64::min),
                 series: series.iter().count(),
-                folded: series.folded(),
+                folded: series.aggregated(),
                 unattributed: counting.attributed().and_then(AttributedGroup::unattributed_parts),
             }
         };

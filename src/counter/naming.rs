@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::series::Naming;
 use super::subject::Subject;
-use crate::metrics::{Labels, OwnName};
+use crate::metrics::Labels;
 use crate::plan::{Group, Targets};
+use crate::series::{Naming, Own, OwnName};
 
 /// Whether a group is for this target.
 pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
@@ -17,22 +17,24 @@ pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
     }
 }
 
-/// The labels of the series that a target counts in.
-pub(super) fn naming_of(plan: &Group, subject: &Subject) -> Naming {
+/// The labels of the series that a target counts in. `rest` are those of the aggregated series.
+pub(super) fn naming_of<I: Default>(plan: &Group, rest: &Arc<Labels>, subject: &Subject) -> Naming<I> {
+    let rest = Arc::clone(rest);
     let labels = match (&plan.targets, subject) {
         (Targets::Processes(selection), Subject::Process(process)) => {
             let own = selection.own_name(process).map(|name| {
                 let owner = process.cgroup.clone().unwrap_or_default();
-                (OwnName { owner, name }, labels(plan, selection.labels_without_name(process)))
+                let labels = labels(plan, selection.labels_without_name(process));
+                Own { name: OwnName { owner, name }, labels, info: I::default() }
             });
-            return Naming { labels: labels(plan, selection.labels(process)), own };
+            return Naming { labels: labels(plan, selection.labels(process)), rest, own, info: I::default() };
         }
         (_, Subject::Cgroup(cgroup)) => labels(plan, [("cgroup", Arc::clone(&cgroup.path))]),
         (Targets::Host, _) => labels(plan, None),
         (_, Subject::Cpu(cpu)) => labels(plan, [("cpu", cpu.to_string().into())]),
         (_, Subject::Process(process)) => labels(plan, [("comm", Arc::clone(&process.comm))]),
     };
-    Naming { labels, own: None }
+    Naming { labels, rest, own: None, info: I::default() }
 }
 
 /// The labels of the series that takes what has no name.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::StreamState;
 use super::counting::Counting;
-use super::series::Series;
+use super::counts::{Counts, quality_labels};
+use super::naming::group_labels;
 use crate::clock::Timestamp;
 use crate::health::{Board, Scope, Verdict};
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Counter;
+use crate::series::Published;
 use crate::sys::Kernel;
 
 /// The families about the counters themselves, whatever they count.
@@ -18,8 +20,8 @@ pub(super) struct Quality {
     ratio: Arc<Metadata>,
     state: Arc<Metadata>,
     targets: Arc<Metadata>,
-    folded: Arc<Metadata>,
-    hidden: Arc<Metadata>,
+    aggregated: Arc<Metadata>,
+    in_other: Arc<Metadata>,
     stream: StreamQuality,
 }
 
@@ -98,16 +100,16 @@ impl Quality {
                 "",
                 Kind::Gauge,
             )?,
-            folded: Metadata::new(
-                "perf_series_folded",
-                "How often a series went into the series \"other\": there were busier ones than the limit allows, or it \
-                 ended.",
+            aggregated: Metadata::new(
+                "perf_series_aggregated",
+                "Number of series whose counts were aggregated into the series \"other\" from then on: the table was \
+                 full, or a cgroup had too many names of processes.",
                 "",
                 Kind::Counter,
             )?,
-            hidden: Metadata::new(
-                "perf_series_hidden",
-                "Number of series that have targets and are counted in the series \"other\", for want of a name.",
+            in_other: Metadata::new(
+                "perf_series_in_other",
+                "Number of series whose counts are aggregated into the series \"other\" now.",
                 "",
                 Kind::Gauge,
             )?,
@@ -136,8 +138,8 @@ impl Quality {
         ));
         families.push(Family::new(Arc::clone(&self.state), states(groups, traced, board)));
         families.push(Family::new(Arc::clone(&self.targets), groups.iter().flat_map(targets).collect()));
-        families.push(Family::new(Arc::clone(&self.folded), groups.iter().map(folded).collect()));
-        families.push(Family::new(Arc::clone(&self.hidden), groups.iter().map(hidden).collect()));
+        families.push(Family::new(Arc::clone(&self.aggregated), groups.iter().map(aggregated).collect()));
+        families.push(Family::new(Arc::clone(&self.in_other), groups.iter().map(in_other).collect()));
         families.extend(unattributed(groups));
         if let Some(stream) = stream {
             families.extend(self.stream.publish(stream));
@@ -146,11 +148,10 @@ impl Quality {
     }
 }
 
-/// The total of one series, unless it was never counted or is not to be believed.
-fn point(series: &Series, index: usize, counter: &Counter) -> Option<Point> {
-    let counted = *series.counted.get(index)? && !*series.doubted.get(index)?;
-    let &total = series.totals.get(index).filter(|_| counted)?;
-    Some(Point { labels: Arc::clone(&series.labels), value: quantity(counter, total), start: series.start })
+/// The total of one series, unless it is unknown or not plausible.
+fn point<I>(series: Published<'_, Counts, I>, index: usize, counter: &Counter) -> Option<Point> {
+    let total = series.total.known(index)?;
+    Some(Point { labels: Arc::clone(series.labels), value: quantity(counter, total), start: series.start })
 }
 
 /// A count in the unit of its metric.
@@ -169,23 +170,24 @@ fn can_be_rotated<K: Kernel>(group: &Counting<K>) -> bool {
 /// How much of the time that it could have counted each series did, in the last interval.
 fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
     group.series().iter().filter_map(|series| {
-        let value = Value::Float(series.interval.ratio()?);
-        Some(Point { labels: Arc::clone(&series.quality_labels), value, start: Timestamp::default() })
+        let value = Value::Float(series.total.interval.ratio()?);
+        let labels = quality_labels(series.labels, series.info, group.plan());
+        Some(Point { labels, value, start: Timestamp::default() })
     })
 }
 
 /// How many targets a group has, and how many it should have besides.
 fn targets<K: Kernel>(group: &Counting<K>) -> [Point; 2] {
     [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
-        let own = group.series().group_labels().iter().cloned();
+        let own = group_labels(group.plan()).into_iter();
         let labels = Labels::new(own.chain([("state".into(), state.into())]));
         Point { labels, value: Value::Integer(number as u64), start: Timestamp::default() }
     })
 }
 
-fn folded<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group.series().group_labels().iter().cloned());
-    Point { labels, value: Value::Integer(group.series().folded()), start: group.series().start() }
+fn aggregated<K: Kernel>(group: &Counting<K>) -> Point {
+    let labels = Labels::new(group_labels(group.plan()));
+    Point { labels, value: Value::Integer(group.series().aggregated()), start: group.series().start() }
 }
 
 /// What stands in no series, by metric: several groups may have counted the same event for different scopes.
@@ -203,9 +205,9 @@ fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
     families.into_values().map(|(metadata, points)| Family::new(metadata, points)).collect()
 }
 
-fn hidden<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group.series().group_labels().iter().cloned());
-    let value = Value::Integer(group.series().hidden() as u64);
+fn in_other<K: Kernel>(group: &Counting<K>) -> Point {
+    let labels = Labels::new(group_labels(group.plan()));
+    let value = Value::Integer(group.series().unnamed() as u64);
     Point { labels, value, start: Timestamp::default() }
 }
 

@@ -9,13 +9,11 @@
 mod histogram;
 mod labels;
 mod metadata;
-mod names;
 mod self_metrics;
 mod snapshot;
 
 pub use histogram::{Buckets, BucketsError, Histogram, Native};
 pub use labels::{Labels, escape_help, escape_label, fit_label_name};
 pub use metadata::{Kind, Metadata, NameError, fit_name};
-pub use names::{NameLimiter, OwnName};
 pub use self_metrics::{Build, SelfMetrics, Usage};
 pub use snapshot::{Conflict, Family, Point, Snapshot, Value};

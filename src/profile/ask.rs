@@ -19,7 +19,7 @@ use super::open::Tap;
 use super::rings::{Command, Rings};
 use super::{Profile, Selection};
 use crate::budget::Account;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::container::Directory;
 use crate::files::Files;
 use crate::lock::{IoGuard, IoLock, Lock};
@@ -272,6 +272,16 @@ impl<R: Ring> Shared<R> {
         self.functions.lock().retain(|entry, _| entries.contains(entry));
     }
 
+    /// Ends a collection of the functions of all entries.
+    pub(super) fn end_collection(&self, samplers: &[Arc<Sampler>], now: Timestamp, monotonic: Monotonic) {
+        let mut functions = self.functions.lock();
+        for sampler in samplers {
+            if let Some(functions) = functions.get_mut(&sampler.entry) {
+                functions.end_collection(sampler.functions, now, monotonic);
+            }
+        }
+    }
+
     fn is_time_for_functions(&self) -> bool {
         let now = self.clock.kernel();
         // Only the reader asks.
@@ -284,7 +294,7 @@ impl<R: Ring> Shared<R> {
 
     /// Adds up by function what was seen innermost. Somebody may want other names in between.
     fn count_functions(&self, innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>, code: &Code) {
-        let now = self.clock.now();
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         for (sampler, frames) in innermost {
             let mut frames: Vec<(Frame, u64)> = frames.into_iter().collect();
             // What is in one file stays together, so that none is read twice.
@@ -293,8 +303,10 @@ impl<R: Ring> Shared<R> {
             for (frames, counts) in frames.chunks(AT_A_TIME).zip(counts.chunks(AT_A_TIME)) {
                 let names = self.symbols.lock().resolve(frames, code);
                 let mut functions = self.functions.lock();
-                let functions = functions.entry(Arc::clone(&sampler.entry)).or_default();
-                names.iter().zip(counts).for_each(|(named, &count)| functions.add(named, count, now));
+                let functions = functions
+                    .entry(Arc::clone(&sampler.entry))
+                    .or_insert_with(|| Functions::new(&sampler.entry, sampler.functions, now));
+                names.iter().zip(counts).for_each(|(named, &count)| functions.add(named, count, monotonic));
             }
         }
     }

@@ -1,58 +1,53 @@
-//! The functions that were sampled most: a list that is as long as the configuration says.
+//! The functions with the most samples, as series.
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
-use crate::clock::Timestamp;
+use crate::clock::{Monotonic, Timestamp};
+use crate::metrics::Labels;
+use crate::series::{Naming, Table};
 use crate::symbol::Named;
 
-/// How many functions are counted, so that the busiest among them can be told.
-const MOST: usize = 1 << 14;
+/// Samples in recent collections below which no function takes the series of another.
+const LEAST_ACTIVITY: u64 = 5;
 
-/// A function and the file that it is in.
-pub(super) type Function = (Arc<str>, Arc<str>);
-
-/// How often one was seen innermost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Total {
-    pub(super) count: u64,
-    pub(super) start: Timestamp,
+/// The functions of an entry: those with the most recent samples as innermost function have a series each, the others one
+/// together.
+#[derive(Debug)]
+pub(super) struct Functions {
+    entry: Arc<str>,
+    series: Table<u64>,
 }
 
-/// The functions of an entry.
-#[derive(Debug, Default)]
-pub(super) struct Functions(FxHashMap<Function, Total>);
-
 impl Functions {
+    /// Nothing is counted yet.
+    pub(super) fn new(entry: &Arc<str>, limit: usize, now: Timestamp) -> Self {
+        Self { entry: Arc::clone(entry), series: Table::new(0, limit, LEAST_ACTIVITY, now) }
+    }
+
     /// Counts samples whose innermost frame has this name.
-    pub(super) fn add(&mut self, named: &Named, count: u64, now: Timestamp) {
+    pub(super) fn add(&mut self, named: &Named, count: u64, now: Monotonic) {
         let module = named.segment.as_ref().map_or("", |segment| &segment.path);
-        let module: Arc<str> = module.rsplit('/').next().unwrap_or(module).into();
+        let module = module.rsplit('/').next().unwrap_or(module);
         // Addresses are too many to be labels.
-        let function = named.lines.first().map_or_else(|| "[unknown]".into(), |line| Arc::clone(&line.name));
-        let total = self.0.entry((function, module)).or_insert(Total { count: 0, start: now });
-        total.count = total.count.saturating_add(count);
-        if self.0.len() > MOST {
-            self.forget();
-        }
+        let function = named.lines.first().map_or("[unknown]", |line| &line.name);
+        let [labels, rest] = [(function, module), ("other", "other")].map(|(function, module)| {
+            Labels::new([("function", function), ("module", module), ("profile", &self.entry)])
+        });
+        let id = self.series.find_or_insert(Naming { labels, rest, own: None, info: () }, now);
+        let Some(series) = self.series.get_mut(id) else { return };
+        series.total = series.total.saturating_add(count);
+        series.active = series.active.saturating_add(count);
     }
 
-    /// Makes room: those that were seen least are forgotten.
-    fn forget(&mut self) {
-        let mut counts: Vec<u64> = self.0.values().map(|total| total.count).collect();
-        counts.sort_unstable();
-        let least = counts.get(counts.len() / 2).copied().unwrap_or_default();
-        self.0.retain(|_, total| total.count > least);
+    /// Ends a collection: the functions with the most recent samples have labels, `limit` at most.
+    pub(super) fn end_collection(&mut self, limit: usize, now: Timestamp, monotonic: Monotonic) {
+        self.series.set_limit(limit);
+        self.series.end_collection(now, monotonic);
     }
 
-    /// The `most` that were seen most often, the busiest first.
-    pub(super) fn top(&self, most: usize) -> Vec<(&Function, Total)> {
-        let mut all: Vec<(&Function, Total)> =
-            self.0.iter().map(|(function, &total)| (function, total)).collect();
-        all.sort_unstable_by(|(a, one), (b, other)| other.count.cmp(&one.count).then_with(|| a.cmp(b)));
-        all.truncate(most);
-        all
+    /// The series.
+    pub(super) fn series(&self) -> &Table<u64> {
+        &self.series
     }
 }
 
@@ -73,18 +68,42 @@ mod tests {
         }
     }
 
+    fn found(functions: &Functions) -> Vec<(String, u64)> {
+        let of = |labels: &Labels| labels.get("function").unwrap().to_owned();
+        let mut found: Vec<_> =
+            functions.series().iter().map(|series| (of(series.labels), *series.total)).collect();
+        found.sort();
+        found
+    }
+
     #[test]
-    fn the_busiest_functions_are_listed_and_a_long_tail_does_not_push_them_out() {
-        let mut functions = Functions::default();
-        functions.add(&named("hot"), 100, Timestamp(1));
-        functions.add(&named("warm"), 50, Timestamp(1));
-        for number in 0..3 * MOST {
-            functions.add(&named(&format!("rare{number}")), 1, Timestamp(2));
+    fn functions_that_are_hot_now_are_listed_and_the_others_are_counted_together() {
+        let mut functions = Functions::new(&"cpu".into(), 2, Timestamp(0));
+        let mut second = 0;
+        let mut collect = |functions: &mut Functions, samples: &[(&str, u64)]| {
+            second += 1;
+            let now = Monotonic(std::time::Duration::from_secs(second));
+            samples.iter().for_each(|&(name, count)| functions.add(&named(name), count, now));
+            for number in 0..3000 {
+                functions.add(&named(&format!("rare{second}-{number}")), 1, now);
+            }
+            functions.end_collection(2, Timestamp(second * 1000), now);
+        };
+        for _ in 0..60 {
+            collect(&mut functions, &[("morning", 100), ("always", 50)]);
         }
-        functions.add(&named("hot"), 1, Timestamp(3));
-        let top = functions.top(2);
-        let top: Vec<(&str, u64)> = top.iter().map(|((name, _), total)| (&**name, total.count)).collect();
-        assert_eq!(top, [("hot", 101), ("warm", 50)]);
-        assert!(functions.0.len() <= MOST);
+        let names =
+            |functions: &Functions| found(functions).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(&functions), ["always", "morning", "other"]);
+        for _ in 0..30 {
+            collect(&mut functions, &[("evening", 100), ("always", 50)]);
+        }
+        assert_eq!(
+            names(&functions),
+            ["always", "evening", "other"],
+            "it had fewer samples than morning so far"
+        );
+        assert_eq!(functions.series().accounts().sum::<u64>(), 90 * 3150, "no sample is missing");
+        assert!(functions.series().unnamed() <= 1024);
     }
 }

@@ -40,7 +40,6 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod thin;
-mod totals;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -374,7 +373,9 @@ impl<K: Kernel> Profiler<K> {
             let (fresh, switches) = handoff.take();
             (fresh, switches, handoff.report().analyzed)
         };
-        self.publisher.enter(fresh, self.clock.now());
+        let (wall, monotonic) = (self.clock.now(), self.clock.monotonic());
+        self.publisher.enter(fresh, wall, monotonic);
+        self.shared.end_collection(&self.samplers, wall, monotonic);
         let elapsed = analyzed.saturating_sub(std::mem::replace(&mut self.analyzed, analyzed));
         // Without news nothing is known about rates.
         if elapsed > 0 {
@@ -485,7 +486,7 @@ impl<K: Kernel> Profiler<K> {
             plan: Arc::clone(sampler),
             open: open(place),
             samples: self.publisher.samples(place),
-            folded: self.publisher.folded(place),
+            folded: self.publisher.aggregated(place),
             age,
         };
         samplers.map(state).collect()

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use super::analysis::Losses;
 use super::ask::Shared;
-use super::functions::{Function, Total};
 use super::handoff::{Fresh, Series};
-use super::totals::Totals;
-use crate::clock::Timestamp;
+use crate::clock::{Monotonic, Timestamp};
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
+use crate::series::{Naming, Own, OwnName, Published, Table};
 use crate::stack::{self, Cut, Loss};
 use crate::symbol::{LineReason, Reason};
 
@@ -30,11 +29,42 @@ const AGE: &str = "perf_exporter_profile_age_seconds";
 /// The reason of gaps where the look-up of names panicked.
 const NAMING_FAILED: &str = "naming_failed";
 
+/// How long a series is published after its last sample: Prometheus considers a series stale after the same time.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// Samples in recent collections below which no series takes the labels of another.
+const LEAST_ACTIVITY: u64 = 2;
+
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
 struct Book {
     sampler: Arc<Sampler>,
-    totals: Totals<3>,
+    /// With the time of the last sample.
+    series: Table<u64, Monotonic>,
+}
+
+impl Book {
+    fn labels(&self, comm: &Arc<str>, cgroup: &Arc<str>, mode: &Arc<str>) -> Arc<Labels> {
+        Labels::new([("cgroup", cgroup), ("comm", comm), ("mode", mode), ("profile", &self.sampler.entry)])
+    }
+
+    fn add(&mut self, Series { comm, cgroup, mode, kernel_thread }: Series, count: u64, now: Monotonic) {
+        let (other, mode): (Arc<str>, Arc<str>) = ("other".into(), mode.as_str().into());
+        let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
+        // The kernel names its own threads.
+        let own = (!kernel_thread).then(|| Own {
+            name: OwnName { owner: Arc::clone(&cgroup), name: Arc::clone(&comm) },
+            labels: self.labels(&other, &cgroup, &mode),
+            info: now,
+        });
+        let rest = self.labels(&other, &other, &other);
+        let naming = Naming { labels: self.labels(&comm, &cgroup, &mode), rest, own, info: now };
+        let id = self.series.find_or_insert(naming, now);
+        let Some(series) = self.series.get_mut(id) else { return };
+        series.total = series.total.saturating_add(count);
+        series.active = series.active.saturating_add(count);
+        series.info = now;
+    }
 }
 
 /// What a collection knows of samples besides their totals.
@@ -56,7 +86,7 @@ pub(super) struct Publisher {
     /// How many names of threads a cgroup may have, in each book.
     names: usize,
     samples: Arc<Metadata>,
-    folded: Arc<Metadata>,
+    aggregated: Arc<Metadata>,
     records: Arc<Metadata>,
     lost: Arc<Metadata>,
     bytes: Arc<Metadata>,
@@ -77,7 +107,10 @@ impl Publisher {
             names: usize::MAX,
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
             // These are others', too.
-            folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
+            aggregated: counter(
+                "perf_series_aggregated",
+                "Series whose counts were aggregated into \"other\".",
+            )?,
             records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
             lost: counter("perf_lost_records", "Records that were not read.")?,
             bytes: Metadata::new(
@@ -126,22 +159,22 @@ impl Publisher {
     /// Changes how many names the threads of one cgroup may have.
     pub(super) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
-        self.books.iter_mut().for_each(|book| book.totals.set_names(per_cgroup));
+        self.books.iter_mut().for_each(|book| book.series.set_names(per_cgroup));
     }
 
     /// Limits the number of series of each entry.
     pub(super) fn limit_series(&mut self, limit: usize) {
-        self.books.iter_mut().for_each(|book| book.totals.set_limit(limit));
+        self.books.iter_mut().for_each(|book| book.series.set_limit(limit));
     }
 
     /// The number of series of each entry.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
-        self.books.iter().map(|book| book.totals.len())
+        self.books.iter().map(|book| book.series.published())
     }
 
     /// About how many bytes all series take.
     pub(super) fn bytes(&self) -> usize {
-        self.books.iter().map(|book| book.totals.bytes()).sum()
+        self.books.iter().map(|book| book.series.bytes()).sum()
     }
 
     /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
@@ -152,70 +185,54 @@ impl Publisher {
             let kept =
                 old.iter().position(|book| sampler.continues(&book.sampler)).map(|at| old.swap_remove(at));
             stay.extend(kept.as_ref().map(|book| Arc::clone(&book.sampler.entry)));
-            let new = || Book { sampler: Arc::clone(sampler), totals: Totals::new(limit, now) };
+            let new =
+                || Book { sampler: Arc::clone(sampler), series: Table::new(0, limit, LEAST_ACTIVITY, now) };
             let mut book = kept.unwrap_or_else(new);
-            book.totals.set_limit(limit);
-            book.totals.set_names(self.names);
+            book.series.set_limit(limit);
+            book.series.set_names(self.names);
             self.books.push(book);
         }
         stay
     }
 
     /// Adds what the analysis handed over. Samples of an entry that has gone meanwhile have no series.
-    pub(super) fn enter(&mut self, fresh: Vec<Fresh>, now: Timestamp) {
+    pub(super) fn enter(&mut self, fresh: Vec<Fresh>, now: Timestamp, monotonic: Monotonic) {
         for Fresh { sampler, sums } in fresh {
             let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
                 continue;
             };
-            for (Series { comm, cgroup, mode, kernel_thread }, count) in sums {
-                let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
-                // The kernel names its own threads.
-                let owner = (!kernel_thread).then(|| Arc::clone(&cgroup));
-                let labels = [comm, cgroup, mode.as_str().into()];
-                book.totals.add_named(labels, owner.as_ref(), count, now);
-            }
+            sums.into_iter().for_each(|(series, count)| book.add(series, count, monotonic));
         }
-        self.books.iter_mut().for_each(|book| book.totals.expire(now));
+        for book in &mut self.books {
+            book.series.remove_where(|series| monotonic.since(series.info) > KEPT);
+            book.series.end_collection(now, monotonic);
+        }
     }
 
     /// Samples of an entry so far.
     pub(super) fn samples(&self, place: usize) -> u64 {
-        self.books.get(place).map_or(0, |book| book.totals.sum())
+        self.books.get(place).map_or(0, |book| book.series.accounts().sum())
     }
 
-    /// How often a sample of an entry was of a series that there was no room for.
-    pub(super) fn folded(&self, place: usize) -> u64 {
-        self.books.get(place).map_or(0, |book| book.totals.folded)
+    /// How often a series of an entry was aggregated from then on.
+    pub(super) fn aggregated(&self, place: usize) -> u64 {
+        self.books.get(place).map_or(0, |book| book.series.aggregated())
     }
 
     pub(super) fn publish<R>(&self, state: &State, shared: &Shared<R>) -> Vec<Family> {
-        let points = |book: &Book| {
-            let profile = Arc::clone(&book.sampler.entry);
-            let point = move |([comm, cgroup, mode], total): ([Arc<str>; 3], super::totals::Total)| Point {
-                labels: Labels::new(vec![
-                    ("cgroup", cgroup),
-                    ("comm", comm),
-                    ("mode", mode),
-                    ("profile", Arc::clone(&profile)),
-                ]),
-                value: Value::Integer(total.count),
-                start: total.start,
-            };
-            book.totals.iter().map(point).collect::<Vec<_>>()
-        };
-        let samples = self.books.iter().flat_map(points).collect();
-        let folded = self.books.iter().map(|book| {
+        let samples = self.books.iter().flat_map(|book| points(&book.series)).collect();
+        let aggregated = self.books.iter().map(|book| {
             let leader = book.sampler.events.first().map(|event| Arc::clone(&event.name)).unwrap_or_default();
             let labels = vec![
                 ("counters", Arc::clone(&book.sampler.entry)),
                 ("leader", leader),
                 ("scope", "samples".into()),
             ];
-            counted(labels, book.totals.folded)
+            counted(labels, book.series.aggregated())
         });
         let mut families = vec![
             Family::new(Arc::clone(&self.samples), samples),
-            Family::new(Arc::clone(&self.folded), folded.collect()),
+            Family::new(Arc::clone(&self.aggregated), aggregated.collect()),
         ];
         families.extend(self.rings(state));
         let by_reason = |metadata: &Arc<Metadata>, reasons: Vec<(&'static str, u64)>| {
@@ -239,21 +256,9 @@ impl Publisher {
     /// The busiest functions of each entry.
     fn functions<R>(&self, shared: &Shared<R>) -> Family {
         let functions = shared.functions.lock();
-        let of = |book: &Book| {
-            let entry = &book.sampler.entry;
-            let top = functions.get(entry).map(|found| found.top(book.sampler.functions)).unwrap_or_default();
-            let point = |((function, module), total): (&Function, Total)| Point {
-                labels: Labels::new(vec![
-                    ("function", Arc::clone(function)),
-                    ("module", Arc::clone(module)),
-                    ("profile", Arc::clone(entry)),
-                ]),
-                value: Value::Integer(total.count),
-                start: total.start,
-            };
-            top.into_iter().map(point).collect::<Vec<_>>()
-        };
-        Family::new(Arc::clone(&self.functions), self.books.iter().flat_map(of).collect())
+        let found = self.books.iter().filter_map(|book| functions.get(&book.sampler.entry));
+        let points = found.flat_map(|functions| points(functions.series())).collect();
+        Family::new(Arc::clone(&self.functions), points)
     }
 
     fn rings(&self, state: &State) -> Vec<Family> {
@@ -267,6 +272,16 @@ impl Publisher {
             Family::new(Arc::clone(&self.throttled), vec![counted(Vec::new(), state.losses.throttled)]),
         ]
     }
+}
+
+/// The series of a table as points.
+fn points<I: Clone + Default>(series: &Table<u64, I>) -> Vec<Point> {
+    let point = |series: Published<'_, u64, I>| Point {
+        labels: Arc::clone(series.labels),
+        value: Value::Integer(*series.total),
+        start: series.start,
+    };
+    series.iter().map(point).collect()
 }
 
 /// What the samples that were read lack: reasons with how often each was met, those that were not left out.

@@ -11,11 +11,9 @@ use super::naming::{Named, Names, OwnerLabels};
 use super::owners::Round;
 use super::values::ValueId;
 use crate::clock::{Monotonic, Timestamp};
-use crate::metrics::{Family, Histogram, Labels, NameLimiter, OwnName, Point, Value};
+use crate::metrics::{Family, Histogram, Labels, Point, Value};
 use crate::plan::{Amount, Output, Trace};
-
-/// How long a series is kept under its own name after its owner ended: the time after which Prometheus forgets one.
-const KEPT: Duration = Duration::from_secs(5 * 60);
+use crate::series::{Naming, Own, Published, Table, Total};
 
 /// How many collections the largest of late is looked for in at most: one a second.
 const MOST_LATE: usize = 64;
@@ -23,32 +21,31 @@ const MOST_LATE: usize = 64;
 /// What stands for owners and values that have no name of their own.
 const OTHER: &str = "other";
 
+/// Recent hits below which no series takes the labels of another.
+const LEAST_ACTIVITY: u64 = 16;
+
 /// The totals of one label set.
-#[derive(Debug, Clone)]
-struct Series {
+#[derive(Debug, Clone, Default)]
+struct Sum {
+    cell: Cell,
+    /// Of a maximum in a window: the maxima of collections, the latest last.
+    window: Option<VecDeque<(Monotonic, Cell)>>,
+}
+
+/// What the labels of a series were made of.
+#[derive(Debug, Clone, Default)]
+struct Parts {
     owner: OwnerLabels,
-    /// The name in them that a process chose.
-    own: Option<OwnName>,
     /// The texts of the labels.
     values: Box<[Arc<str>]>,
-    event: Option<Arc<str>>,
-    total: Cell,
-    /// Of the largest of late: what was told when, the latest last.
-    late: VecDeque<(Monotonic, Cell)>,
-    start: Timestamp,
-    /// The collection in which it was added to last.
-    used: Monotonic,
-    /// Since when its owner is not there.
-    ended: Option<Monotonic>,
 }
 
 /// The series of one output.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Page {
-    series: BTreeMap<Arc<Labels>, Series>,
-    /// What stands in no series, by reason.
+    series: Table<Sum, Parts>,
+    /// Hits that are attributed to no series, by reason.
     rest: BTreeMap<&'static str, Cell>,
-    folded: u64,
 }
 
 /// Everything that an entry has counted.
@@ -58,51 +55,51 @@ pub(super) struct Book {
     pages: Vec<Page>,
     /// For each label the text of each value.
     texts: Vec<FxHashMap<ValueId, Arc<str>>>,
-    limit: usize,
-    names: NameLimiter,
     pub(super) unpaired: Vec<(&'static str, u64)>,
     pub(super) waiting: usize,
     pub(super) dropped: Dropped,
     pub(super) start: Timestamp,
+    /// A collection has ended, and nothing was entered since.
+    ended: bool,
 }
 
 impl Book {
     /// At most `limit` series of each metric have a name of their own.
     pub(super) fn new(trace: Arc<Trace>, limit: usize, start: Timestamp) -> Self {
+        let window = matches!(trace.measure, Amount::Most(..)).then(VecDeque::new);
+        let empty = Sum { cell: Cell::default(), window };
+        let page = |_: &Output| Page {
+            series: Table::new(empty.clone(), limit, LEAST_ACTIVITY, start),
+            rest: BTreeMap::new(),
+        };
         Self {
-            pages: trace.outputs.iter().map(|_| Page::default()).collect(),
+            pages: trace.outputs.iter().map(page).collect(),
             texts: trace.labels.iter().map(|_| FxHashMap::default()).collect(),
-            limit,
-            names: NameLimiter::new(usize::MAX),
             unpaired: Vec::new(),
             waiting: 0,
             dropped: Dropped::default(),
             start,
+            ended: true,
             trace,
         }
     }
 
     pub(super) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
+        self.pages.iter_mut().for_each(|page| page.series.set_limit(limit));
     }
 
-    /// Changes how many names the processes of one cgroup may have.
+    /// Limits how many names the processes of one cgroup may have.
     pub(super) fn set_names(&mut self, per_cgroup: usize) {
-        self.names.set_limit(per_cgroup);
+        self.pages.iter_mut().for_each(|page| page.series.set_names(per_cgroup));
     }
 
     /// Enters what was taken out of the entry's sums.
-    pub(super) fn enter(
-        &mut self,
-        mut taken: Taken,
-        round: &Round,
-        names: &Names<'_>,
-        now: Timestamp,
-        monotonic: Monotonic,
-    ) {
+    pub(super) fn enter(&mut self, mut taken: Taken, round: &Round, names: &Names<'_>, monotonic: Monotonic) {
         self.learn(&mut taken, names);
+        if std::mem::take(&mut self.ended) {
+            self.pages.iter_mut().for_each(|page| page.series.begin_collection());
+        }
         let trace = Arc::clone(&self.trace);
-        self.forget_before(monotonic);
         for (place, cells) in taken.tables.into_iter().enumerate() {
             let Some(output) = trace.outputs.get(place) else { continue };
             let mut owners = FxHashMap::default();
@@ -121,50 +118,34 @@ impl Book {
                         let source = trace.sources.get(source as usize).filter(|_| trace.event_label);
                         let event = source.map(|source| Arc::clone(&source.event.name));
                         for owner in all.iter() {
-                            self.add(place, owner, (&values, event.as_ref()), &cell, (now, monotonic));
+                            self.add(place, owner, (&values, event.as_ref()), &cell, monotonic);
                         }
                     }
                 }
             }
-            self.follow(place, output, names, now, monotonic);
-            self.shrink(place, (now, monotonic));
+            if let (Some(there), Some(page)) = (names.there(&output.targets), self.pages.get_mut(place)) {
+                page.series.follow(monotonic, |series| {
+                    there.contains(&series.info.owner) || is_other(&series.info.owner)
+                });
+            }
         }
-        self.look_back(monotonic);
-        self.forget(&taken.expired, (now, monotonic));
+        self.forget(&taken.expired);
         (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
     }
 
-    /// Drops what of the largest of late is too old, and the series that have nothing else.
-    fn forget_before(&mut self, monotonic: Monotonic) {
-        let Amount::Most(_, window) = self.trace.measure else { return };
-        let names = &mut self.names;
-        for page in &mut self.pages {
-            page.series.retain(|_, series| {
-                series.late.retain(|&(at, _)| !window.is_zero() && monotonic.since(at) < window);
-                series.total = Cell::default();
-                if series.late.is_empty() {
-                    series.own.iter().for_each(|own| names.release(own));
-                }
-                !series.late.is_empty()
-            });
-        }
+    /// Ends a collection. What was entered since the last one is published.
+    pub(super) fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
+        self.pages.iter_mut().for_each(|page| page.series.end_collection(now, monotonic));
+        self.look_back(monotonic);
+        self.ended = true;
     }
 
-    /// Notes what this collection told, and finds the largest of late.
+    /// Notes the maxima of this collection, finds those of the window, and removes the series without any.
     fn look_back(&mut self, monotonic: Monotonic) {
-        if !matches!(self.trace.measure, Amount::Most(..)) {
-            return;
-        }
-        for series in self.pages.iter_mut().flat_map(|page| page.series.values_mut()) {
-            let told = std::mem::take(&mut series.total);
-            series.total.hits = told.hits;
-            if told.hits > 0 {
-                series.late.push_back((monotonic, told));
-            }
-            if series.late.len() > MOST_LATE {
-                series.late.pop_front();
-            }
-            series.total.sum = series.late.iter().map(|(_, told)| told.sum).max().unwrap_or_default();
+        let Amount::Most(_, window) = self.trace.measure else { return };
+        for page in &mut self.pages {
+            page.series.totals_mut().for_each(|(sum, _)| sum.look_back(monotonic, window));
+            page.series.remove_where(|series| series.total.window.as_ref().is_some_and(VecDeque::is_empty));
         }
     }
 
@@ -198,167 +179,60 @@ impl Book {
         Labels::new::<Arc<str>, Arc<str>>(owner.chain(values).chain(event))
     }
 
-    /// Adds to a series, or to that of the others if it would be one too many.
+    /// Adds to the series of an owner.
     fn add(
         &mut self,
         place: usize,
         owner: &Named,
         (values, event): (&[Arc<str>], Option<&Arc<str>>),
         cell: &Cell,
-        (now, monotonic): (Timestamp, Monotonic),
-    ) {
-        let labels = self.labels(&owner.labels, values, event);
-        let Some(page) = self.pages.get_mut(place) else { return };
-        let is_new = !page.series.contains_key(&labels);
-        if is_new && page.series.len() >= self.limit {
-            page.folded += 1;
-            let (other, values) = (other_owner(&owner.labels), other_values(values));
-            let labels = self.labels(&other, &values, event);
-            return self.add_to(place, labels, (&other, &values, event), cell, (now, monotonic));
-        }
-        let mut own = None;
-        if let Some((name, otherwise)) = owner.own.as_ref().filter(|_| is_new) {
-            if !self.names.admit(name, monotonic) {
-                page.folded += 1;
-                let otherwise = Named::from(otherwise.clone());
-                return self.add(place, &otherwise, (values, event), cell, (now, monotonic));
-            }
-            own = Some(name.clone());
-        }
-        self.add_to(place, Arc::clone(&labels), (&owner.labels, values, event), cell, (now, monotonic));
-        let series = self.pages.get_mut(place).and_then(|page| page.series.get_mut(&labels));
-        if let (Some(series), true) = (series, is_new) {
-            series.own = own;
-        }
-    }
-
-    fn add_to(
-        &mut self,
-        place: usize,
-        labels: Arc<Labels>,
-        (owner, values, event): (&OwnerLabels, &[Arc<str>], Option<&Arc<str>>),
-        cell: &Cell,
-        (now, monotonic): (Timestamp, Monotonic),
-    ) {
-        let most = matches!(self.trace.measure, Amount::Most(..));
-        let Some(page) = self.pages.get_mut(place) else { return };
-        let series = page.series.entry(labels).or_insert_with(|| Series {
-            owner: owner.clone(),
-            own: None,
-            values: values.into(),
-            event: event.cloned(),
-            total: Cell::default(),
-            late: VecDeque::new(),
-            start: now,
-            used: monotonic,
-            ended: None,
-        });
-        (series.used, series.ended) = (monotonic, None);
-        if most {
-            series.total.hits = series.total.hits.saturating_add(cell.hits);
-            series.total.sum = series.total.sum.max(cell.sum);
-        } else {
-            merge(&mut series.total, cell);
-        }
-    }
-
-    /// Folds the series whose owners have been gone for long.
-    fn follow(
-        &mut self,
-        place: usize,
-        output: &Output,
-        names: &Names<'_>,
-        now: Timestamp,
         monotonic: Monotonic,
     ) {
-        let Some(page) = self.pages.get_mut(place) else { return };
-        let Some(there) = names.there(&output.targets) else { return };
-        let mut old = Vec::new();
-        for (labels, series) in &mut page.series {
-            if there.contains(&series.owner) || is_other(&series.owner) {
-                series.ended = None;
-            } else if monotonic.since(*series.ended.get_or_insert(monotonic)) > KEPT {
-                old.push(Arc::clone(labels));
-            }
-        }
-        for labels in old {
-            let Some(series) = self.pages.get_mut(place).and_then(|page| page.series.remove(&labels)) else {
-                continue;
-            };
-            self.fold(place, &other_owner(&series.owner), &series.values, &series, (now, monotonic));
-        }
-    }
-
-    /// Folds the series that were used least recently, as many as there are beyond the limit.
-    fn shrink(&mut self, place: usize, now: (Timestamp, Monotonic)) {
-        let Some(page) = self.pages.get_mut(place).filter(|page| page.series.len() > self.limit) else {
-            return;
+        let labels = self.labels(&owner.labels, values, event);
+        let known = self.pages.get(place).is_some_and(|page| page.series.find(&labels).is_some());
+        let naming = if known {
+            // The rest matters for a new series alone.
+            Naming { rest: Arc::clone(&labels), labels, own: None, info: Parts::default() }
+        } else {
+            let parts = |owner: &OwnerLabels| Parts { owner: owner.clone(), values: values.into() };
+            let own = owner.own.as_ref().map(|(name, otherwise)| Own {
+                name: name.clone(),
+                labels: self.labels(otherwise, values, event),
+                info: parts(otherwise),
+            });
+            let rest = self.labels(&other_owner(&owner.labels), &other_values(values), event);
+            Naming { labels, rest, own, info: parts(&owner.labels) }
         };
-        let is_rest =
-            |series: &Series| is_other(&series.owner) && series.values.iter().all(|value| &**value == OTHER);
-        let mut oldest: Vec<(Monotonic, Arc<Labels>)> = page
-            .series
-            .iter()
-            .filter(|(_, series)| !is_rest(series))
-            .map(|(labels, series)| (series.used, Arc::clone(labels)))
-            .collect();
-        oldest.sort_unstable();
-        oldest.truncate(oldest.len().saturating_sub(self.limit));
-        let folded: Vec<Series> =
-            oldest.iter().filter_map(|(_, labels)| page.series.remove(labels)).collect();
-        for series in folded {
-            self.fold(place, &other_owner(&series.owner), &other_values(&series.values), &series, now);
+        let Some(page) = self.pages.get_mut(place) else { return };
+        let id = page.series.find_or_insert(naming, monotonic);
+        if let Some(series) = page.series.get_mut(id) {
+            series.total.add(cell);
+            series.active = series.active.saturating_add(cell.hits);
         }
     }
 
-    /// Folds the series of values whose numbers will stand for others.
-    fn forget(&mut self, expired: &[Vec<ValueId>], now: (Timestamp, Monotonic)) {
+    /// Removes the series of values whose numbers will stand for others.
+    fn forget(&mut self, expired: &[Vec<ValueId>]) {
         for (label, ids) in expired.iter().enumerate() {
             let Some(texts) = self.texts.get_mut(label) else { continue };
             let mut gone: FxHashSet<Arc<str>> = ids.iter().filter_map(|id| texts.remove(id)).collect();
+            // Values that differ can have the same text.
+            let left: FxHashSet<&Arc<str>> = texts.values().collect();
+            gone.retain(|text| !left.contains(text));
             if gone.is_empty() {
                 continue;
             }
-            // Values that differ can be called the same.
-            let left: FxHashSet<&Arc<str>> = texts.values().collect();
-            gone.retain(|text| !left.contains(text));
-            for place in 0..self.pages.len() {
-                let is_gone =
-                    |series: &Series| series.values.get(label).is_some_and(|text| gone.contains(text));
-                let old: Vec<Series> = match self.pages.get_mut(place) {
-                    Some(page) => take_out(&mut page.series, is_gone),
-                    None => Vec::new(),
-                };
-                for series in old {
-                    let mut values = series.values.clone();
-                    if let Some(value) = values.get_mut(label) {
-                        *value = OTHER.into();
-                    }
-                    self.fold(place, &series.owner, &values, &series, now);
-                }
+            for page in &mut self.pages {
+                page.series.remove_where(|series| {
+                    series.info.values.get(label).is_some_and(|text| gone.contains(text))
+                });
             }
         }
-    }
-
-    fn fold(
-        &mut self,
-        place: usize,
-        owner: &OwnerLabels,
-        values: &[Arc<str>],
-        series: &Series,
-        now: (Timestamp, Monotonic),
-    ) {
-        series.own.iter().for_each(|own| self.names.release(own));
-        let labels = self.labels(owner, values, series.event.as_ref());
-        if let Some(page) = self.pages.get_mut(place) {
-            page.folded += 1;
-        }
-        self.add_to(place, labels, (owner, values, series.event.as_ref()), &series.total, now);
     }
 
     /// The number of series of each of its outputs.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
-        self.pages.iter().map(|page| page.series.len())
+        self.pages.iter().map(|page| page.series.published())
     }
 
     /// The number of series of all its outputs.
@@ -368,17 +242,17 @@ impl Book {
 
     /// About how many bytes its series take.
     pub(super) fn bytes(&self) -> usize {
-        self.pages.iter().flat_map(|page| page.series.values()).map(Series::bytes).sum()
+        self.pages.iter().map(|page| page.series.bytes()).sum()
     }
 
     /// Hits in all series of its first output.
     pub(super) fn hits(&self) -> u64 {
-        self.pages.first().map_or(0, |page| page.series.values().map(|series| series.total.hits).sum())
+        self.pages.first().map_or(0, |page| page.series.accounts().map(|sum| sum.cell.hits).sum())
     }
 
-    /// How often a series of an output went into that of the others.
-    pub(super) fn folded(&self) -> impl Iterator<Item = (&Output, u64)> {
-        self.trace.outputs.iter().zip(&self.pages).map(|(output, page)| (output, page.folded))
+    /// How often a series of an output was aggregated from then on.
+    pub(super) fn aggregated(&self) -> impl Iterator<Item = (&Output, u64)> {
+        self.trace.outputs.iter().zip(&self.pages).map(|(output, page)| (output, page.series.aggregated()))
     }
 
     /// The families of its metrics.
@@ -418,21 +292,56 @@ impl Book {
     }
 }
 
-impl Series {
-    /// About how many bytes it takes.
+impl Sum {
+    fn add(&mut self, cell: &Cell) {
+        if self.window.is_some() {
+            self.cell.hits = self.cell.hits.saturating_add(cell.hits);
+            self.cell.sum = self.cell.sum.max(cell.sum);
+        } else {
+            merge(&mut self.cell, cell);
+        }
+    }
+
+    /// Notes the maximum of this collection, and finds that of the window.
+    fn look_back(&mut self, now: Monotonic, window: Duration) {
+        let Some(maxima) = &mut self.window else { return };
+        maxima.retain(|&(at, _)| now.since(at) < window);
+        if self.cell.hits > 0 {
+            maxima.push_back((now, std::mem::take(&mut self.cell)));
+        }
+        if maxima.len() > MOST_LATE {
+            maxima.pop_front();
+        }
+        self.cell.hits = maxima.back().filter(|&&(at, _)| at == now).map_or(0, |(_, cell)| cell.hits);
+        self.cell.sum = maxima.iter().map(|(_, cell)| cell.sum).max().unwrap_or_default();
+    }
+}
+
+impl Total for Sum {
+    fn absorb(&mut self, from: &mut Self) {
+        self.add(&std::mem::take(&mut from.cell));
+    }
+
+    fn begin_collection(&mut self) {
+        if self.window.is_some() {
+            self.cell = Cell::default();
+        }
+    }
+
     fn bytes(&self) -> usize {
-        /// Its labels, the texts that only it has, and its place in the map.
-        const TEXTS: usize = 320;
-        let cells = self.late.iter().map(|(_, cell)| cell).chain([&self.total]);
-        let histograms: usize = cells.filter_map(|cell| cell.histogram.as_ref()).map(Histogram::bytes).sum();
-        size_of::<Self>() + TEXTS + self.late.capacity() * size_of::<(Monotonic, Cell)>() + histograms
+        let window = self.window.iter().flatten().map(|(_, cell)| cell);
+        let histograms =
+            window.chain([&self.cell]).filter_map(|cell| cell.histogram.as_ref()).map(Histogram::bytes);
+        let window = self.window.as_ref().map_or(0, VecDeque::capacity);
+        window * size_of::<(Monotonic, Cell)>() + histograms.sum::<usize>()
     }
 }
 
 impl Page {
     fn points(&self, value: impl Fn(&Cell) -> Option<Value>) -> Vec<Point> {
-        let point = |(labels, series): (&Arc<Labels>, &Series)| {
-            Some(Point { labels: Arc::clone(labels), value: value(&series.total)?, start: series.start })
+        let point = |series: Published<'_, Sum, Parts>| {
+            let value = value(&series.total.cell)?;
+            Some(Point { labels: Arc::clone(series.labels), value, start: series.start })
         };
         self.series.iter().filter_map(point).collect()
     }
@@ -443,13 +352,6 @@ fn times(sum: u64, factor: f64) -> f64 {
     let part = factor.recip().round();
     let is_part = factor < 1.0 && (part * factor - 1.0).abs() < 1e-9;
     if is_part { sum as f64 / part } else { sum as f64 * factor }
-}
-
-/// Removes the series for which `old` holds, and gives them.
-fn take_out(series: &mut BTreeMap<Arc<Labels>, Series>, old: impl Fn(&Series) -> bool) -> Vec<Series> {
-    let labels: Vec<Arc<Labels>> =
-        series.iter().filter(|(_, series)| old(series)).map(|(labels, _)| Arc::clone(labels)).collect();
-    labels.iter().filter_map(|labels| series.remove(labels)).collect()
 }
 
 fn other_owner(owner: &OwnerLabels) -> OwnerLabels {

@@ -383,7 +383,7 @@ impl<K: Kernel> Tracer<K> {
         if self.books.is_empty() {
             return;
         }
-        let (now, monotonic, kernel) = (self.clock.now(), self.clock.monotonic(), self.clock.kernel());
+        let (monotonic, kernel) = (self.clock.monotonic(), self.clock.kernel());
         let DeskTaken { entries, round, remarkable } = {
             let mut intake = self.intake();
             intake.drain_all(kernel);
@@ -397,7 +397,7 @@ impl<K: Kernel> Tracer<K> {
         let names = Names { roots, census, born: &born };
         self.remarkable.follow(remarkable, kernel);
         for (book, taken) in self.books.iter_mut().zip(entries) {
-            book.enter(taken, &round, &names, now, monotonic);
+            book.enter(taken, &round, &names, monotonic);
         }
         self.grow();
     }
@@ -444,8 +444,10 @@ impl<K: Kernel> Tracer<K> {
         }
     }
 
-    /// The families of all entries.
-    pub(crate) fn publish(&self) -> Vec<Family> {
+    /// Ends a collection, and gives the families of all entries.
+    pub(crate) fn publish(&mut self) -> Vec<Family> {
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        self.books.iter_mut().for_each(|book| book.end_collection(now, monotonic));
         let mut families: Vec<Family> = self.books.iter().flat_map(Book::publish).collect();
         if !self.books.is_empty() {
             families.extend(self.metrics.publish(&self.books, self.state()));

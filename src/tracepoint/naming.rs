@@ -10,9 +10,9 @@ use super::values::{Fresh, Owned, ValueId};
 use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
 use crate::host::Roots;
-use crate::metrics::OwnName;
 use crate::plan::{Feed, Take, Targets, Trace};
 use crate::probe::kallsyms;
+use crate::series::OwnName;
 use crate::target::{Cgroup, CgroupId, parent_of};
 
 /// The labels of an owner.

@@ -23,7 +23,7 @@ pub(super) struct Metrics {
     records: Arc<Metadata>,
     lost: Arc<Metadata>,
     bytes: Arc<Metadata>,
-    folded: Arc<Metadata>,
+    aggregated: Arc<Metadata>,
     unpaired: Arc<Metadata>,
     waiting: Arc<Metadata>,
     dropped: Arc<Metadata>,
@@ -44,7 +44,10 @@ impl Metrics {
                 "bytes",
                 Kind::Gauge,
             )?,
-            folded: counter("perf_series_folded", "How often a series went into the series \"other\".")?,
+            aggregated: counter(
+                "perf_series_aggregated",
+                "Series whose counts were aggregated into \"other\".",
+            )?,
             unpaired: counter(
                 UNPAIRED,
                 "Events of a pair that found no partner: no_begin, a second without a first; no_end, a first that was \
@@ -90,8 +93,8 @@ impl Metrics {
             each.map(move |(why, count)| counted(book, vec![entry(book), reason(why)], count))
         });
         families.push(Family::new(Arc::clone(&self.dropped), dropped.collect()));
-        let folded = books.iter().flat_map(|book| {
-            book.folded().map(move |(output, count)| {
+        let aggregated = books.iter().flat_map(|book| {
+            book.aggregated().map(move |(output, count)| {
                 let metric =
                     output.hits.as_ref().or(output.amount.as_ref()).map(|metric| metric.name().into());
                 let first = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
@@ -105,7 +108,7 @@ impl Metrics {
                 counted(book, labels, count)
             })
         });
-        families.push(Family::new(Arc::clone(&self.folded), folded.collect()));
+        families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));
         families.push(Family::new(Arc::clone(&self.untold), untold(books, &state)));
         families
     }

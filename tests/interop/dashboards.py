@@ -34,7 +34,7 @@ HEALTHY = {
     "perf_exporter_push_bytes_total",
     "perf_exporter_push_duration_seconds",
     "perf_frames_without_line_total",
-    "perf_series_folded_total",
+    "perf_series_aggregated_total",
     "perf_tracepoint_block_errors_total",
     # A selector in these queries keeps only what is wrong.
     'by="throttled"',

@@ -129,7 +129,7 @@ class Node:
         """What a healthy node has nothing of."""
         self.add("perf_lost_records_total", {"ring": "switches", "reason": "ring_full"}, 3 * seconds)
         self.add("perf_lost_records_total", {"ring": "samples", "reason": "ring_full"}, 0.5 * seconds)
-        self.add("perf_series_folded_total", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 0.1 * seconds)
+        self.add("perf_series_aggregated_total", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 0.1 * seconds)
         self.add("perf_dropped_hits_total", {"entry": "tcp_send", "reason": "negative"}, 0.2 * seconds)
         self.add("perf_tracepoint_block_errors_total", {"device": "259,0", "op": "W"}, 0.05 * seconds)
         self.add("perf_frames_without_line_total", {"reason": "no_debug_info"}, 0.5 * seconds)
@@ -154,7 +154,7 @@ class Node:
             ("perf_exporter_open_descriptors", {}, 96),
             ("perf_exporter_push_failing", {"signal": "metrics"}, 0),
             ("perf_exporter_push_queue_bytes", {"signal": "metrics"}, 2e5),
-            ("perf_series_hidden", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 12 * (self.number == 2)),
+            ("perf_series_in_other", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 12 * (self.number == 2)),
             ("perf_event_state", {"event": "stalled-cycles-backend", "scope": "cpu", "state": "absent"}, CPUS),
             ("perf_event_state", {"event": "LLC-loads", "scope": "cpu", "state": "never_ran"}, 1),
             ("perf_event_state", {"event": "cycles", "scope": "cpu", "state": "counting"}, CPUS),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in the order in which they may know of each other: each imports only from what stands before it.
-const ORDER: [&str; 30] = [
+const ORDER: [&str; 31] = [
     "error",
     "clean",
     "lock",
@@ -16,6 +16,7 @@ const ORDER: [&str; 30] = [
     "net",
     "health",
     "metrics",
+    "series",
     "event",
     "files",
     "sched",

@@ -22,7 +22,7 @@ anew; a test holds it against the program. [otlp.md](otlp.md) says how each is c
 - A series with the label `cgroup` has `namespace`, `pod` and `container` besides, where a container runtime tells them, and
   what `containers` adds: `service`, and labels of pods. Series of processes have the labels that `processes.by` names, those of
   tracepoints and probes the labels of their entries.
-- What has no series of its own, for there are too many, or it ended a while ago, is in the series `other` of each metric.
+- Series beyond `limits.series` are aggregated into the series `other` of each metric: see [series](series.md).
 - Where a metric comes from is a section of the [configuration](../config/perf-exporter.yaml), or `self`: it is always there.
 
 ";

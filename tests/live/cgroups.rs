@@ -43,7 +43,7 @@ fn each_count_belongs_to_one_cgroup_and_the_sum_is_the_kernels_count_of_the_pare
 }
 
 #[test]
-fn a_cgroup_that_is_removed_keeps_its_count_and_is_folded_after_a_while() {
+fn a_cgroup_that_is_removed_keeps_its_count_for_five_minutes() {
     if lacks(Feature::Cgroup) {
         return;
     }
@@ -60,13 +60,11 @@ fn a_cgroup_that_is_removed_keeps_its_count_and_is_folded_after_a_while() {
     let gone = counting.collect();
     let last = gone.value(FAULTS, ("cgroup", &path));
     assert!(about(last, 2048), "{gone:?}");
-    assert_eq!(gone.value(FAULTS, ("cgroup", "other")), None, "it is kept apart at first");
 
     counting.advance(Duration::from_secs(301));
-    let folded = counting.collect();
-    assert_eq!(folded.value(FAULTS, ("cgroup", &path)), None, "{folded:?}");
-    assert_eq!(folded.value(FAULTS, ("cgroup", "other")), last, "{folded:?}");
-    assert_eq!(folded.sum(FAULTS), gone.sum(FAULTS), "nothing is lost");
+    let later = counting.collect();
+    assert_eq!(later.value(FAULTS, ("cgroup", &path)), None, "{later:?}");
+    assert_eq!(later.value(FAULTS, ("cgroup", "other")), None, "its total goes nowhere: {later:?}");
 }
 
 #[test]
@@ -111,16 +109,21 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
         ["perf_exporter_memory_bytes", "perf_exporter_memory_limit_bytes"]
             .map(|name| metrics.value(name, &of_series).unwrap())
     };
+    let named = |metrics: &Exposition| metrics.series("perf_cgroup_page_faults_total").count();
+    let mut numbers = Vec::new();
     for _ in 0..6 {
         worker.does(Work::Faults(20_000));
-        service.metrics();
+        numbers.push(named(&service.metrics()));
     }
     let metrics = service.metrics();
+    assert!(numbers[3..].iter().all(|&number| number == named(&metrics)), "series come and go: {numbers:?}");
     let [used, limit] = held(&metrics);
     assert!(used <= limit, "{used} bytes of {limit}");
-    let named = metrics.series("perf_cgroup_page_faults_total").count();
-    assert!((64..4000).contains(&named), "{named} series");
+    assert!((64..4000).contains(&named(&metrics)), "{numbers:?} series");
     let faults = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", inner.path())]);
+    // The cgroup may be one too many for `limits.series` until its first counts, which `other` has then.
+    let other = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", "other")]).unwrap_or(0.0);
+    assert!(other < 25_000.0, "{other}");
     // On a busy machine the kernel does not write a record of every switch.
     let lost: f64 = ["lost", "unrecorded"]
         .into_iter()
@@ -128,6 +131,7 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
             metrics.value("perf_unattributed_page_faults_total", &[("scope", "cgroup"), ("reason", reason)])
         })
         .sum();
-    assert!(faults.is_some_and(|faults| faults + lost >= 119_000.0), "{faults:?}, {lost} not attributed");
+    let faults = faults.unwrap_or_default();
+    assert!(faults + other + lost >= 119_000.0, "{faults}, {other} in `other`, {lost} not attributed");
     service.has_logged(&["series exceed their share of limits.memory", "set limits.memory higher"]);
 }

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
-use perf_exporter::metrics::{Family, Point, Value};
+use perf_exporter::clock::Timestamp;
+use perf_exporter::metrics::{Family, Kind, Labels, Point, Value};
 
 use crate::traced::{BEGIN, END, Hit, PLAY, WORK, World, hit, record};
 
@@ -69,7 +71,7 @@ struct Story {
     keyless: u64,
     guest: bool,
     online: bool,
-    before: BTreeMap<String, u64>,
+    ledger: Ledger,
 }
 
 impl Story {
@@ -92,7 +94,7 @@ impl Story {
             keyless: 0,
             guest: false,
             online: true,
-            before: BTreeMap::new(),
+            ledger: Ledger::new(),
         }
     }
 
@@ -185,7 +187,8 @@ impl Story {
     }
 
     fn collect(&mut self) {
-        let books = Books(self.world.families());
+        let books = Books { families: self.world.families(), ledger: std::mem::take(&mut self.ledger) };
+        let books = books.enter();
         for (entry, fed) in [("all", self.all), ("any", self.any)] {
             for (scope, prefix) in
                 [("host", "tracepoint"), ("cpu", "cpu"), ("cgroup", "cgroup"), ("process", "process")]
@@ -202,11 +205,7 @@ impl Story {
         assert_eq!(books.sum("perf_tracepoint_all_size", &[]), self.all.sum);
         assert!(books.values("perf_tracepoint_all", "task").len() <= VALUES + 2);
         self.balance_pairs(&books);
-        let now = books.sums();
-        for (name, before) in std::mem::take(&mut self.before) {
-            assert!(now.get(&name).copied().unwrap_or(0) >= before, "{name} was {before}: {now:?}");
-        }
-        self.before = now;
+        self.ledger = books.ledger;
     }
 
     /// Every first event has found its second, waits for it, or has a reason why it does neither.
@@ -234,21 +233,67 @@ fn pid(byte: u8) -> u32 {
 }
 
 /// What a collection published.
-struct Books(Vec<Family>);
+/// A series as of its last sample, and what it counted as Prometheus sees it: all increases, and the value of each sample
+/// that was created after the one before.
+#[derive(Debug)]
+struct Entry {
+    last: u64,
+    start: Timestamp,
+    counted: u64,
+}
+
+/// All series ever, by metric and labels.
+type Ledger = BTreeMap<String, BTreeMap<Arc<Labels>, Entry>>;
+
+struct Books {
+    families: Vec<Family>,
+    ledger: Ledger,
+}
 
 impl Books {
+    /// Enters the samples into the ledger. None may fall unless it was created anew.
+    fn enter(mut self) -> Self {
+        for family in self.families.iter().filter(|family| family.metadata().kind() != Kind::Gauge) {
+            let name = family.metadata().name();
+            let series = self.ledger.entry(name.to_owned()).or_default();
+            for point in family.points().iter().filter(|point| !matches!(point.value, Value::Float(_))) {
+                let (now, start) = (count(point), point.start);
+                let new = || Entry { last: 0, start, counted: 0 };
+                let entry = series.entry(Arc::clone(&point.labels)).or_insert_with(new);
+                if start > entry.start {
+                    (entry.last, entry.start) = (0, start);
+                }
+                let of_guest = name.contains("guest") || point.labels.get("entry") == Some("guest");
+                assert!(
+                    now >= entry.last || of_guest,
+                    "{name}{:?} fell from {} to {now}",
+                    point.labels,
+                    entry.last
+                );
+                entry.counted += now.saturating_sub(entry.last);
+                entry.last = now;
+            }
+        }
+        self
+    }
+
     fn points<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Point> {
-        self.0.iter().filter(move |family| family.metadata().name() == name).flat_map(Family::points)
+        self.families.iter().filter(move |family| family.metadata().name() == name).flat_map(Family::points)
     }
 
     fn is_published(&self, name: &str) -> bool {
-        self.0.iter().any(|family| family.metadata().name() == name)
+        self.families.iter().any(|family| family.metadata().name() == name)
     }
 
-    /// The sum over the series of a metric that have these labels; of histograms, of their counts.
+    /// What the series of a metric with these labels ever counted; of gauges, the sum of their values; of histograms, counts.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let has = |point: &&Point| labels.iter().all(|(name, value)| point.labels.get(name) == Some(*value));
-        self.points(name).filter(has).map(count).fold(0, u64::saturating_add)
+        let has = |all: &Labels| labels.iter().all(|(name, value)| all.get(name) == Some(*value));
+        match self.ledger.get(name) {
+            Some(series) => {
+                series.iter().filter(|(labels, _)| has(labels)).map(|(_, entry)| entry.counted).sum()
+            }
+            None => self.points(name).filter(|point| has(&point.labels)).map(count).sum(),
+        }
     }
 
     fn dropped(&self, entry: &str, reason: &str) -> u64 {
@@ -262,24 +307,6 @@ impl Books {
     /// The values of a label.
     fn values<'a>(&'a self, name: &'a str, label: &'a str) -> BTreeSet<&'a str> {
         self.points(name).filter_map(|point| point.labels.get(label)).collect()
-    }
-
-    /// The sum over each metric that may only grow, without what comes and goes.
-    fn sums(&self) -> BTreeMap<String, u64> {
-        let prefixes =
-            ["perf_tracepoint_", "perf_cpu_", "perf_cgroup_", "perf_process_", "perf_unattributed_"];
-        let others = ["perf_unpaired_events", "perf_dropped_hits", "perf_ring_records", "perf_lost_records"];
-        let names = self.0.iter().map(|family| family.metadata().name());
-        let grows = |name: &&str| {
-            prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("guest")
-                || others.contains(name)
-        };
-        names.filter(grows).map(|name| (name.to_owned(), self.without_guest(name))).collect()
-    }
-
-    fn without_guest(&self, name: &str) -> u64 {
-        let lasts = |point: &&Point| point.labels.get("entry") != Some("guest");
-        self.points(name).filter(lasts).map(count).fold(0, u64::saturating_add)
     }
 }
 

@@ -449,18 +449,18 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "perf_targets{state=\"refused\"} > 0",
             ),
             row(
-                "perf_series_folded_total",
+                "perf_series_aggregated_total",
                 "",
                 &["counters", "leader", "scope", "pmu"],
                 "limits",
-                "rate(perf_series_folded_total[5m]) > 0",
+                "rate(perf_series_aggregated_total[5m]) > 0",
             ),
             row(
-                "perf_series_hidden",
+                "perf_series_in_other",
                 "",
                 &["counters", "leader", "scope", "pmu"],
                 "limits",
-                "perf_series_hidden > 0",
+                "perf_series_in_other > 0",
             ),
             row("perf_ring_records_total", "", &["ring"], "", "rate(perf_ring_records_total[5m])"),
             row(

@@ -78,20 +78,20 @@ fn a_value_that_nobody_meets_makes_room_for_others_after_thirty_collections_and_
     world.hit(&work().task(b"busy"));
     world.hit(&work().task(b"late"));
     // The place is given away at the end of a collection, and so to who comes after it.
-    assert_eq!(tasks(&world.collect()), r#"{task="busy"} 1 {task="other"} 2"#);
+    assert_eq!(tasks(&world.collect()), r#"{task="busy"} 1 {task="other"} 1"#);
     for round in 1..=29 {
         world.hit(&work().task(b"new"));
-        assert_eq!(world.collect().sum("perf_tracepoint_toy_total"), f64::from(3 + round));
+        assert_eq!(world.collect().sum("perf_tracepoint_toy_total"), f64::from(2 + round));
     }
     world.hit(&work().task(b"late"));
-    assert_eq!(tasks(&world.collect()), r#"{task="busy"} 1 {task="new"} 29 {task="other"} 3"#);
+    assert_eq!(tasks(&world.collect()), r#"{task="busy"} 1 {task="new"} 29 {task="other"} 2"#);
     world.hit(&work().task(b"late"));
-    assert_eq!(tasks(&world.collect()), r#"{task="new"} 29 {task="other"} 5"#);
+    assert_eq!(tasks(&world.collect()), r#"{task="new"} 29 {task="other"} 3"#);
     world.hit(&work().task(b"late"));
     let scrape = world.collect();
-    assert_eq!(tasks(&scrape), r#"{task="late"} 1 {task="new"} 29 {task="other"} 5"#);
-    let folded = r#"perf_series_folded_total{counters="toy",leader="toy:work",scope="host"}"#;
-    assert_eq!(scrape.value(folded), Some(2.0));
+    assert_eq!(tasks(&scrape), r#"{task="late"} 1 {task="new"} 29 {task="other"} 3"#);
+    let folded = r#"perf_series_aggregated_total{counters="toy",leader="toy:work",scope="host"}"#;
+    assert_eq!(scrape.value(folded), Some(0.0));
 }
 
 #[test]
@@ -116,19 +116,23 @@ fn series_beyond_the_limit_are_counted_together() {
 }
 
 #[test]
-fn a_smaller_limit_aggregates_the_series_that_were_used_least_recently() {
+fn a_smaller_limit_takes_the_labels_of_the_series_with_the_fewest_recent_hits() {
     let mut world = World::new();
     let entry = "tracepoints: {toy: {event: 'toy:work', labels: [task], per: [host]}}";
     world.apply(entry);
-    for task in [b"a", b"b", b"c", b"a"] {
-        world.hit(&work().task(task));
-        world.collect();
+    for (task, times) in [(b"a", 20), (b"b", 1), (b"c", 20)] {
+        (0..times).for_each(|_| assert_eq!(world.hit(&work().task(task)), 1));
     }
+    world.collect();
     world.series = 2;
     world.apply(entry);
-    let expected = [r#"{task="a"} 2"#, r#"{task="c"} 1"#, r#"{task="other"} 1"#];
+    world.hit(&work().task(b"b"));
+    let expected = [r#"{task="a"} 20"#, r#"{task="b"} 2"#, r#"{task="c"} 20"#];
+    assert_eq!(world.collect().of("perf_tracepoint_toy_total"), expected, "published for the last time");
+    world.hit(&work().task(b"b"));
+    let expected = [r#"{task="a"} 20"#, r#"{task="c"} 20"#, r#"{task="other"} 1"#];
     assert_eq!(world.collect().of("perf_tracepoint_toy_total"), expected);
-    let folded = r#"perf_series_folded_total{counters="toy",leader="toy:work",scope="host"}"#;
+    let folded = r#"perf_series_aggregated_total{counters="toy",leader="toy:work",scope="host"}"#;
     assert_eq!(world.collect().value(folded), Some(1.0));
 }
 

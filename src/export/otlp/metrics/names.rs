@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(unit("perf_cpu_context_switches"), "{switch}");
         assert_eq!(unit("perf_cpu_cache_misses"), "{miss}");
         assert_eq!(unit("perf_process_retries"), "{retry}");
-        for event in ["perf_series_folded", "perf_cpu_bus", "perf_cpu_status", "perf_cpu_access"] {
+        for event in ["perf_series_aggregated", "perf_cpu_bus", "perf_cpu_status", "perf_cpu_access"] {
             assert_eq!(unit(event), "{event}");
         }
         assert_eq!(instrument("perf_event_state", "", Kind::Gauge).unit, "");

@@ -26,7 +26,7 @@ pub struct OwnName {
     pub name: Arc<str>,
 }
 
-/// The names of one table of series.
+/// The names in one table of series.
 ///
 /// A name is held as often as it was admitted, until it was released as often. Every call takes amortized constant time.
 #[derive(Debug)]

@@ -1,0 +1,456 @@
+//! Tables of series: totals by label set that never fall and never jump.
+//!
+//! Each table publishes at most `limit` series with labels of their own, those with the most recent activity ([`rank`]).
+//! Counts of the other series are added to aggregated series, usually with the label value `other`:
+//!
+//! - An aggregated series receives the increments of series without labels of their own, and nothing else. A total that was
+//!   published elsewhere is never added to it.
+//! - A series that loses its labels is absent from the next publication, and goes stale in Prometheus. Its total is kept, and is
+//!   continued if the series regains its labels.
+//! - A series is absent five minutes after its last target ended. Its total is dropped from all published series.
+//! - A new series counts since the previous collection, and its created timestamp is the time of that collection.
+//!
+//! So the increase of all series together is what was counted, in any interval.
+
+mod names;
+mod rank;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Monotonic, Timestamp};
+use crate::metrics::Labels;
+pub use names::{NameLimiter, OwnName};
+
+/// How long a series is published after its last target ended, so that every scraper sees its final value: Prometheus
+/// considers a series stale after the same time.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// What a series counts.
+pub trait Total: Clone + Debug {
+    /// Adds `from`, which is empty afterwards.
+    fn absorb(&mut self, from: &mut Self);
+
+    /// Forgets what holds for one collection only.
+    fn begin_collection(&mut self) {}
+
+    /// Approximate number of bytes on the heap.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Total for u64 {
+    fn absorb(&mut self, from: &mut Self) {
+        *self = self.saturating_add(std::mem::take(from));
+    }
+}
+
+/// Identifies a series as long as it is in its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(u64);
+
+/// The labels of a series, and where it is aggregated.
+#[derive(Debug, Clone)]
+pub struct Naming<I = ()> {
+    /// Labels of its own.
+    pub labels: Arc<Labels>,
+    /// Labels of the aggregated series that counts for it while it has no labels of its own.
+    pub rest: Arc<Labels>,
+    /// A label value that a process chose, and the series to use if its cgroup has too many of those.
+    pub own: Option<Own<I>>,
+    /// Data of the caller.
+    pub info: I,
+}
+
+/// A label value that a process chose.
+#[derive(Debug, Clone)]
+pub struct Own<I = ()> {
+    /// The name, and the cgroup whose names are limited.
+    pub name: OwnName,
+    /// Labels without the name.
+    pub labels: Arc<Labels>,
+    /// Data of the caller for the series with these labels.
+    pub info: I,
+}
+
+/// One label set and its total.
+#[derive(Debug, Clone)]
+pub struct Series<T, I = ()> {
+    /// The counts: since [`start`](Self::start) if it has labels of its own, else since the previous collection.
+    pub total: T,
+    /// Data of the caller.
+    pub info: I,
+    /// Activity in this collection, in units of the caller.
+    pub active: u64,
+    labels: Arc<Labels>,
+    rest: Arc<Labels>,
+    start: Timestamp,
+    /// Activity in recent collections; see `rank`.
+    activity: u64,
+    /// The total that was published before it lost its labels.
+    kept: Option<Box<T>>,
+    /// With labels: not published yet, for its counts of this collection are in the aggregated series. Without labels: published
+    /// for the last time, from `kept`.
+    changed: bool,
+    /// [`Table::aggregated`] includes it.
+    aggregated: bool,
+    targets: usize,
+    ended: Option<End>,
+    own: Option<OwnName>,
+    /// It takes the place of series whose names were refused.
+    of_refused: bool,
+}
+
+/// The end of the last target of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    at: Monotonic,
+    /// The number of collections before it.
+    collections: u64,
+}
+
+/// A series as it is published.
+#[derive(Debug)]
+pub struct Published<'a, T, I = ()> {
+    /// Its labels.
+    pub labels: &'a Arc<Labels>,
+    /// Its total.
+    pub total: &'a T,
+    /// The time since which it counts, not after the first count.
+    pub start: Timestamp,
+    /// Data of the caller.
+    pub info: &'a I,
+}
+
+/// The series of one metric, or of several metrics with the same label sets.
+#[derive(Debug)]
+pub struct Table<T, I = ()> {
+    empty: T,
+    limit: usize,
+    /// The activity in recent collections below which no series takes the labels of another.
+    least_activity: u64,
+    named: BTreeMap<SeriesId, Series<T, I>>,
+    unnamed: BTreeMap<SeriesId, Series<T, I>>,
+    /// Both.
+    by_labels: HashMap<Arc<Labels>, SeriesId>,
+    /// The aggregated series.
+    rest: BTreeMap<Arc<Labels>, Series<T, I>>,
+    /// Totals of series that are not in the table any more.
+    gone: T,
+    names: NameLimiter,
+    next: u64,
+    start: Timestamp,
+    previous: Timestamp,
+    collections: u64,
+    aggregated: u64,
+}
+
+impl<T: Total, I: Clone + Default> Table<T, I> {
+    /// Creates an empty table. `empty` is the total of a new series.
+    pub fn new(empty: T, limit: usize, least_activity: u64, now: Timestamp) -> Self {
+        Self {
+            gone: empty.clone(),
+            empty,
+            limit,
+            least_activity,
+            named: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
+            by_labels: HashMap::new(),
+            rest: BTreeMap::new(),
+            names: NameLimiter::new(usize::MAX),
+            next: 0,
+            start: now,
+            previous: now,
+            collections: 0,
+            aggregated: 0,
+        }
+    }
+
+    /// Returns the series with these labels.
+    pub fn find(&self, labels: &Labels) -> Option<SeriesId> {
+        self.by_labels.get(labels).copied()
+    }
+
+    /// Returns the series with these labels, which is new if there is none. If its cgroup has too many names it is the series
+    /// without the name.
+    pub fn find_or_insert(&mut self, naming: Naming<I>, monotonic: Monotonic) -> SeriesId {
+        match self.find_or_admit(naming, monotonic) {
+            Ok(id) => id,
+            Err((own, rest)) => {
+                self.aggregated += 1;
+                let id = self.find(&own.labels).unwrap_or_else(|| self.insert(own.labels, rest, own.info));
+                if let Some(series) = self.get_mut(id) {
+                    (series.of_refused, series.ended) = (true, None);
+                }
+                id
+            }
+        }
+    }
+
+    /// Returns the series with these labels, unless it is new and its cgroup has too many names.
+    fn find_or_admit(
+        &mut self,
+        Naming { labels, rest, own, info }: Naming<I>,
+        monotonic: Monotonic,
+    ) -> Result<SeriesId, (Own<I>, Arc<Labels>)> {
+        if let Some(id) = self.find(&labels) {
+            self.get_mut(id).into_iter().for_each(|series| series.ended = None);
+            return Ok(id);
+        }
+        let own = match own {
+            Some(own) if !self.names.admit(&own.name, monotonic) => return Err((own, rest)),
+            own => own.map(|own| own.name),
+        };
+        let id = self.insert(labels, rest, info);
+        self.get_mut(id).into_iter().for_each(|series| series.own.clone_from(&own));
+        Ok(id)
+    }
+
+    /// Adds a target to the series with these labels.
+    pub fn enter(&mut self, naming: Naming<I>, monotonic: Monotonic) -> SeriesId {
+        let id = self.find_or_insert(naming, monotonic);
+        self.hold(id);
+        id
+    }
+
+    /// Adds a target to the series with its name, if the name was refused before and is admitted now. The target is still in
+    /// `from`.
+    pub fn enter_again(
+        &mut self,
+        from: SeriesId,
+        naming: impl FnOnce() -> Naming<I>,
+        monotonic: Monotonic,
+    ) -> Option<SeriesId> {
+        self.get_mut(from).filter(|series| series.of_refused)?;
+        let id = self.find_or_admit(naming(), monotonic).ok()?;
+        self.hold(id);
+        Some(id)
+    }
+
+    fn hold(&mut self, id: SeriesId) {
+        self.get_mut(id).into_iter().for_each(|series| series.targets += 1);
+    }
+
+    /// Removes a target from a series.
+    pub fn leave(&mut self, id: SeriesId, now: Monotonic) {
+        let end = self.end(now);
+        let Some(series) = self.get_mut(id) else { return };
+        series.targets = series.targets.saturating_sub(1);
+        if series.targets == 0 {
+            series.ended = Some(end);
+        }
+    }
+
+    /// Marks the series as ended for which `is_there` returns false, for tables whose targets are not counted one by one.
+    pub fn follow(&mut self, now: Monotonic, is_there: impl Fn(&Series<T, I>) -> bool) {
+        let end = self.end(now);
+        for series in self.iter_mut() {
+            series.ended = (!is_there(series)).then(|| series.ended.unwrap_or(end));
+        }
+    }
+
+    /// Removes the series for which `goes` returns true, with their totals.
+    pub fn remove_where(&mut self, goes: impl Fn(&Series<T, I>) -> bool) {
+        let going: Vec<SeriesId> = self
+            .named
+            .iter()
+            .chain(&self.unnamed)
+            .filter(|(_, series)| goes(series))
+            .map(|(&id, _)| id)
+            .collect();
+        going.into_iter().for_each(|id| self.remove(id));
+        self.rest.retain(|_, series| {
+            let goes = goes(series);
+            if goes {
+                self.gone.absorb(&mut series.total);
+            }
+            !goes
+        });
+    }
+
+    /// Begins a collection: every series forgets what holds for the one before only.
+    pub fn begin_collection(&mut self) {
+        let rest = self.rest.values_mut();
+        rest.chain(self.named.values_mut())
+            .chain(self.unnamed.values_mut())
+            .for_each(|series| series.total.begin_collection());
+    }
+
+    /// Ends a collection after all counts were added: aggregates those of series without labels, and decides which series have
+    /// labels in the next collection.
+    pub fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
+        self.drop_ended(monotonic);
+        self.aggregate();
+        (self.previous, self.collections) = (now, self.collections + 1);
+        self.rank();
+    }
+
+    /// Returns a series that is in the table.
+    pub fn get_mut(&mut self, id: SeriesId) -> Option<&mut Series<T, I>> {
+        self.named.get_mut(&id).or_else(|| self.unnamed.get_mut(&id))
+    }
+
+    /// Returns every series that can have targets, with labels of its own or without.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Series<T, I>> {
+        self.named.values_mut().chain(self.unnamed.values_mut())
+    }
+
+    /// Returns the totals of all series, with those of aggregated series.
+    pub fn totals_mut(&mut self) -> impl Iterator<Item = (&mut T, &mut I)> {
+        let rest = self.rest.values_mut();
+        let all = rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut());
+        all.map(|series| (&mut series.total, &mut series.info))
+    }
+
+    /// Returns what is published after [`end_collection`](Self::end_collection).
+    pub fn iter(&self) -> impl Iterator<Item = Published<'_, T, I>> {
+        let named = self.named.values().filter(|series| !series.changed);
+        let whole = self.rest.values().chain(named).map(|series| (series, &series.total));
+        let last = self.unnamed.values().filter(|series| series.changed);
+        let last = last.filter_map(|series| Some((series, &**series.kept.as_ref()?)));
+        whole.chain(last).map(|(series, total)| Published {
+            labels: &series.labels,
+            total,
+            start: series.start,
+            info: &series.info,
+        })
+    }
+
+    /// Returns all totals that were ever counted, published or not: they add up to all counts.
+    pub fn accounts(&self) -> impl Iterator<Item = &T> {
+        let series = self.rest.values().chain(self.named.values()).chain(self.unnamed.values());
+        let all =
+            series.flat_map(|series| [Some(&series.total), series.kept.as_deref()].into_iter().flatten());
+        all.chain([&self.gone])
+    }
+
+    /// Limits the number of series with labels of their own, from the next collection on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Limits how many names the processes of one cgroup may have.
+    pub fn set_names(&mut self, per_cgroup: usize) {
+        self.names.set_limit(per_cgroup);
+    }
+
+    /// Number of series with labels of their own in the last publication.
+    pub fn published(&self) -> usize {
+        let named = self.named.values().filter(|series| !series.changed);
+        named.count() + self.unnamed.values().filter(|series| series.changed).count()
+    }
+
+    /// Approximate number of bytes. The number of series without labels of their own is bounded by that of targets.
+    pub fn bytes(&self) -> usize {
+        /// Labels, and the places in two maps.
+        const EACH: usize = 320;
+        let series = self.rest.values().chain(self.named.values());
+        series.map(|series| size_of::<Series<T, I>>() + EACH + series.total.bytes()).sum()
+    }
+
+    /// Time at which the table was created.
+    pub fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    /// How often counts of a series were aggregated from then on, because the table was full or its cgroup had too many names.
+    pub fn aggregated(&self) -> u64 {
+        self.aggregated
+    }
+
+    /// Number of series with targets whose counts are aggregated now.
+    pub fn unnamed(&self) -> usize {
+        self.unnamed.values().filter(|series| !series.is_rest() && series.ended.is_none()).count()
+    }
+
+    const fn end(&self, at: Monotonic) -> End {
+        End { at, collections: self.collections }
+    }
+
+    fn insert(&mut self, labels: Arc<Labels>, rest: Arc<Labels>, info: I) -> SeriesId {
+        let id = SeriesId(self.next);
+        self.next += 1;
+        let series = Series::new(self.empty.clone(), Arc::clone(&labels), rest, info, self.previous);
+        let has_labels = self.named.len() < self.limit && !series.is_rest();
+        if has_labels { &mut self.named } else { &mut self.unnamed }.insert(id, series);
+        self.by_labels.insert(labels, id);
+        id
+    }
+
+    fn remove(&mut self, id: SeriesId) {
+        let Some(mut series) = self.named.remove(&id).or_else(|| self.unnamed.remove(&id)) else { return };
+        self.by_labels.remove(&series.labels);
+        series.own.iter().for_each(|own| self.names.release(own));
+        self.gone.absorb(&mut series.total);
+        series.kept.iter_mut().for_each(|kept| self.gone.absorb(kept));
+    }
+
+    /// Drops the series whose last targets ended long ago.
+    fn drop_ended(&mut self, now: Monotonic) {
+        // Counts up to the end were published then.
+        let collections = self.collections;
+        let is_old = |series: &Series<T, I>| {
+            series.ended.is_some_and(|end| now.since(end.at) > KEPT && end.collections < collections)
+        };
+        let old: Vec<SeriesId> =
+            self.named.iter().filter(|(_, series)| is_old(series)).map(|(&id, _)| id).collect();
+        old.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// Adds the counts of series without labels to the aggregated series, and drops those that have ended.
+    fn aggregate(&mut self) {
+        let mut ended = Vec::new();
+        for (&id, series) in &mut self.unnamed {
+            series.changed = false;
+            let rest = self.rest.entry(Arc::clone(&series.rest)).or_insert_with(|| {
+                let labels = &series.rest;
+                Series::new(
+                    self.empty.clone(),
+                    Arc::clone(labels),
+                    Arc::clone(labels),
+                    I::default(),
+                    self.previous,
+                )
+            });
+            rest.total.absorb(&mut series.total);
+            // The counts of an ended series that was published were published with it.
+            let was_published = series.ended.is_some() && series.kept.is_some();
+            if !std::mem::replace(&mut series.aggregated, true) && !was_published && !series.is_rest() {
+                self.aggregated += 1;
+            }
+            ended.extend(series.ended.map(|_| id));
+        }
+        ended.into_iter().for_each(|id| self.remove(id));
+    }
+}
+
+impl<T, I> Series<T, I> {
+    fn new(empty: T, labels: Arc<Labels>, rest: Arc<Labels>, info: I, start: Timestamp) -> Self {
+        Self {
+            total: empty,
+            info,
+            active: 0,
+            labels,
+            rest,
+            start,
+            activity: 0,
+            kept: None,
+            changed: false,
+            aggregated: false,
+            targets: 0,
+            ended: None,
+            own: None,
+            of_refused: false,
+        }
+    }
+
+    /// Whether it is called like the aggregated series, so that it has no other labels.
+    fn is_rest(&self) -> bool {
+        self.labels == self.rest
+    }
+}

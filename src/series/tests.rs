@@ -1,0 +1,432 @@
+use proptest::prelude::*;
+
+use super::*;
+
+type Plain = Table<u64>;
+
+fn labels(comm: &str) -> Arc<Labels> {
+    Labels::new([("comm", comm)])
+}
+
+fn table(limit: usize) -> Plain {
+    Table::new(0, limit, 10, Timestamp(0))
+}
+
+fn naming(comm: &str) -> Naming {
+    Naming { labels: labels(comm), rest: labels("other"), own: None, info: () }
+}
+
+fn enter(table: &mut Plain, comm: &str) -> SeriesId {
+    table.enter(naming(comm), at(0))
+}
+
+/// Adds counts, which are the activity as well.
+fn count(table: &mut Plain, id: SeriesId, n: u64) {
+    let series = table.get_mut(id).unwrap();
+    series.total += n;
+    series.active += n;
+}
+
+fn at(seconds: u64) -> Monotonic {
+    Monotonic(Duration::from_secs(seconds))
+}
+
+/// Ends the collection at a time in seconds.
+fn collect(table: &mut Plain, seconds: u64) {
+    table.end_collection(Timestamp(seconds * 1000), at(seconds));
+}
+
+fn comm<I>(series: &Published<'_, u64, I>) -> String {
+    series.labels.get("comm").unwrap().to_owned()
+}
+
+/// The totals that are published, in the order of the alphabet.
+fn totals(table: &Plain) -> Vec<(String, u64)> {
+    let mut totals: Vec<_> = table.iter().map(|series| (comm(&series), *series.total)).collect();
+    totals.sort();
+    totals
+}
+
+fn expected(totals: &[(&str, u64)]) -> Vec<(String, u64)> {
+    totals.iter().map(|&(comm, total)| (comm.to_owned(), total)).collect()
+}
+
+/// Published series but the aggregated one.
+fn named(table: &Plain) -> String {
+    let named = totals(table).into_iter().map(|(comm, _)| comm).filter(|comm| comm != "other");
+    named.collect::<Vec<_>>().join(" ")
+}
+
+fn start(table: &Plain, wanted: &str) -> Timestamp {
+    table.iter().find(|series| comm(series) == wanted).unwrap().start
+}
+
+#[test]
+fn a_series_counts_since_the_collection_before_its_first_count() {
+    let mut table = table(10);
+    let a = enter(&mut table, "a");
+    count(&mut table, a, 5);
+    collect(&mut table, 10);
+    let b = enter(&mut table, "b");
+    count(&mut table, b, 7);
+    collect(&mut table, 20);
+    assert_eq!(totals(&table), expected(&[("a", 5), ("b", 7)]));
+    assert_eq!([start(&table, "a"), start(&table, "b")], [Timestamp(0), Timestamp(10_000)]);
+}
+
+#[test]
+fn a_series_is_absent_five_minutes_after_its_last_target_ended_and_its_total_goes_nowhere() {
+    let mut table = table(10);
+    for comm in ["a", "b"] {
+        let id = enter(&mut table, comm);
+        count(&mut table, id, 5);
+    }
+    let a = table.find(&labels("a")).unwrap();
+    table.leave(a, at(1));
+    collect(&mut table, 301);
+    assert_eq!(totals(&table), expected(&[("a", 5), ("b", 5)]));
+    collect(&mut table, 302);
+    assert_eq!(totals(&table), expected(&[("b", 5)]));
+    assert_eq!((table.accounts().sum::<u64>(), table.aggregated()), (10, 0));
+}
+
+#[test]
+fn a_series_whose_target_comes_back_continues() {
+    let mut table = table(10);
+    let id = enter(&mut table, "nginx");
+    count(&mut table, id, 5);
+    table.leave(id, at(1));
+    collect(&mut table, 300);
+    assert_eq!(enter(&mut table, "nginx"), id);
+    collect(&mut table, 9999);
+    assert_eq!(totals(&table), expected(&[("nginx", 5)]));
+}
+
+#[test]
+fn over_the_limit_counts_are_aggregated_until_an_ended_series_makes_room() {
+    let mut table = table(2);
+    let [a, b, c] = ["a", "b", "c"].map(|comm| enter(&mut table, comm));
+    [(a, 1), (b, 1), (c, 5)].into_iter().for_each(|(id, n)| count(&mut table, id, n));
+    collect(&mut table, 1);
+    assert_eq!(totals(&table), expected(&[("a", 1), ("b", 1), ("other", 5)]));
+    assert_eq!((table.aggregated(), table.unnamed()), (1, 1));
+    table.leave(a, at(1));
+    [(b, 1), (c, 3)].into_iter().for_each(|(id, n)| count(&mut table, id, n));
+    collect(&mut table, 2);
+    assert_eq!(
+        totals(&table),
+        expected(&[("a", 1), ("b", 2), ("other", 8)]),
+        "a is published for the last time"
+    );
+    count(&mut table, c, 3);
+    collect(&mut table, 3);
+    assert_eq!(totals(&table), expected(&[("b", 2), ("c", 3), ("other", 8)]));
+    assert_eq!(start(&table, "c"), Timestamp(2000), "its counts until then are in other");
+    assert_eq!((table.aggregated(), table.unnamed()), (1, 0));
+}
+
+#[test]
+fn a_series_that_loses_its_labels_goes_stale_and_continues_when_it_regains_them() {
+    let mut table = table(1);
+    let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    count(&mut table, a, 50);
+    collect(&mut table, 1);
+    count(&mut table, a, 1);
+    count(&mut table, b, 500);
+    collect(&mut table, 2);
+    assert_eq!(totals(&table), expected(&[("a", 51), ("other", 500)]), "labels change after this collection");
+    count(&mut table, a, 3);
+    count(&mut table, b, 500);
+    collect(&mut table, 3);
+    assert_eq!(totals(&table), expected(&[("b", 500), ("other", 503)]));
+    assert_eq!(start(&table, "b"), Timestamp(2000));
+    let published = table.iter().map(|series| *series.total).sum::<u64>();
+    assert_eq!(table.accounts().sum::<u64>(), published + 51, "the total of a is kept");
+    count(&mut table, a, 5000);
+    collect(&mut table, 4);
+    assert_eq!(totals(&table), expected(&[("b", 500), ("other", 5503)]));
+    count(&mut table, a, 7);
+    collect(&mut table, 5);
+    assert_eq!(totals(&table), expected(&[("a", 58), ("other", 5503)]));
+    assert_eq!(start(&table, "a"), Timestamp(0), "it continues");
+    assert_eq!((table.aggregated(), table.unnamed()), (3, 1));
+}
+
+#[test]
+fn similar_series_and_those_that_alternate_do_not_take_the_labels_from_each_other() {
+    let mut table = table(1);
+    let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    for now in 1..20 {
+        count(&mut table, a, 100);
+        count(&mut table, b, 190);
+        collect(&mut table, now);
+        assert_eq!(named(&table), "a", "after {now} collections");
+    }
+    for now in 20..60 {
+        count(&mut table, if now % 2 == 0 { a } else { b }, 100);
+        collect(&mut table, now);
+        assert_eq!(named(&table), "a", "after {now} collections");
+    }
+}
+
+#[test]
+fn a_series_that_is_hardly_active_takes_no_labels_from_an_idle_one() {
+    let mut table = table(1);
+    let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    count(&mut table, b, 9);
+    collect(&mut table, 1);
+    collect(&mut table, 2);
+    assert_eq!(named(&table), "a");
+    table.leave(a, at(2));
+    collect(&mut table, 3);
+    collect(&mut table, 4);
+    assert_eq!(named(&table), "b", "but from an ended one");
+}
+
+#[test]
+fn only_so_many_labels_change_hands_at_one_collection() {
+    let mut table = table(40);
+    let mut enter_all = |from: usize| -> Vec<SeriesId> {
+        (from..from + 40).map(|n| enter(&mut table, &format!("p{n:02}"))).collect()
+    };
+    enter_all(0);
+    let busy = enter_all(40);
+    for (now, new) in [(1, 0), (2, 16), (3, 32), (4, 40), (5, 40)] {
+        busy.iter().for_each(|&id| count(&mut table, id, 100));
+        collect(&mut table, now);
+        let all = named(&table);
+        let of_the_busy = all.split(' ').filter(|name| ("p40".."q").contains(name)).count();
+        assert_eq!((of_the_busy, all.split(' ').count()), (new, 40));
+    }
+}
+
+#[test]
+fn a_lower_limit_takes_the_labels_of_the_least_active_and_a_higher_one_gives_them_to_the_most_active() {
+    let mut table = table(50);
+    let ids: Vec<SeriesId> = (10..60).map(|n| enter(&mut table, &format!("p{n}"))).collect();
+    let mut collect = |limit: usize, now: u64| {
+        ids.iter().zip(10..).for_each(|(&id, n)| count(&mut table, id, n));
+        table.set_limit(limit);
+        collect(&mut table, now);
+        let published = named(&table).split(' ').count();
+        (published, table.named.len(), named(&table), table.unnamed())
+    };
+    assert_eq!(collect(50, 1).0, 50);
+    let (published, len, ..) = collect(2, 2);
+    assert_eq!((published, len), (50, 2), "all are published once more");
+    assert_eq!(collect(2, 3), (2, 2, "p58 p59".into(), 48));
+    assert_eq!(collect(4, 4), (2, 4, "p58 p59".into(), 46));
+    assert_eq!(collect(4, 5), (4, 4, "p56 p57 p58 p59".into(), 46));
+}
+
+#[test]
+fn a_series_with_the_labels_of_the_aggregated_one_is_part_of_it() {
+    let mut table = table(1);
+    let other = enter(&mut table, "other");
+    count(&mut table, other, 500);
+    collect(&mut table, 1);
+    assert_eq!(totals(&table), expected(&[("other", 500)]));
+    assert_eq!((table.aggregated(), table.unnamed()), (0, 0));
+    let a = enter(&mut table, "a");
+    count(&mut table, other, 500);
+    collect(&mut table, 2);
+    table.leave(a, at(2));
+    collect(&mut table, 3);
+    assert_eq!(named(&table), "a", "no other series needs the labels");
+}
+
+#[test]
+fn series_without_targets_are_dropped_when_they_are_idle() {
+    let mut table = table(1);
+    for number in 0..5000u64 {
+        let id = table.find_or_insert(naming(&number.to_string()), at(number));
+        count(&mut table, id, 1);
+        if number % 100 == 99 {
+            collect(&mut table, number);
+            assert!(table.unnamed() <= 1024, "{}", table.unnamed());
+        }
+    }
+    assert_eq!(table.accounts().sum::<u64>(), 5000);
+    (5000..5100).for_each(|now| collect(&mut table, now));
+    assert_eq!(table.unnamed(), 0);
+    assert_eq!(totals(&table).iter().map(|(_, total)| total).sum::<u64>(), 5000);
+}
+
+/// What can happen to a table. Targets are chosen by their number among those that there are.
+#[derive(Debug, Clone)]
+enum Step {
+    Enter(u8),
+    Leave(usize),
+    Count(usize, u64),
+    Touch(u8, u64),
+    Collect(u64),
+    SetLimit(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u8..12).prop_map(Step::Enter),
+        2 => any::<usize>().prop_map(Step::Leave),
+        4 => (any::<usize>(), 0u64..1000).prop_map(|(who, n)| Step::Count(who, n)),
+        2 => (20u8..26, 1u64..1000).prop_map(|(who, n)| Step::Touch(who, n)),
+        3 => prop_oneof![Just(1u64), Just(15), Just(400)].prop_map(Step::Collect),
+        1 => (0usize..6).prop_map(Step::SetLimit),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// What Prometheus knows of a series: its last sample with the created timestamp, and the collection of the sample.
+type Sample = (u64, Timestamp, usize);
+
+/// The increase of a series as Prometheus computes it with created timestamps: since the last sample; or, where the created
+/// timestamp is newer than that, since zero.
+fn increase(before: Option<&Sample>, (total, start, _): Sample) -> u64 {
+    match before {
+        Some(&(old, old_start, _)) if start <= old_start => total - old,
+        _ => total,
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_increase_of_all_series_is_what_was_counted_in_every_interval(steps in steps(), mut limit in 0usize..6) {
+        let mut table = table(limit);
+        let mut targets: Vec<(u8, SeriesId)> = Vec::new();
+        let (mut seconds, mut collections, mut counted) = (1, 0, 0);
+        let mut all = 0;
+        // The model: a dictionary of all samples ever.
+        let mut samples: HashMap<String, Sample> = HashMap::new();
+        let mut lowered = false;
+        for step in steps.into_iter().chain([Step::Collect(1)]) {
+            match step {
+                // Eleven has the labels of the aggregated series.
+                Step::Enter(who) => {
+                    let comm = if who == 11 { "other".to_owned() } else { who.to_string() };
+                    targets.push((who, enter(&mut table, &comm)));
+                }
+                Step::Leave(_) | Step::Count(..) if targets.is_empty() => {}
+                Step::Leave(which) => {
+                    let (_, id) = targets.swap_remove(which % targets.len());
+                    table.leave(id, at(seconds));
+                }
+                Step::Count(which, n) => {
+                    let (_, id) = targets[which % targets.len()];
+                    count(&mut table, id, n);
+                    counted += n;
+                }
+                Step::Touch(who, n) => {
+                    let id = table.find_or_insert(naming(&who.to_string()), at(seconds));
+                    count(&mut table, id, n);
+                    counted += n;
+                }
+                Step::SetLimit(new) => {
+                    lowered |= new < limit;
+                    limit = new;
+                    table.set_limit(limit);
+                }
+                Step::Collect(after) => {
+                    let previous = Timestamp(if collections == 0 { 0 } else { seconds * 1000 });
+                    seconds += after;
+                    collections += 1;
+                    collect(&mut table, seconds);
+                    let now: Vec<(String, Sample)> = table
+                        .iter()
+                        .map(|series| (comm(&series), (*series.total, series.start, collections)))
+                        .collect();
+                    let published = now.iter().filter(|(comm, _)| comm != "other").count();
+                    prop_assert!(published <= limit || lowered, "{published} series, at most {limit}");
+                    lowered = false;
+                    let mut increased = 0;
+                    for (comm, sample) in &now {
+                        let before = samples.get(comm);
+                        let (total, start, _) = *sample;
+                        prop_assert!(start <= previous, "{comm} was created after its first count");
+                        if let Some(&(old, old_start, when)) = before {
+                            let anew = start > old_start;
+                            prop_assert!(anew || total >= old, "{comm} fell from {old} to {total}");
+                            prop_assert!(!anew || when + 1 < collections, "{comm} was never absent");
+                            prop_assert!(!anew || start.0 >= old_start.0);
+                        }
+                        increased += increase(before, *sample);
+                    }
+                    prop_assert_eq!(increased, counted, "in collection {}: {:?}", collections, now);
+                    all += counted;
+                    prop_assert_eq!(table.accounts().sum::<u64>(), all);
+                    counted = 0;
+                    samples.extend(now);
+                    prop_assert!(table.named.len() <= limit);
+                    prop_assert_eq!(table.published(), published);
+                }
+            }
+        }
+    }
+}
+
+/// A process in a cgroup, in series by name alone.
+fn process(comm: &str, cgroup: &str) -> Naming {
+    let name = OwnName { owner: cgroup.into(), name: comm.into() };
+    let own = Own { name, labels: labels(&format!("rest of {cgroup}")), info: () };
+    Naming { own: Some(own), ..naming(comm) }
+}
+
+#[test]
+fn a_process_that_renames_itself_all_the_time_leaves_the_names_of_other_cgroups_alone() {
+    let mut table = table(20_000);
+    table.set_names(100);
+    let mut last = None;
+    for number in 0..10_000u64 {
+        // Ten minutes, in which 20 names a minute are new; those of the first five have ended.
+        let now = at(number * 60 / 1000);
+        let id = table.enter(process(&format!("renamed-{number}"), "/pod"), now);
+        count(&mut table, id, 1);
+        if let Some(before) = last.replace(id) {
+            table.leave(before, now);
+        }
+        let service = format!("service-{}", number % 500);
+        let id = table.enter(process(&service, &format!("/{service}")), now);
+        count(&mut table, id, 1);
+        table.leave(id, now);
+        if number % 100 == 99 {
+            table.end_collection(Timestamp(number), now);
+        }
+    }
+    let all = totals(&table);
+    let renamed = all.iter().filter(|(comm, _)| comm.starts_with("renamed-")).count();
+    assert!((50..=100).contains(&renamed), "{renamed}");
+    assert_eq!(all.iter().filter(|(comm, _)| comm.starts_with("service-")).count(), 500);
+    assert_eq!(table.accounts().sum::<u64>(), 20_000, "nothing is lost");
+    assert!(table.aggregated() > 9_000);
+}
+
+#[test]
+fn a_build_that_starts_many_programs_has_the_names_of_all_of_them() {
+    let mut table = table(20_000);
+    table.set_names(100);
+    for round in 0..1000u64 {
+        for program in 0..60 {
+            let id = table.enter(process(&format!("tool-{program}"), "/build"), at(round));
+            count(&mut table, id, 1);
+            table.leave(id, at(round));
+        }
+    }
+    collect(&mut table, 1000);
+    assert_eq!((totals(&table).len(), table.aggregated()), (60, 0));
+}
+
+#[test]
+fn a_name_that_was_refused_is_admitted_once_its_cgroup_has_room() {
+    let mut table = table(100);
+    table.set_names(1);
+    let [first, second] = ["first", "second"].map(|comm| table.enter(process(comm, "/pod"), at(0)));
+    count(&mut table, second, 3);
+    assert!(table.enter_again(second, || process("second", "/pod"), at(60)).is_none());
+    assert!(table.enter_again(first, || process("first", "/pod"), at(60)).is_none(), "it has its name");
+    table.leave(first, at(60));
+    collect(&mut table, 61);
+    collect(&mut table, 361);
+    let with_its_name = table.enter_again(second, || process("second", "/pod"), at(361)).unwrap();
+    table.leave(second, at(361));
+    count(&mut table, with_its_name, 4);
+    collect(&mut table, 362);
+    assert_eq!(totals(&table), expected(&[("rest of /pod", 3), ("second", 4)]));
+}
