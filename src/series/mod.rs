@@ -1,6 +1,6 @@
 //! Tables of series: totals by label set that never fall and never jump.
 //!
-//! Each table publishes at most `limit` series with labels of their own, those with the most recent activity ([`rank`]).
+//! Each table publishes at most `limit` series with labels of their own, those with the most recent activity (`rank`).
 //! Counts of the other series are added to aggregated series, usually with the label value `other`:
 //!
 //! - An aggregated series receives the increments of series without labels of their own, and nothing else. A total that was
@@ -81,7 +81,7 @@ pub struct Own<I = ()> {
 /// One label set and its total.
 #[derive(Debug, Clone)]
 pub struct Series<T, I = ()> {
-    /// The counts: since [`start`](Self::start) if it has labels of its own, else since the previous collection.
+    /// The counts: since its creation if it has labels of its own, else since the previous collection.
     pub total: T,
     /// Data of the caller.
     pub info: I,

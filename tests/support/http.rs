@@ -34,6 +34,8 @@ pub(crate) fn ask(address: &str, method: &str, path: &str, patience: Duration) -
         match stream.read(&mut part) {
             Ok(0) => break,
             Ok(size) => answer.extend(&part[..size]),
+            // A socket with a timeout reports that the process was stopped for a moment.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
             Err(error) => return Err(error),
         }
