@@ -44,9 +44,11 @@ pub(super) fn note_activity(table: &mut SeriesTable) {
 
 /// The labels of a series in families about all groups.
 pub(super) fn quality_labels(own: &Labels, known: &OnceLock<Arc<Labels>>, plan: &Group) -> Arc<Labels> {
-    let group = group_labels(plan);
-    let group = group.iter().map(|(name, value)| (&**name, &**value));
-    Arc::clone(known.get_or_init(|| Labels::new(own.pairs().chain(group))))
+    let render = || {
+        let group = group_labels(plan);
+        Labels::new(own.pairs().chain(group.iter().map(|(name, value)| (&**name, &**value))))
+    };
+    Arc::clone(known.get_or_init(render))
 }
 
 impl Counts {

@@ -30,13 +30,17 @@ impl Functions {
         let module = module.rsplit('/').next().unwrap_or(module);
         // Addresses are too many to be labels.
         let function = named.lines.first().map_or("[unknown]", |line| &line.name);
-        let [labels, rest] = [(function, module), ("other", "other")].map(|(function, module)| {
+        let render = |function: &str, module: &str| {
             Labels::new([("function", function), ("module", module), ("profile", &self.entry)])
+        };
+        let labels = render(function, module);
+        let id = self.series.find_or_insert_with(&labels, now, || Naming {
+            labels: Arc::clone(&labels),
+            rest: render("other", "other"),
+            own: None,
+            info: (),
         });
-        let id = self.series.find_or_insert(Naming { labels, rest, own: None, info: () }, now);
-        let Some(series) = self.series.get_mut(id) else { return };
-        series.total = series.total.saturating_add(count);
-        series.active = series.active.saturating_add(count);
+        self.series.get_mut(id).into_iter().for_each(|series| series.count(count));
     }
 
     /// Ends a collection: the functions with the most recent samples have labels, `limit` at most.

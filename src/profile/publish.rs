@@ -44,25 +44,30 @@ struct Book {
 }
 
 impl Book {
-    fn labels(&self, comm: &Arc<str>, cgroup: &Arc<str>, mode: &Arc<str>) -> Arc<Labels> {
-        Labels::new([("cgroup", cgroup), ("comm", comm), ("mode", mode), ("profile", &self.sampler.entry)])
-    }
-
     fn add(&mut self, Series { comm, cgroup, mode, kernel_thread }: Series, count: u64, now: Monotonic) {
-        let (other, mode): (Arc<str>, Arc<str>) = ("other".into(), mode.as_str().into());
         let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
-        // The kernel names its own threads.
-        let own = (!kernel_thread).then(|| Own {
-            name: OwnName { owner: Arc::clone(&cgroup), name: Arc::clone(&comm) },
-            labels: self.labels(&other, &cgroup, &mode),
+        let render = |comm: &str, cgroup: &str, mode: &str| {
+            Labels::new([
+                ("cgroup", cgroup),
+                ("comm", comm),
+                ("mode", mode),
+                ("profile", &self.sampler.entry),
+            ])
+        };
+        let labels = render(&comm, &cgroup, mode.as_str());
+        let id = self.series.find_or_insert_with(&labels, now, || Naming {
+            labels: Arc::clone(&labels),
+            rest: render("other", "other", "other"),
+            // The kernel names its own threads.
+            own: (!kernel_thread).then(|| Own {
+                labels: render("other", &cgroup, mode.as_str()),
+                name: OwnName { owner: Arc::clone(&cgroup), name: comm },
+                info: now,
+            }),
             info: now,
         });
-        let rest = self.labels(&other, &other, &other);
-        let naming = Naming { labels: self.labels(&comm, &cgroup, &mode), rest, own, info: now };
-        let id = self.series.find_or_insert(naming, now);
         let Some(series) = self.series.get_mut(id) else { return };
-        series.total = series.total.saturating_add(count);
-        series.active = series.active.saturating_add(count);
+        series.count(count);
         series.info = now;
     }
 }

@@ -176,6 +176,20 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         self.by_labels.get(labels).copied()
     }
 
+    /// Returns the series with these labels, which is new if there is none. `naming` has the labels, and is called for a new
+    /// series only: it renders others.
+    pub fn find_or_insert_with(
+        &mut self,
+        labels: &Labels,
+        monotonic: Monotonic,
+        naming: impl FnOnce() -> Naming<I>,
+    ) -> SeriesId {
+        match self.find(labels) {
+            Some(id) => self.resume(id),
+            None => self.find_or_insert(naming(), monotonic),
+        }
+    }
+
     /// Returns the series with these labels, which is new if there is none. If its cgroup has too many names it is the series
     /// without the name.
     pub fn find_or_insert(&mut self, naming: Naming<I>, monotonic: Monotonic) -> SeriesId {
@@ -199,8 +213,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         monotonic: Monotonic,
     ) -> Result<SeriesId, (Own<I>, Arc<Labels>)> {
         if let Some(id) = self.find(&labels) {
-            self.get_mut(id).into_iter().for_each(|series| series.ended = None);
-            return Ok(id);
+            return Ok(self.resume(id));
         }
         let own = match own {
             Some(own) if !self.names.admit(&own.name, monotonic) => return Err((own, rest)),
@@ -230,6 +243,12 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let id = self.find_or_admit(naming(), monotonic).ok()?;
         self.hold(id);
         Some(id)
+    }
+
+    /// Counts go on for a series: it has not ended.
+    fn resume(&mut self, id: SeriesId) -> SeriesId {
+        self.get_mut(id).into_iter().for_each(|series| series.ended = None);
+        id
     }
 
     fn hold(&mut self, id: SeriesId) {
@@ -426,6 +445,14 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             ended.extend(series.ended.map(|_| id));
         }
         ended.into_iter().for_each(|id| self.remove(id));
+    }
+}
+
+impl<I> Series<u64, I> {
+    /// Adds counts, which are its activity as well.
+    pub fn count(&mut self, count: u64) {
+        self.total = self.total.saturating_add(count);
+        self.active = self.active.saturating_add(count);
     }
 }
 

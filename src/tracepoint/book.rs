@@ -13,7 +13,7 @@ use super::values::ValueId;
 use crate::clock::{Monotonic, Timestamp};
 use crate::metrics::{Family, Histogram, Labels, Point, Value};
 use crate::plan::{Amount, Output, Trace};
-use crate::series::{Naming, Own, Published, Table, Total};
+use crate::series::{Naming, Own, OwnName, Published, Table, Total};
 
 /// How many collections the largest of late is looked for in at most: one a second.
 const MOST_LATE: usize = 64;
@@ -172,13 +172,6 @@ impl Book {
         }
     }
 
-    fn labels(&self, owner: &OwnerLabels, values: &[Arc<str>], event: Option<&Arc<str>>) -> Arc<Labels> {
-        let owner = owner.iter().map(|(name, value)| (Arc::from(*name), Arc::clone(value)));
-        let values = self.trace.labels.iter().cloned().zip(values.iter().cloned());
-        let event = event.map(|event| (Arc::from("event"), Arc::clone(event)));
-        Labels::new::<Arc<str>, Arc<str>>(owner.chain(values).chain(event))
-    }
-
     /// Adds to the series of an owner.
     fn add(
         &mut self,
@@ -188,23 +181,21 @@ impl Book {
         cell: &Cell,
         monotonic: Monotonic,
     ) {
-        let labels = self.labels(&owner.labels, values, event);
-        let known = self.pages.get(place).is_some_and(|page| page.series.find(&labels).is_some());
-        let naming = if known {
-            // The rest matters for a new series alone.
-            Naming { rest: Arc::clone(&labels), labels, own: None, info: Parts::default() }
-        } else {
-            let parts = |owner: &OwnerLabels| Parts { owner: owner.clone(), values: values.into() };
-            let own = owner.own.as_ref().map(|(name, otherwise)| Own {
-                name: name.clone(),
-                labels: self.labels(otherwise, values, event),
-                info: parts(otherwise),
-            });
-            let rest = self.labels(&other_owner(&owner.labels), &other_values(values), event);
-            Naming { labels, rest, own, info: parts(&owner.labels) }
+        let (trace, Some(page)) = (&self.trace, self.pages.get_mut(place)) else { return };
+        let render = |owner: &OwnerLabels, values: &[Arc<str>]| labels(trace, owner, values, event);
+        let parts = |owner: &OwnerLabels| Parts { owner: owner.clone(), values: values.into() };
+        let own = |(name, otherwise): &(OwnName, OwnerLabels)| Own {
+            name: name.clone(),
+            labels: render(otherwise, values),
+            info: parts(otherwise),
         };
-        let Some(page) = self.pages.get_mut(place) else { return };
-        let id = page.series.find_or_insert(naming, monotonic);
+        let labels = render(&owner.labels, values);
+        let id = page.series.find_or_insert_with(&labels, monotonic, || Naming {
+            labels: Arc::clone(&labels),
+            rest: render(&other_owner(&owner.labels), &other_values(values)),
+            own: owner.own.as_ref().map(own),
+            info: parts(&owner.labels),
+        });
         if let Some(series) = page.series.get_mut(id) {
             series.total.add(cell);
             series.active = series.active.saturating_add(cell.hits);
@@ -352,6 +343,13 @@ fn times(sum: u64, factor: f64) -> f64 {
     let part = factor.recip().round();
     let is_part = factor < 1.0 && (part * factor - 1.0).abs() < 1e-9;
     if is_part { sum as f64 / part } else { sum as f64 * factor }
+}
+
+fn labels(trace: &Trace, owner: &OwnerLabels, values: &[Arc<str>], event: Option<&Arc<str>>) -> Arc<Labels> {
+    let owner = owner.iter().map(|(name, value)| (Arc::from(*name), Arc::clone(value)));
+    let values = trace.labels.iter().cloned().zip(values.iter().cloned());
+    let event = event.map(|event| (Arc::from("event"), Arc::clone(event)));
+    Labels::new::<Arc<str>, Arc<str>>(owner.chain(values).chain(event))
 }
 
 fn other_owner(owner: &OwnerLabels) -> OwnerLabels {
