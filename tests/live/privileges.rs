@@ -17,7 +17,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::folded::Folded;
 use crate::support::lines::Lines;
-use crate::support::program::{Program, Running};
+use crate::support::program::{Program, Running, copy_program};
 use crate::support::service::{Service, get_path};
 use crate::support::{Feature, eventually, lacks};
 
@@ -308,7 +308,7 @@ fn lacks_anything() -> bool {
 /// Where everybody may execute it, whoever may see the place that it was built in.
 fn program_for_everybody(dir: &Path) -> PathBuf {
     let program = dir.join("perf-exporter");
-    fs::copy(env!("CARGO_BIN_EXE_perf-exporter"), &program).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_perf-exporter")), &program);
     program
 }
 

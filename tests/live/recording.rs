@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cgroup::TestCgroup;
 use crate::support::lines::Lines;
-use crate::support::program::{Program, Running};
+use crate::support::program::{Program, Running, copy_program};
 use crate::support::{Feature, lacks};
 
 const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
@@ -53,7 +53,7 @@ impl Recorder {
         let dir = tempfile::Builder::new().permissions(everybody.clone()).tempdir().unwrap();
         fs::set_permissions(dir.path(), everybody).unwrap();
         let program = dir.path().join("perf-exporter");
-        fs::copy(OURS, &program).unwrap();
+        copy_program(Path::new(OURS), &program);
         Self { dir, program, unprivileged: true }
     }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -12,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::counting::about;
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
+use crate::support::program::copy_program;
 use crate::support::service::{Service, TEXT, get};
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, core_pmus, eventually, lacks};
@@ -36,17 +38,29 @@ fn text_and_openmetrics_say_the_same() {
     if lacks(Feature::Software) {
         return;
     }
-    let service = Service::start("collection: {interval: 1m, freshness: 1m}\n");
-    let (kind, text) = get(&service.address, TEXT);
-    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
-    let (kind, open) = get(&service.address, "application/openmetrics-text;version=1.0.0");
-    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert!(open.ends_with("# EOF\n"), "OpenMetrics without an end");
-    let [text, open] = [text, open].map(|text| Exposition::parse(&same(&text)).unwrap());
-    assert!(text == open, "they differ: {text:?}\n\nand {open:?}");
-    for name in ["perf_cpu_page_faults_total", "perf_process_context_switches_total"] {
-        assert!(text.sum(name, &[]) > 0.0, "{name} counts nothing");
-    }
+    let service = Service::start("collection: {interval: 1s, freshness: 1s}\n");
+    let both = || {
+        let (kind, text) = get(&service.address, TEXT);
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+        let (kind, open) = get(&service.address, "application/openmetrics-text;version=1.0.0");
+        assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+        assert!(open.ends_with("# EOF\n"), "OpenMetrics without an end");
+        [text, open].map(|text| Exposition::parse(&same(&text)).unwrap())
+    };
+    let of_one_collection = || {
+        let [text, open] = both();
+        let collections =
+            |of: &Exposition| of.value("perf_exporter_collect_duration_seconds_count", &[]).unwrap();
+        (collections(&text) == collections(&open)).then_some((text, open))
+    };
+    // The first collection comes some milliseconds after the start: threads may not have left their CPU by then.
+    eventually("a collection that has counted page faults and switches", || {
+        let (text, open) = of_one_collection()?;
+        assert!(text == open, "they differ: {text:?}\n\nand {open:?}");
+        let counted = |name: &str| text.sum(name, &[]) > 0.0;
+        (counted("perf_cpu_page_faults_total") && counted("perf_process_context_switches_total"))
+            .then_some(())
+    });
 }
 
 #[test]
@@ -202,7 +216,7 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
     // Where nobody can execute it, whoever may see the place that it was built in.
     let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
     let program = dir.path().join("perf-exporter");
-    fs::copy(env!("CARGO_BIN_EXE_perf-exporter"), &program).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_perf-exporter")), &program);
     let mut command = Command::new(&program);
     if rustix::process::geteuid().is_root() {
         // Leaving root takes all capabilities with it.

@@ -1,6 +1,6 @@
 //! `perf-exporter stat` beside `perf stat`, and what a shell sees of it.
 
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::perf::PerfStat;
 use crate::support::cgroup::TestCgroup;
 use crate::support::lines::Lines;
+use crate::support::program::copy_program;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 
@@ -301,7 +302,7 @@ fn without_privileges_a_name_says_that_user_space_is_counted_and_nothing_is_zero
     };
     let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
     let program = dir.path().join("perf-exporter");
-    fs::copy(OURS, &program).unwrap();
+    copy_program(Path::new(OURS), &program);
     let mut command =
         command(program.to_str().unwrap(), &["-e", "task-clock,page-faults,context-switches", "true"]);
     if rustix::process::geteuid().is_root() {

@@ -1,7 +1,6 @@
 //! A program in C to put probes into: `tests/data/programs/probed.c`, compiled where a test can say what is probed. Each
 //! copy is a file of its own, so that nobody else's calls are counted.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -149,8 +148,15 @@ impl Program {
 
     /// Makes a copy, which is another file.
     pub(crate) fn copy_to(&self, path: &Path) {
-        fs::copy(&self.path, path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        copy_program(&self.path, path);
     }
+}
+
+/// Makes a copy that can be executed at once. A process of its own writes it: a file that this one had open for writing would
+/// still be open in whatever another test forks at that moment, and Linux executes no such file (`ETXTBSY`).
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status().unwrap();
+    assert!(copied.success(), "{} is not copied to {}", from.display(), to.display());
 }
 
 fn said(command: &mut Command) -> String {
