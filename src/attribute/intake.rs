@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
+use crate::ring::{Consumer, RingId};
 use crate::sys::{Fields, Ring};
 use crate::target::CgroupId;
 
@@ -37,18 +38,18 @@ impl Losses {
     }
 }
 
-/// A ring, and how many records it lost since it was made.
+/// A ring, unless no other could be made, and how many records it lost, with those that it replaced.
 #[derive(Debug)]
 struct Kept<R> {
-    ring: R,
+    ring: Option<R>,
     lost: u64,
 }
 
 /// The rings and what comes of them.
 #[derive(Debug)]
 pub struct Intake<R> {
-    /// By CPU and number of the bundle.
-    rings: BTreeMap<(u32, usize), Kept<R>>,
+    /// The number of a ring is that of its bundle.
+    rings: BTreeMap<RingId, Kept<R>>,
     attributor: Attributor,
 }
 
@@ -61,45 +62,28 @@ impl<R: Ring> Intake<R> {
     /// A CPU, before its events are enabled for the first time: its bundles, each with its ring.
     pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<(Bundle, R)>) {
         let (bundles, rings): (Vec<Bundle>, Vec<R>) = bundles.into_iter().unzip();
-        for (bundle, ring) in rings.into_iter().enumerate() {
-            self.rings.insert((cpu, bundle), Kept { ring, lost: 0 });
+        for (ring, number) in rings.into_iter().zip(0..) {
+            self.rings.insert(RingId { cpu, number }, Kept { ring: Some(ring), lost: 0 });
         }
         self.attributor.add_cpu(cpu, bundles);
     }
 
     /// Reads what is left in the rings of a CPU, and closes its account; see [`Attributor::remove_cpu`].
     pub fn remove_cpu(&mut self, cpu: u32, words: &[Vec<u64>]) {
-        for bundle in 0..words.len() {
-            self.drain(cpu, bundle);
-            self.rings.remove(&(cpu, bundle));
+        for number in 0..words.len() as u32 {
+            self.drain(RingId { cpu, number });
+            self.rings.remove(&RingId { cpu, number });
         }
         self.attributor.remove_cpu(cpu, words);
     }
 
-    /// Empties a ring, and puts another in its place: `make` is called when the old one is gone. If that fails, there
-    /// is none from now on: the events go on counting, and nothing of it is attributed before the end.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn replace_ring<E>(
-        &mut self,
-        cpu: u32,
-        bundle: usize,
-        make: impl FnOnce() -> Result<R, E>,
-    ) -> Result<(), E> {
-        self.drain(cpu, bundle);
-        self.rings.remove(&(cpu, bundle));
-        self.attributor.mark_gap(cpu, bundle);
-        self.rings.insert((cpu, bundle), Kept { ring: make()?, lost: 0 });
-        Ok(())
-    }
-
     /// Empties one ring.
-    pub fn drain(&mut self, cpu: u32, bundle: usize) {
-        let Some(kept) = self.rings.get_mut(&(cpu, bundle)) else { return };
-        let before = self.attributor.losses().ring_full;
+    pub fn drain(&mut self, id: RingId) {
+        let Some(kept) = self.rings.get_mut(&id) else { return };
+        let Some(ring) = &mut kept.ring else { return };
+        let (cpu, bundle, before) = (id.cpu, id.number as usize, self.attributor.losses().ring_full);
         let mut torn = false;
-        self.attributor.read(cpu, bundle, |read| torn = kept.ring.drain(read).torn);
+        self.attributor.read(cpu, bundle, |read| torn = ring.drain(read).torn);
         if torn {
             self.attributor.ledger.losses.unreadable += 1;
             self.attributor.mark_gap(cpu, bundle);
@@ -109,8 +93,8 @@ impl<R: Ring> Intake<R> {
 
     /// Empties all rings, and gives what was charged since the last time; see [`Attributor::take`].
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
-        let rings: Vec<(u32, usize)> = self.rings.keys().copied().collect();
-        rings.into_iter().for_each(|(cpu, bundle)| self.drain(cpu, bundle));
+        let rings: Vec<RingId> = self.rings.keys().copied().collect();
+        rings.into_iter().for_each(|ring| self.drain(ring));
         self.attributor.take(there)
     }
 
@@ -129,10 +113,29 @@ impl<R: Ring> Intake<R> {
         self.attributor.losses()
     }
 
-    /// For each ring its CPU, the number of its bundle, its bytes, and how many records it lost since it was made.
-    pub fn rings(&self) -> impl Iterator<Item = (u32, usize, usize, u64)> {
-        let ring =
-            |(&(cpu, bundle), kept): (&(u32, usize), &Kept<R>)| (cpu, bundle, kept.ring.size(), kept.lost);
-        self.rings.iter().map(ring)
+    /// Bytes of all rings.
+    pub fn bytes(&self) -> u64 {
+        self.rings.values().filter_map(|kept| kept.ring.as_ref()).map(|ring| ring.size() as u64).sum()
+    }
+}
+
+/// Without a ring, events go on counting, and nothing of it is attributed before the end.
+impl<R: Ring> Consumer<R> for Intake<R> {
+    fn remove(&mut self, id: RingId) {
+        self.drain(id);
+        if let Some(kept) = self.rings.get_mut(&id) {
+            kept.ring = None;
+        }
+        self.attributor.mark_gap(id.cpu, id.number as usize);
+    }
+
+    fn add(&mut self, id: RingId, memory: R) {
+        if let Some(kept) = self.rings.get_mut(&id) {
+            kept.ring = Some(memory);
+        }
+    }
+
+    fn lost(&self, id: RingId) -> u64 {
+        self.rings.get(&id).map_or(0, |kept| kept.lost)
     }
 }

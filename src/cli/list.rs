@@ -13,7 +13,7 @@ use self::fields::Records;
 use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::config::{Counters, Per};
-use crate::counter::{Measurement, Whom};
+use crate::counter::Measurement;
 use crate::event::{Catalog, Kind, Listed, parse};
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Facts, Roots};
@@ -21,6 +21,7 @@ use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
+use crate::target::Whom;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {

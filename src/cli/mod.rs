@@ -179,17 +179,7 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts
     if !kind.on_core_pmu() || catalog.has_core_pmu() {
         return None;
     }
-    let attempt = Attempt {
-        scope,
-        on_core_pmu: true,
-        core_pmu_present: false,
-        probe: false,
-        tracepoint: false,
-        filtered: false,
-        user_only: false,
-        opens_alone: false,
-    };
-    Some(classify(Errno::ENOENT, &attempt, facts).refusal(event, "this host", None))
+    Some(classify(Errno::ENOENT, &Attempt::without_pmu(scope), facts).refusal(event, "this host", None))
 }
 
 /// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.

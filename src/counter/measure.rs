@@ -1,47 +1,16 @@
 //! A measurement with a beginning and an end, as `perf stat` makes one: groups opened for given CPUs, threads, one
 //! command or one cgroup, started together and read as often as wanted.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::open::{Bundle, How, Opener, WORDS};
 use crate::error::Errno;
-use crate::health::{Interval, Refusal, Scope};
-use crate::host::{CpuSet, Facts};
+use crate::health::{Interval, Refusal};
+use crate::host::Facts;
 use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
-
-/// Whom a measurement counts.
-#[derive(Debug)]
-pub enum Whom {
-    /// Everything on these CPUs.
-    Cpus(CpuSet),
-    /// A cgroup on these CPUs.
-    Cgroup {
-        /// Its directory, open.
-        dir: File,
-        /// Its path, for refusals.
-        path: String,
-        /// Where.
-        cpus: CpuSet,
-    },
-    /// These threads, and all threads and processes that they start from now on.
-    Threads(Vec<u32>),
-    /// A process that waits at its `execve`, and everything that it starts: counted from the `execve` on.
-    Command(u32),
-}
-
-impl Whom {
-    /// What refusals of their events are about.
-    pub fn scope(&self) -> Scope {
-        match self {
-            Self::Cpus(_) => Scope::Cpu,
-            Self::Cgroup { .. } => Scope::Cgroup,
-            Self::Threads(_) | Self::Command(_) => Scope::Process,
-        }
-    }
-}
+use crate::target::Whom;
 
 /// What one event counted at one place since it was read before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

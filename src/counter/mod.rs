@@ -20,7 +20,7 @@ mod stream;
 mod subject;
 
 pub use attributed::Unattributed;
-pub use measure::{Count, Measurement, Whom};
+pub use measure::{Count, Measurement};
 pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;
@@ -34,9 +34,10 @@ use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
+use crate::ring;
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changes, Process, Watch};
-use crate::tracepoint::{self, Remarkable, TraceState, Tracer, TracerState};
+use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
 use counting::Counting;
@@ -199,8 +200,8 @@ impl<K: Kernel> Collector<K> {
     }
 
     /// What looks into records, and what it needs for that.
-    fn tracing(&mut self) -> (&mut Tracer<K>, tracepoint::Context<'_, K>) {
-        let context = tracepoint::Context {
+    fn tracing(&mut self) -> (&mut Tracer<K>, ring::Context<'_, K>) {
+        let context = ring::Context {
             kernel: &self.kernel,
             facts: &self.facts,
             roots: &self.roots,
@@ -211,7 +212,7 @@ impl<K: Kernel> Collector<K> {
     }
 
     /// What others need that open events for their records.
-    pub(crate) fn opening(&mut self) -> tracepoint::Context<'_, K> {
+    pub(crate) fn opening(&mut self) -> ring::Context<'_, K> {
         self.tracing().1
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::scale::Progress;
 use crate::error::Errno;
-use crate::event::Kind;
-use crate::health::{Attempt, Cause, Judgement, Refusal, classify};
+use crate::health::{Attempt, Refusal, classify, no_descriptors};
 use crate::host::Facts;
 use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
@@ -127,7 +126,8 @@ impl<K: Kernel> Opener<'_, K> {
         bundles: &mut Vec<Bundle<K::Event>>,
     ) -> Result<(), (Errno, Attempt)> {
         let leading = Attr { inherit: how.inherit, start: how.start, ..Attr::counting(&counter.event) };
-        let attempt = self.attempt(group, counter);
+        let attempt =
+            Attempt { core_pmu_present: self.core_pmu_present, ..counter.event.attempt(group.scope()) };
         let Some(bundle) = bundles.first_mut() else {
             let leader = self.kernel.open(&leading, place, None).map_err(|errno| (errno, attempt))?;
             bundles.push(Bundle::led_by(leader, index));
@@ -158,31 +158,14 @@ impl<K: Kernel> Opener<'_, K> {
             Err(_) => Err((errno, attempt)),
         }
     }
-
-    fn attempt(&self, group: &Group, counter: &Counter) -> Attempt {
-        Attempt {
-            scope: group.scope(),
-            on_core_pmu: counter.event.kind.on_core_pmu(),
-            core_pmu_present: self.core_pmu_present,
-            probe: counter.event.kind == Kind::Probe,
-            tracepoint: counter.event.kind == Kind::Tracepoint,
-            filtered: counter.event.filter.is_some(),
-            user_only: counter.event.modifiers.exclude_kernel,
-            opens_alone: false,
-        }
-    }
 }
 
 /// Why `group` cannot be opened for `target`: `needed` more descriptors do not fit.
 pub(super) fn no_room(budget: &Budget, needed: usize, group: &Group, target: impl Into<String>) -> Refusal {
-    let judgement = Judgement {
-        cause: Cause::Exhausted,
-        reason: format!("the budget of {} descriptors is used up", budget.limit),
-        remedy: Some(
-            "raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors; or select fewer cgroups or processes"
-                .into(),
-        ),
-    };
+    let mut judgement = no_descriptors(budget.limit);
+    if let Some(remedy) = &mut judgement.remedy {
+        remedy.push_str("; or select fewer cgroups or processes");
+    }
     tracing::debug!(needed, room = budget.limit.saturating_sub(budget.used), "no descriptors left");
     let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
     judgement.refusal(&Arc::from(events.join(",")), target, None)

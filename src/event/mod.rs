@@ -33,6 +33,7 @@ pub use preset::{PRESETS, preset};
 use std::ffi::CString;
 use std::sync::Arc;
 
+use crate::health::{Attempt, Scope};
 use crate::host::CpuSet;
 
 /// The part of `perf_event_attr` that selects what is counted.
@@ -201,6 +202,18 @@ pub struct FileId {
 }
 
 impl Event {
+    /// What is tried when it is opened for targets of `scope`, on a host that has a PMU.
+    pub fn attempt(&self, scope: Scope) -> Attempt {
+        Attempt {
+            on_core_pmu: self.kind.on_core_pmu(),
+            probe: self.kind == Kind::Probe,
+            tracepoint: matches!(self.kind, Kind::Tracepoint | Kind::Probe),
+            filtered: self.filter.is_some(),
+            user_only: self.modifiers.exclude_kernel,
+            ..Attempt::software(scope)
+        }
+    }
+
     /// Whether both count the same thing, whatever they are called.
     pub fn counts_as(&self, other: &Self) -> bool {
         self.selector == other.selector

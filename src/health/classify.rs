@@ -77,6 +77,27 @@ pub struct Attempt {
     pub opens_alone: bool,
 }
 
+impl Attempt {
+    /// An event that needs no PMU, without a filter.
+    pub const fn software(scope: Scope) -> Self {
+        Self {
+            scope,
+            on_core_pmu: false,
+            core_pmu_present: true,
+            probe: false,
+            tracepoint: false,
+            filtered: false,
+            user_only: false,
+            opens_alone: false,
+        }
+    }
+
+    /// An event of the cores' PMU, on a host that has none.
+    pub const fn without_pmu(scope: Scope) -> Self {
+        Self { on_core_pmu: true, core_pmu_present: false, ..Self::software(scope) }
+    }
+}
+
 /// A judgement without the names of the event and of its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
@@ -135,6 +156,12 @@ pub fn classify(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
         Errno::EINVAL => invalid(attempt, facts),
         other => Judgement::new(Cause::Broken, format!("the kernel answered {other}")),
     }
+}
+
+/// That events need more descriptors than the budget of `limit` has left.
+pub fn no_descriptors(limit: usize) -> Judgement {
+    Judgement::new(Cause::Exhausted, format!("the budget of {limit} descriptors is used up"))
+        .remedy("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors")
 }
 
 fn absent(attempt: &Attempt, facts: &Facts) -> Judgement {
@@ -231,16 +258,7 @@ fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
 mod tests {
     use super::*;
 
-    const HARDWARE: Attempt = Attempt {
-        scope: Scope::Cpu,
-        on_core_pmu: true,
-        core_pmu_present: true,
-        probe: false,
-        tracepoint: false,
-        filtered: false,
-        user_only: false,
-        opens_alone: false,
-    };
+    const HARDWARE: Attempt = Attempt { on_core_pmu: true, ..Attempt::software(Scope::Cpu) };
 
     fn unprivileged(paranoid: i32) -> Facts {
         Facts { kernel: KernelVersion(6, 12), paranoid: Some(paranoid), ..Facts::default() }

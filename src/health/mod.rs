@@ -5,7 +5,7 @@ mod classify;
 mod verdict;
 
 pub use board::{Board, Line, SameReason, Ticket};
-pub use classify::{Attempt, Judgement, Scope, classify};
+pub use classify::{Attempt, Judgement, Scope, classify, no_descriptors};
 pub use verdict::{Interval, Verdict, judge};
 
 use std::fmt;

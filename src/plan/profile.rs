@@ -429,17 +429,11 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Result<(), Box
 
 /// Nothing is taken in the place of an event that a machine does not have: its samples would mean something else.
 fn no_pmu(event: &Event, facts: &Facts) -> Unfit {
-    let attempt = Attempt {
-        scope: Scope::Host,
-        on_core_pmu: true,
-        core_pmu_present: false,
-        probe: false,
-        tracepoint: false,
-        filtered: false,
-        user_only: false,
-        opens_alone: false,
-    };
-    let refusal = classify(Errno::ENOENT, &attempt, facts).refusal(&event.name, "this host", None);
+    let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::Host), facts).refusal(
+        &event.name,
+        "this host",
+        None,
+    );
     let instead = "write event: cpu-clock, which samples time and needs none".to_owned();
     let remedy = match refusal.remedy {
         Some(remedy) => format!("{instead}; or {remedy}"),

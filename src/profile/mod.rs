@@ -42,7 +42,7 @@ mod tests;
 mod thin;
 mod waits;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,23 +53,20 @@ use rustc_hash::FxHashMap;
 use crate::clock::Clock;
 use crate::config::profiled::Rate;
 use crate::container::Directory;
-use crate::counter::Whom;
 use crate::files::Files;
-use crate::health::{Refusal, Scope, Ticket};
+use crate::health::{Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
-use crate::ring::{Reader, RingBudget, room};
-use crate::sys::{Event, Kernel, Sampling};
-use crate::tracepoint::Context;
+use crate::ring::{Consumer, Context, Made, Reader, Refused, RingBudget, RingId, RingSet, Tapped, Writers};
+use crate::sys::{self, Event, Kernel, Sampling};
+use crate::target::Whom;
 pub use analysis::Losses;
 use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
 pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
-use open::Opened;
-pub(crate) use open::Spot;
 pub use publish::METRICS;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
 use publish::{Publisher, State};
@@ -91,13 +88,9 @@ pub(crate) struct Profiler<K: Kernel> {
     samplers: Vec<Arc<Sampler>>,
     /// Who is sampled; `None` = whoever runs.
     whom: Option<Vec<Whom>>,
-    cpus: BTreeMap<u32, Opened<K::Event>>,
+    rings: RingSet<Tapped<K::Event, open::Tap>>,
     shared: Arc<Shared<Ring<K>>>,
-    reader: Option<Reader>,
     memory: u64,
-    rings: RingBudget,
-    /// What was refused, and on which CPU.
-    refused: Vec<(u32, Ticket)>,
     publisher: Publisher,
     /// Up to when records had been analyzed at the last collection. Nanoseconds of the records' clock.
     analyzed: u64,
@@ -130,14 +123,11 @@ impl<K: Kernel> Profiler<K> {
     ) -> Result<Self, NameError> {
         Ok(Self {
             samplers: Vec::new(),
-            cpus: BTreeMap::new(),
+            rings: RingSet::new("samples"),
             shared: Arc::new(Shared::new(clock.clone(), files, directory)),
             clock,
             whom: None,
-            reader: None,
             memory: 0,
-            rings: RingBudget { most: 1, bound_by_kernel: false },
-            refused: Vec::new(),
             publisher: Publisher::new()?,
             analyzed: 0,
         })
@@ -173,13 +163,13 @@ impl<K: Kernel> Profiler<K> {
         let stay = self.publisher.set(samplers, limit, self.clock.now());
         self.shared.keep_functions(&stay);
         self.shared.debug_info.store(debug_info, Ordering::Relaxed);
-        if self.samplers != samplers || memory != self.memory || !self.refused.is_empty() {
-            self.close_cpus(context);
+        if self.samplers != samplers || memory != self.memory || self.rings.has_refusals() {
+            self.close_rings(context);
             self.samplers = samplers.to_vec();
             self.memory = memory;
             self.shared.set_samplers(samplers);
             if samplers.is_empty() {
-                self.reader = None;
+                self.rings.stop_reader();
             }
         }
         self.follow(online, context);
@@ -207,23 +197,18 @@ impl<K: Kernel> Profiler<K> {
 
     /// Opens on the CPUs that came, and closes on those that went.
     fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
-        let gone: Vec<u32> = self.cpus.keys().copied().filter(|&cpu| !online.contains(cpu)).collect();
-        gone.into_iter().for_each(|cpu| self.close_cpu(cpu, context));
-        for (_, ticket) in self.refused.extract_if(.., |(cpu, _)| !online.contains(*cpu)) {
-            context.board.remove(ticket);
+        for ring in self.rings.outside(online) {
+            self.close_ring(ring, context);
         }
-        if self.samplers.is_empty() {
-            return;
-        }
-        for cpu in online.iter() {
-            let tried = self.refused.iter().any(|&(refused, _)| refused == cpu);
-            if !self.cpus.contains_key(&cpu) && !tried {
-                self.open(cpu, online, context);
+        self.rings.forgive(online, context.board);
+        if !self.samplers.is_empty() {
+            for ring in self.rings.missing(online, 1) {
+                self.open(ring, online, context);
             }
         }
     }
 
-    fn open(&mut self, cpu: u32, online: &CpuSet, context: &mut Context<'_, K>) {
+    fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
         let everybody;
         let whom = match &self.whom {
             Some(whom) => whom,
@@ -232,53 +217,41 @@ impl<K: Kernel> Profiler<K> {
                 &everybody[..]
             }
         };
-        let (opened, refused) = open::open(cpu, &self.samplers, whom, context);
-        for open::Refused { sampler, refusal } in refused {
-            self.refuse(cpu, sampler, &refusal, context);
-        }
-        let Some(mut opened) = opened else { return };
-        self.rings = RingBudget::new(context.facts, self.memory, online.len(), rustix::param::page_size());
+        let page_size = rustix::param::page_size();
+        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
         let pages = match self.whom {
             // Somebody waits for it, and it does not go on for ever: nothing is to be lost while rings grow.
-            Some(_) => self.rings.most,
+            Some(_) => self.rings.budget.most,
             None => {
                 let rate: f64 = self.samplers.iter().map(bytes_per_second).sum();
-                self.rings.pages(rate, 1, rustix::param::page_size())
+                self.rings.budget.pages(rate, 1, page_size)
             }
         };
-        match opened.make_ring(pages) {
-            Ok(ring) => self.start(cpu, opened, ring),
-            Err(errno) => {
-                context.budget.give_back(opened.descriptors());
-                let refusal =
-                    room::refused(errno).refusal(&"samples".into(), format!("cpu {cpu}"), Some(errno));
-                self.refuse(cpu, None, &refusal, context);
-            }
+        let request = open::request(&self.samplers, ring.cpu);
+        let (opened, refused) = self.rings.open(ring, whom, request, pages, context);
+        for Refused { event, refusal } in refused {
+            self.refuse(ring, event.map(|tap| tap.sampler), &refusal, context);
+        }
+        if let Some((tapped, made)) = opened {
+            self.start(ring, tapped, made);
         }
     }
 
     /// Lets the events of a ring write, once everybody is ready to read.
-    fn start(&mut self, cpu: u32, opened: Opened<K::Event>, ring: Ring<K>) {
-        if self.cpus.is_empty() && self.reader.is_none() {
+    fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, open::Tap>, made: Made<Ring<K>>) {
+        if self.rings.is_idle() {
             let now = self.clock.kernel();
             self.shared.handoff.lock().start(now);
             self.analyzed = now;
         }
-        self.shared.add(cpu, opened.events.iter().map(|open| (open.id, open.tap)), ring);
-        self.listen(cpu, &opened.holder);
-        if let Err(errno) = opened.start() {
-            tracing::warn!(cpu, %errno, "an event does not start: no stacks are sampled on this CPU");
-        }
-        self.cpus.insert(cpu, opened);
-    }
-
-    /// Lets the reader wake up for a ring.
-    fn listen(&mut self, cpu: u32, holder: &K::Event) {
-        if self.reader.is_none() {
-            let shared = Arc::clone(&self.shared);
-            let namer = self.namer();
+        let taps: Vec<_> = tapped.events.iter().map(|tap| (tap.id, tap.of)).collect();
+        let memory = self.rings.add(ring, tapped, made);
+        self.shared.add(ring.cpu, taps, memory);
+        let (shared, namer) = (Arc::clone(&self.shared), || namer(&self.shared));
+        self.rings.listen(ring, || {
+            let namer = namer();
             let mut panicked = false;
-            let drain = move |_: &[u64]| {
+            let drain = move |_: &[RingId]| {
                 let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(namer.as_ref())));
                 if drained.is_err() && !std::mem::replace(&mut panicked, true) {
                     tracing::error!(
@@ -286,43 +259,18 @@ impl<K: Kernel> Profiler<K> {
                     );
                 }
             };
-            match Reader::start("profile-reader", Some(EVERY), drain) {
-                Ok(reader) => self.reader = Some(reader),
-                Err(error) => tracing::warn!(
-                    %error,
-                    "cannot start the thread that analyzes samples: they are analyzed when a profile is asked for, and \
-                     short-lived processes stay unknown"
-                ),
-            }
-        }
-        if let Some(reader) = &self.reader
-            && let Some(descriptor) = holder.descriptor()
-            && let Err(errno) = reader.listen(descriptor, cpu.into())
-        {
-            tracing::warn!(cpu, %errno, "a ring of samples is read five times a second alone, and may run over");
-        }
+            Reader::start("profile-reader", Some(EVERY), drain)
+        });
+        self.rings.start(ring);
     }
 
-    fn namer(&self) -> Option<Namer> {
-        let shared = Arc::clone(&self.shared);
-        let failures = Arc::clone(&self.shared);
-        let failed = move || {
-            if failures.naming_failures.fetch_add(1, Ordering::Relaxed) == 0 {
-                tracing::error!(
-                    "looking up names has panicked, which is a bug: some functions in metrics have no name (counted in \
-                     perf_profile_gaps_total with the reason naming_failed)"
-                );
-            }
-        };
-        let started = Namer::start(move |news| shared.look_up(news), failed);
-        started
-            .inspect_err(
-                |error| tracing::warn!(%error, "there is no thread to look up functions for metrics"),
-            )
-            .ok()
-    }
-
-    fn refuse(&mut self, cpu: u32, sampler: Option<usize>, refusal: &Refusal, context: &mut Context<'_, K>) {
+    fn refuse(
+        &mut self,
+        ring: RingId,
+        sampler: Option<usize>,
+        refusal: &Refusal,
+        context: &mut Context<'_, K>,
+    ) {
         for (place, at) in self.samplers.iter().enumerate() {
             if sampler.is_none_or(|sampler| sampler == place) {
                 let event = at
@@ -331,34 +279,27 @@ impl<K: Kernel> Profiler<K> {
                     .map_or_else(|| Arc::clone(&refusal.event), |event| Arc::clone(&event.name));
                 let refusal = Refusal { event, ..refusal.clone() };
                 let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::Cpu, Whom::scope);
-                self.refused.push((cpu, context.board.add(&at.entry, scope, refusal)));
+                self.rings.refuse(ring, context.board.add(&at.entry, scope, refusal));
             }
         }
     }
 
-    fn close_cpu(&mut self, cpu: u32, context: &mut Context<'_, K>) {
-        let Some(opened) = self.cpus.remove(&cpu) else { return };
-        for open in &opened.events {
-            if let Err(errno) = open.event.disable() {
-                tracing::debug!(cpu, %errno, "cannot stop an event");
-            }
-        }
-        self.shared.remove(cpu, opened.events.iter().map(|open| open.id).collect());
-        context.budget.give_back(opened.descriptors());
+    fn close_ring(&mut self, ring: RingId, context: &mut Context<'_, K>) {
+        let Some(tapped) = self.rings.remove(ring) else { return };
+        tapped.stop();
+        self.shared.remove(ring.cpu, tapped.events.iter().map(|tap| tap.id).collect());
+        context.budget.give_back(tapped.descriptors());
     }
 
     /// Closes everything. What was seen stays to be asked for. Waits at most a second for a reader that is stuck.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
-        self.close_cpus(context);
-        self.reader = None;
+        self.close_rings(context);
+        self.rings.stop_reader();
     }
 
-    fn close_cpus(&mut self, context: &mut Context<'_, K>) {
-        let all: Vec<u32> = self.cpus.keys().copied().collect();
-        all.into_iter().for_each(|cpu| self.close_cpu(cpu, context));
-        for (_, ticket) in self.refused.drain(..) {
-            context.board.remove(ticket);
-        }
+    fn close_rings(&mut self, context: &mut Context<'_, K>) {
+        self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
+        self.rings.forgive(&CpuSet::default(), context.board);
     }
 
     /// Empties the rings, and takes in what has been analyzed since the last time. Never waits for the analysis.
@@ -381,7 +322,8 @@ impl<K: Kernel> Profiler<K> {
         if elapsed > 0 {
             self.thin(&switches, Duration::from_nanos(elapsed));
         }
-        self.grow();
+        let lost = self.shared.handoff.lock().report().losses.ring_full;
+        self.rings.grow(&mut Growing { shared: &self.shared, lost });
     }
 
     /// Lets each so manieth switch be sampled where there are more of them than are to be, so that a storm of switches
@@ -389,50 +331,19 @@ impl<K: Kernel> Profiler<K> {
     fn thin(&mut self, switches: &FxHashMap<u32, u64>, elapsed: Duration) {
         let samplers = &self.samplers;
         // A period that is changed is not that of children, so that samples of theirs would be weighed wrongly.
-        for (cpu, opened) in self.cpus.iter_mut().filter(|(_, opened)| !opened.inherited) {
-            let rate = switches.get(cpu).map_or(0.0, |&count| count as f64 / elapsed.as_secs_f64().max(1e-3));
-            for open in &mut opened.events {
-                let Some(sampler) = samplers.get(open.tap.sampler) else { continue };
+        for (ring, tapped) in self.rings.writers_mut().filter(|(_, tapped)| !tapped.inherited) {
+            let rate =
+                switches.get(&ring.cpu).map_or(0.0, |&count| count as f64 / elapsed.as_secs_f64().max(1e-3));
+            for tap in &mut tapped.events {
+                let Some(sampler) = samplers.get(tap.of.sampler) else { continue };
                 let (Some(_), Rate::Frequency(limit)) = (&sampler.waits, sampler.rate) else { continue };
                 let wanted = (rate / limit.max(1) as f64).ceil().max(1.0) as u64;
                 let period = wanted.next_power_of_two();
-                if open.tap.weight == Some(period) || open.event.set_period(period).is_err() {
+                if tap.of.weight == Some(period) || tap.event.set_period(period).is_err() {
                     continue;
                 }
-                open.tap.weight = Some(period);
-                self.shared.command(Command::Weigh { id: open.id, weight: period });
-            }
-        }
-    }
-
-    /// Makes the rings larger if records were lost, as far as memory goes.
-    fn grow(&mut self) {
-        let lost = self.shared.handoff.lock().report().losses.ring_full;
-        for (&cpu, opened) in &mut self.cpus {
-            if lost == std::mem::replace(&mut opened.lost, lost) || opened.largest {
-                continue;
-            }
-            let wanted = (opened.pages * 4).min(self.rings.most);
-            if wanted <= opened.pages {
-                opened.largest = true;
-                room::warn_of_the_largest("samples", cpu, opened.pages, self.rings);
-                continue;
-            }
-            // An event has one ring at a time.
-            self.shared.rings.lock().remove(cpu);
-            match opened.make_ring(wanted) {
-                Ok(ring) => {
-                    self.shared.rings.lock().add(cpu, ring);
-                    let kilobytes = room::kilobytes(opened.pages);
-                    tracing::info!(
-                        cpu,
-                        kilobytes,
-                        "samples were lost for want of room in their ring, which is larger now"
-                    );
-                }
-                Err(errno) => {
-                    tracing::error!(cpu, %errno, "there is no other ring: samples of this CPU are missing");
-                }
+                tap.of.weight = Some(period);
+                self.shared.command(Command::Weigh { id: tap.id, weight: period });
             }
         }
     }
@@ -476,8 +387,10 @@ impl<K: Kernel> Profiler<K> {
     /// What there is to say about each entry.
     pub(crate) fn states(&self) -> Vec<SamplerState> {
         let open = |place: usize| {
-            let on = |opened: &&Opened<K::Event>| opened.events.iter().any(|open| open.tap.sampler == place);
-            self.cpus.values().filter(on).count()
+            let here = |tapped: &Tapped<K::Event, open::Tap>| {
+                tapped.events.iter().any(|tap| tap.of.sampler == place)
+            };
+            self.rings.writers().filter(|(_, tapped)| here(tapped)).count()
         };
         let analyzed = self.shared.handoff.lock().report().analyzed;
         let age = self.age(analyzed);
@@ -496,6 +409,44 @@ impl<K: Kernel> Profiler<K> {
     fn age(&self, analyzed: u64) -> Duration {
         Duration::from_nanos(self.clock.kernel().saturating_sub(analyzed))
     }
+}
+
+/// The rings while they are replaced by larger ones.
+struct Growing<'s, R> {
+    shared: &'s Shared<R>,
+    /// Records that were lost, of all rings together.
+    lost: u64,
+}
+
+impl<R: sys::Ring> Consumer<R> for Growing<'_, R> {
+    fn remove(&mut self, ring: RingId) {
+        self.shared.rings.lock().remove(ring.cpu);
+    }
+
+    fn add(&mut self, ring: RingId, memory: R) {
+        self.shared.rings.lock().add(ring.cpu, memory);
+    }
+
+    fn lost(&self, _: RingId) -> u64 {
+        self.lost
+    }
+}
+
+/// Starts the thread that looks up names.
+fn namer<R: sys::Ring + Send + fmt::Debug + 'static>(shared: &Arc<Shared<R>>) -> Option<Namer> {
+    let (shared, failures) = (Arc::clone(shared), Arc::clone(shared));
+    let failed = move || {
+        if failures.naming_failures.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(
+                "looking up names has panicked, which is a bug: some functions in metrics have no name (counted in \
+                 perf_profile_gaps_total with the reason naming_failed)"
+            );
+        }
+    };
+    let started = Namer::start(move |news| shared.look_up(news), failed);
+    started
+        .inspect_err(|error| tracing::warn!(%error, "there is no thread to look up functions for metrics"))
+        .ok()
 }
 
 /// What a sampler writes on a CPU at most, if it is not more often than it should be.

@@ -1,16 +1,22 @@
-//! Rings: how large they are ([`RingBudget`]), who empties them ([`Reader`]), and what stands in them ([`Record`]).
+//! Rings: what writes into them (`open`), where they are and how they grow (`RingSet`), how large they are
+//! ([`RingBudget`]), who empties them ([`Reader`]), and what stands in them ([`Record`]).
 
 mod merge;
+mod open;
 mod reader;
 mod record;
 pub mod room;
+mod set;
 mod size;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use merge::{Merger, time_of};
+pub(crate) use open::{Context, DUMMY, Refused, Request, Tapped};
 pub use reader::Reader;
 pub use record::{
     Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
 };
+pub use set::RingId;
+pub(crate) use set::{Consumer, Made, RingSet, Writers};
 pub use size::RingBudget;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
+use super::RingId;
 use crate::error::Errno;
 use crate::sys::usage;
 
@@ -34,7 +35,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the numbers of the rings that want to be read;
+    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the rings that want to be read;
     /// none if `every` has passed without any.
     ///
     /// # Errors
@@ -42,7 +43,7 @@ impl Reader {
     pub fn start(
         name: &str,
         every: Option<Duration>,
-        read: impl FnMut(&[u64]) + Send + 'static,
+        read: impl FnMut(&[RingId]) + Send + 'static,
     ) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -69,10 +70,10 @@ impl Reader {
     ///
     /// # Errors
     /// The kernel's errno; `EEXIST` if it listens already.
-    pub fn listen(&self, event: BorrowedFd<'_>, number: u64) -> Result<(), Errno> {
+    pub fn listen(&self, event: BorrowedFd<'_>, ring: RingId) -> Result<(), Errno> {
         // The kernel forgets that a perf event wants to be read as soon as it has said so: it is edge-triggered anyway.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, event, epoll::EventData::new_u64(number), flags)?;
+        epoll::add(&self.epoll, event, epoll::EventData::new_u64(ring.token()), flags)?;
         Ok(())
     }
 }
@@ -94,7 +95,7 @@ impl Drop for Reader {
 }
 
 /// Waits for rings that want to be read, at most for so long. `None` when it is time to stop.
-fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<u64>> {
+fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<RingId>> {
     let mut events = Vec::with_capacity(BATCH);
     // A duration that the kernel has no number for is no limit.
     let most = most.and_then(|most| Timespec::try_from(most).ok());
@@ -110,7 +111,7 @@ fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<u64>> {
     if events.iter().any(|&epoll::Event { data, .. }| data.u64() == STOP) {
         return None;
     }
-    Some(events.iter().map(|&epoll::Event { data, .. }| data.u64()).collect())
+    Some(events.iter().map(|&epoll::Event { data, .. }| RingId::of_token(data.u64())).collect())
 }
 
 #[cfg(test)]
@@ -133,11 +134,11 @@ mod tests {
         let (told, heard) = channel();
         let reader = Reader::start("reader", None, move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
         let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-        reader.listen(a.as_fd(), 7).unwrap();
-        reader.listen(b.as_fd(), 8).unwrap();
-        reader.listen(a.as_fd(), 7).unwrap_err();
+        reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap();
+        reader.listen(b.as_fd(), RingId::of_cpu(8)).unwrap();
+        reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap_err();
         rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(heard.recv().unwrap(), [8]);
+        assert_eq!(heard.recv().unwrap(), [RingId::of_cpu(8)]);
         drop(reader);
         // The thread is gone, and with it whoever could send.
         while heard.recv().is_ok() {}
@@ -149,16 +150,16 @@ mod tests {
         let reader = Reader::start("reader", None, move |ready| drop(told.send(ready.to_vec()))).unwrap();
         let (hung_up, other_end) = rustix::pipe::pipe().unwrap();
         let alive = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        reader.listen(hung_up.as_fd(), 1).unwrap();
-        reader.listen(alive.as_fd(), 2).unwrap();
+        reader.listen(hung_up.as_fd(), RingId::of_cpu(1)).unwrap();
+        reader.listen(alive.as_fd(), RingId::of_cpu(2)).unwrap();
         drop(other_end);
         let mut tellings = 0;
         for turn in 1..=20 {
             rustix::io::write(&alive, &1u64.to_ne_bytes()).unwrap();
             loop {
                 let ready = heard.recv().unwrap();
-                tellings += ready.iter().filter(|&&ring| ring == 1).count();
-                if ready.contains(&2) {
+                tellings += ready.iter().filter(|&&ring| ring == RingId::of_cpu(1)).count();
+                if ready.contains(&RingId::of_cpu(2)) {
                     break;
                 }
             }

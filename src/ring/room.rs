@@ -21,8 +21,8 @@ pub fn make<E: Event>(event: &E, wanted: usize) -> Result<(E::Ring, usize), Errn
     }
 }
 
-/// Tells that a ring which ran over is as large as may be: that of the records of `what`.
-pub fn warn_of_the_largest(what: &str, cpu: u32, pages: usize, budget: RingBudget) {
+/// Tells that a ring of these records, which ran over, is as large as may be.
+pub fn warn_of_the_largest(records: &str, cpu: u32, pages: usize, budget: RingBudget) {
     let remedy = match budget {
         budget if budget.bound_by_kernel => "give CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb",
         budget if budget.is_ample() => {
@@ -33,7 +33,7 @@ pub fn warn_of_the_largest(what: &str, cpu: u32, pages: usize, budget: RingBudge
     tracing::warn!(
         cpu,
         kilobytes = kilobytes(pages),
-        "records of {what} are lost for want of room in their ring, and counted as lost; {remedy}"
+        "{records} are lost because their ring is full, and counted as lost; {remedy}"
     );
 }
 

@@ -11,6 +11,7 @@ mod process;
 #[cfg(test)]
 mod testing;
 mod watch;
+mod whom;
 
 pub use attribution::Attribution;
 pub use cgroup::{
@@ -21,6 +22,7 @@ pub use process::{
     GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of,
 };
 pub use watch::{Changes, Needs, Watch};
+pub use whom::Whom;
 
 use crate::error::{Errno, FileError};
 

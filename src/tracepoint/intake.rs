@@ -6,8 +6,9 @@ use std::sync::Arc;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 use super::desk::{Desk, Losses};
+use crate::clock::Clock;
 use crate::plan::Trace;
-use crate::ring::{Merger, time_of};
+use crate::ring::{Consumer, Merger, RingId, time_of};
 use crate::sys::{Fields, Ring};
 
 /// Which of the two rings of a CPU.
@@ -21,6 +22,16 @@ pub(super) enum Lane {
 
 impl Lane {
     pub(super) const ALL: [Self; 2] = [Self::Direct, Self::Ordered];
+
+    /// The ring of this lane on a CPU.
+    pub(super) fn ring(self, cpu: u32) -> RingId {
+        RingId { cpu, number: self as u32 }
+    }
+
+    /// The lane of a ring.
+    pub(super) fn of(ring: RingId) -> Self {
+        if ring.number == Self::Ordered as u32 { Self::Ordered } else { Self::Direct }
+    }
 }
 
 /// What the events of a ring counted, and what of it was read. The kernel tells of losses only in front of the next record
@@ -50,9 +61,10 @@ impl Account {
 /// The rings and what comes of them.
 #[derive(Debug)]
 pub(super) struct Intake<R> {
-    rings: BTreeMap<(Lane, u32), R>,
+    clock: Clock,
+    rings: BTreeMap<RingId, R>,
     /// For each open ring, whatever ring was there before.
-    accounts: BTreeMap<(Lane, u32), Account>,
+    accounts: BTreeMap<RingId, Account>,
     /// What rings lost that are closed.
     closed: u64,
     /// What the records of each lane carry.
@@ -63,8 +75,9 @@ pub(super) struct Intake<R> {
 
 impl<R: Ring> Intake<R> {
     /// Nothing is read yet.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(clock: Clock) -> Self {
         Self {
+            clock,
             rings: BTreeMap::new(),
             accounts: BTreeMap::new(),
             closed: 0,
@@ -82,17 +95,11 @@ impl<R: Ring> Intake<R> {
         self.desk.retrace(traces);
     }
 
-    /// A ring to read from now on.
-    pub(super) fn add(&mut self, lane: Lane, cpu: u32, ring: R) {
-        self.rings.insert((lane, cpu), ring);
-        self.accounts.entry((lane, cpu)).or_default();
-    }
-
     /// Closes a ring whose events have stopped, and had counted so many `hits`.
-    pub(super) fn close(&mut self, lane: Lane, cpu: u32, now: u64, hits: u64) {
-        self.remove(lane, cpu, now);
-        if let Some(mut account) = self.accounts.remove(&(lane, cpu)) {
-            if account.settle(hits) && lane == Lane::Ordered {
+    pub(super) fn close(&mut self, ring: RingId, hits: u64) {
+        self.remove(ring);
+        if let Some(mut account) = self.accounts.remove(&ring) {
+            if account.settle(hits) && Lane::of(ring) == Lane::Ordered {
                 self.desk.mark_gap();
             }
             self.closed = self.closed.saturating_add(account.lost);
@@ -100,50 +107,49 @@ impl<R: Ring> Intake<R> {
     }
 
     /// The events of a ring, which was emptied since this was told last, have counted so many `hits` by now.
-    pub(super) fn settle(&mut self, lane: Lane, cpu: u32, hits: u64) {
-        let Some(account) = self.accounts.get_mut(&(lane, cpu)) else { return };
+    pub(super) fn settle(&mut self, ring: RingId, hits: u64) {
+        let Some(account) = self.accounts.get_mut(&ring) else { return };
         let before = std::mem::replace(&mut account.hits, hits);
-        if account.settle(before) && lane == Lane::Ordered {
+        if account.settle(before) && Lane::of(ring) == Lane::Ordered {
             self.desk.mark_gap();
         }
     }
 
-    /// Reads what is left of a ring, to put another in its place. `now` is on the clock of the records.
-    pub(super) fn remove(&mut self, lane: Lane, cpu: u32, now: u64) {
-        // Those of this very moment, too: who wrote them will not be known any more.
-        self.drain(lane, cpu, now.saturating_add(1));
-        self.rings.remove(&(lane, cpu));
+    /// Empties a ring that says that it is half full.
+    pub(super) fn drain(&mut self, ring: RingId) {
+        // Taken before: what is older is in the rings.
+        let now = self.clock.kernel();
+        self.drain_until(ring, now);
     }
 
-    /// Empties a ring that says that it is half full. `now` is on the clock of the records.
-    pub(super) fn drain(&mut self, lane: Lane, cpu: u32, now: u64) {
-        match lane {
-            Lane::Direct => self.drain_direct(cpu),
+    fn drain_until(&mut self, ring: RingId, now: u64) {
+        match Lane::of(ring) {
+            Lane::Direct => self.drain_direct(ring),
             Lane::Ordered => self.drain_ordered(now),
         }
     }
 
-    /// Empties all rings; records from after `now` may wait for the next time.
+    /// Empties all rings; records from after `now`, on their clock, may wait for the next time.
     pub(super) fn drain_all(&mut self, now: u64) {
-        for cpu in self.cpus(Lane::Direct) {
-            self.drain_direct(cpu);
+        for ring in self.rings_of(Lane::Direct) {
+            self.drain_direct(ring);
         }
         self.drain_ordered(now);
     }
 
-    fn cpus(&self, lane: Lane) -> Vec<u32> {
-        self.rings.keys().filter(|(of, _)| *of == lane).map(|&(_, cpu)| cpu).collect()
+    fn rings_of(&self, lane: Lane) -> Vec<RingId> {
+        self.rings.keys().copied().filter(|&ring| Lane::of(ring) == lane).collect()
     }
 
-    fn drain_direct(&mut self, cpu: u32) {
-        let Some(ring) = self.rings.get_mut(&(Lane::Direct, cpu)) else { return };
+    fn drain_direct(&mut self, id: RingId) {
+        let Some(ring) = self.rings.get_mut(&id) else { return };
         let (desk, fields) = (&mut self.desk, &self.fields[Lane::Direct as usize]);
         let (before, mut hits) = (desk.losses.ring_full, 0);
         let drained = ring.drain(|record| {
             hits += u64::from(is_sample(record));
-            desk.read(Lane::Direct, cpu, record, fields);
+            desk.read(Lane::Direct, id.cpu, record, fields);
         });
-        if let Some(account) = self.accounts.get_mut(&(Lane::Direct, cpu)) {
+        if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
             account.told += desk.losses.ring_full - before;
         }
@@ -152,8 +158,8 @@ impl<R: Ring> Intake<R> {
 
     /// Reads what was written on all CPUs before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
-        for cpu in self.cpus(Lane::Ordered) {
-            self.load(cpu);
+        for ring in self.rings_of(Lane::Ordered) {
+            self.load(ring);
         }
         let fields = &self.fields[Lane::Ordered as usize];
         let (desk, accounts) = (&mut self.desk, &mut self.accounts);
@@ -162,7 +168,7 @@ impl<R: Ring> Intake<R> {
             desk.read(Lane::Ordered, cpu, record, fields);
             let told = desk.losses.ring_full - before;
             if told > 0
-                && let Some(account) = accounts.get_mut(&(Lane::Ordered, cpu))
+                && let Some(account) = accounts.get_mut(&Lane::Ordered.ring(cpu))
             {
                 account.told += told;
             }
@@ -170,18 +176,18 @@ impl<R: Ring> Intake<R> {
     }
 
     /// Takes the records of a ring, to be read in order.
-    fn load(&mut self, cpu: u32) {
-        let Some(ring) = self.rings.get_mut(&(Lane::Ordered, cpu)) else { return };
+    fn load(&mut self, id: RingId) {
+        let Some(ring) = self.rings.get_mut(&id) else { return };
         let (merger, fields) = (&mut self.merger, &self.fields[Lane::Ordered as usize]);
         let (mut timeless, mut hits, late) = (0, 0, merger.late());
         let drained = ring.drain(|record| {
             hits += u64::from(is_sample(record));
             match time_of(record, fields) {
-                Some(time) => merger.push(cpu, time, record),
+                Some(time) => merger.push(id.cpu, time, record),
                 None => timeless += 1,
             }
         });
-        if let Some(account) = self.accounts.get_mut(&(Lane::Ordered, cpu)) {
+        if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
         }
         let losses = &mut self.desk.losses;
@@ -207,13 +213,23 @@ impl<R: Ring> Intake<R> {
     pub(super) fn bytes(&self) -> u64 {
         self.rings.values().map(|ring| ring.size() as u64).sum()
     }
+}
 
-    /// The rings that lost records, and how many so far.
-    pub(super) fn overrun(&self) -> Vec<(Lane, u32, u64)> {
+impl<R: Ring> Consumer<R> for Intake<R> {
+    fn remove(&mut self, ring: RingId) {
+        // Those of this very moment, too: who wrote them will not be known any more.
+        self.drain_until(ring, self.clock.kernel().saturating_add(1));
+        self.rings.remove(&ring);
+    }
+
+    fn add(&mut self, ring: RingId, memory: R) {
+        self.rings.insert(ring, memory);
+        self.accounts.entry(ring).or_default();
+    }
+
+    fn lost(&self, ring: RingId) -> u64 {
         // What the kernel has told counts as well: of some lanes nothing else is known.
-        let lost = |account: &Account| account.lost.max(account.told);
-        let rings = self.accounts.iter().filter(|(_, account)| lost(account) > 0);
-        rings.map(|(&(lane, cpu), account)| (lane, cpu, lost(account))).collect()
+        self.accounts.get(&ring).map_or(0, |account| account.lost.max(account.told))
     }
 }
 

@@ -25,26 +25,23 @@ mod sheets;
 mod tasks;
 mod values;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attribute::Census;
 use crate::clock::Clock;
-use crate::error::Errno;
-use crate::health::{Refusal, Scope, Ticket};
+use crate::health::{Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, Role, Trace};
-use crate::ring::{Reader, RingBudget, room};
+use crate::ring::{Consumer, Context, Made, Reader, Refused, RingBudget, RingId, RingSet, Tapped, Writers};
 use crate::sys::{Event, Kernel};
-use crate::target::CgroupId;
+use crate::target::{CgroupId, Whom};
 use book::Book;
 use desk::DeskTaken;
 pub use desk::Losses;
 use intake::{Intake, Lane};
 use naming::Names;
-pub(crate) use open::Context;
-use open::{Carried, Opened, Wanted};
+use open::{Carried, Wanted};
 pub use publish::METRICS;
 use publish::Metrics;
 pub use tasks::{Remarkable, Untold};
@@ -69,13 +66,10 @@ pub(crate) struct Tracer<K: Kernel> {
     carried: [Carried; 2],
     /// CPUs tell themselves who comes, for the kernel passes switches over.
     switches: bool,
-    cpus: BTreeMap<(Lane, u32), Opened<K::Event>>,
+    /// The events of each by their places among those wanted.
+    rings: RingSet<Tapped<K::Event, usize>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
-    reader: Option<Reader>,
     memory: u64,
-    rings: RingBudget,
-    /// What was refused, and in which ring.
-    refused: Vec<((Lane, u32), Ticket)>,
     /// What was refused is to be tried again.
     again: bool,
     /// How many names the processes of one cgroup may have, in each book.
@@ -138,17 +132,14 @@ impl<K: Kernel> Tracer<K> {
     /// When one of its own metrics cannot be called what it is called: a bug.
     pub(crate) fn new(clock: Clock) -> Result<Self, NameError> {
         Ok(Self {
+            intake: Arc::new(Mutex::new(Intake::new(clock.clone()))),
             clock,
             books: Vec::new(),
             wanted: Vec::new(),
             carried: open::wanted(&[], false).1,
             switches: false,
-            cpus: BTreeMap::new(),
-            intake: Arc::new(Mutex::new(Intake::new())),
-            reader: None,
+            rings: RingSet::new("records of tracepoints and probes"),
             memory: 0,
-            rings: RingBudget { most: 1, bound_by_kernel: false },
-            refused: Vec::new(),
             again: false,
             names: usize::MAX,
             remarkable: Remarkable::default(),
@@ -229,108 +220,71 @@ impl<K: Kernel> Tracer<K> {
     /// Opens on the CPUs that came, and closes on those that went.
     pub(crate) fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
         self.follow_switches(context);
-        let gone: Vec<(Lane, u32)> =
-            self.cpus.keys().copied().filter(|(_, cpu)| !online.contains(*cpu)).collect();
-        for (lane, cpu) in gone {
-            self.close_ring(lane, cpu, context);
+        for ring in self.rings.outside(online) {
+            self.close_ring(ring, context);
         }
-        for (_, ticket) in self.refused.extract_if(.., |((_, cpu), _)| !online.contains(*cpu)) {
-            context.board.remove(ticket);
-        }
-        for cpu in online.iter() {
-            for lane in Lane::ALL {
-                let tried = self.refused.iter().any(|&(refused, _)| refused == (lane, cpu));
-                if !self.cpus.contains_key(&(lane, cpu)) && !tried {
-                    self.open(lane, cpu, online.len(), context);
-                }
+        self.rings.forgive(online, context.board);
+        for ring in self.rings.missing(online, Lane::ALL.len() as u32) {
+            if self.has(Lane::of(ring)) {
+                self.open(ring, online, context);
             }
         }
     }
 
-    fn open(&mut self, lane: Lane, cpu: u32, cpus: usize, context: &mut Context<'_, K>) {
-        let carried = self.carried[lane as usize];
-        let (opened, refused) = open::open(cpu, lane, &self.wanted, carried, context);
-        for open::Refused { event, refusal } in refused {
-            self.refuse(cpu, lane, event, &refusal, context);
-        }
-        let Some(mut opened) = opened else { return };
-        let lanes =
-            Lane::ALL.iter().filter(|lane| self.wanted.iter().any(|wanted| wanted.lane == **lane)).count();
-        self.rings = RingBudget::new(context.facts, self.memory, cpus * lanes, rustix::param::page_size());
+    fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
+        let page_size = rustix::param::page_size();
+        let lanes = Lane::ALL.iter().filter(|lane| self.has(**lane)).count();
+        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * lanes, page_size);
+        let lane = Lane::of(ring);
         let of_threads =
             lane == Lane::Ordered && self.wanted.iter().any(|wanted| wanted.role != Role::Fields);
-        let rate = if of_threads { THREADS } else { (0.0, 1) };
-        let wanted = self.rings.pages(rate.0, rate.1, rustix::param::page_size());
-        match opened.make_ring(wanted) {
-            Ok(ring) => self.start(lane, cpu, opened, ring),
-            Err(errno) => {
-                context.budget.give_back(opened.descriptors());
-                let refusal =
-                    room::refused(errno).refusal(&"records".into(), format!("cpu {cpu}"), Some(errno));
-                self.refuse(cpu, lane, None, &refusal, context);
-            }
+        let (rate, length) = if of_threads { THREADS } else { (0.0, 1) };
+        let pages = self.rings.budget.pages(rate, length, page_size);
+        let request = open::request(lane, &self.wanted, self.carried[lane as usize]);
+        let (opened, refused) = self.rings.open(ring, &[Whom::Cpus(online.clone())], request, pages, context);
+        for Refused { event, refusal } in refused {
+            self.refuse(ring, event, &refusal, context);
         }
+        if let Some((tapped, made)) = opened {
+            self.start(ring, tapped, made);
+        }
+    }
+
+    /// Whether there are events of a lane.
+    fn has(&self, lane: Lane) -> bool {
+        self.wanted.iter().any(|wanted| wanted.lane == lane)
     }
 
     /// Lets the events of a ring write, once everybody is ready to read.
-    fn start(&mut self, lane: Lane, cpu: u32, opened: Opened<K::Event>, ring: Ring<K>) {
-        {
-            let mut intake = lock(&self.intake);
-            for (_, id, at) in &opened.events {
-                if let Some(wanted) = self.wanted.get(*at) {
-                    intake.desk.tap(*id, wanted);
-                }
-            }
-            intake.add(lane, cpu, ring);
-        }
-        self.listen(lane, cpu, &opened.holder);
-        for event in std::iter::once(&opened.holder).chain(opened.events.iter().map(|(event, ..)| event)) {
-            if let Err(errno) = event.enable() {
-                tracing::warn!(cpu, %errno, "an event does not start: what it tells of this CPU is missing");
+    fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, usize>, made: Made<Ring<K>>) {
+        let mut intake = lock(&self.intake);
+        for tap in &tapped.events {
+            if let Some(wanted) = self.wanted.get(tap.of) {
+                intake.desk.tap(tap.id, wanted);
             }
         }
-        self.cpus.insert((lane, cpu), opened);
-    }
-
-    /// Lets the reader wake up for a ring. Without a reader, collections alone empty the rings.
-    fn listen(&mut self, lane: Lane, cpu: u32, holder: &K::Event) {
-        let Some(descriptor) = holder.descriptor() else { return };
-        if self.reader.is_none() {
-            let (intake, clock) = (Arc::clone(&self.intake), self.clock.clone());
-            let reader = Reader::start("trace-reader", None, move |ready| {
-                for &token in ready {
-                    let (lane, cpu) = of_token(token);
-                    // Locked for each, so that a collection does not wait for all. The time is taken before rings are
-                    // emptied: what is older is in them.
-                    let now = clock.kernel();
-                    lock(&intake).drain(lane, cpu, now);
-                }
-            });
-            match reader {
-                Ok(reader) => self.reader = Some(reader),
-                Err(error) => tracing::warn!(
-                    %error,
-                    "there is no thread to empty the rings of tracepoints: collections do, and rings may run over"
-                ),
-            }
-        }
-        if let Some(reader) = &self.reader
-            && let Err(errno) = reader.listen(descriptor, token(lane, cpu))
-        {
-            tracing::warn!(cpu, %errno, "a ring of tracepoints is emptied by collections alone, and may run over");
-        }
+        let memory = self.rings.add(ring, tapped, made);
+        intake.add(ring, memory);
+        drop(intake);
+        let intake = &self.intake;
+        self.rings.listen(ring, || {
+            let intake = Arc::clone(intake);
+            // Locked for each, so that a collection does not wait for all.
+            let drain = move |ready: &[RingId]| ready.iter().for_each(|&ring| lock(&intake).drain(ring));
+            Reader::start("trace-reader", None, drain)
+        });
+        self.rings.start(ring);
     }
 
     fn refuse(
         &mut self,
-        cpu: u32,
-        lane: Lane,
+        ring: RingId,
         event: Option<usize>,
         refusal: &Refusal,
         context: &mut Context<'_, K>,
     ) {
         for (place, wanted) in self.wanted.iter().enumerate() {
-            if wanted.lane != lane || event.is_some_and(|event| event != place) {
+            if wanted.lane != Lane::of(ring) || event.is_some_and(|event| event != place) {
                 continue;
             }
             let mut told: Vec<&Arc<str>> = Vec::new();
@@ -343,39 +297,32 @@ impl<K: Kernel> Tracer<K> {
                 told.push(&trace.entry);
                 let scope = trace.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
                 let refusal = Refusal { event: Arc::clone(&wanted.event.name), ..refusal.clone() };
-                self.refused.push(((lane, cpu), context.board.add(&trace.entry, scope, refusal)));
+                self.rings.refuse(ring, context.board.add(&trace.entry, scope, refusal));
             }
         }
     }
 
-    fn close_ring(&mut self, lane: Lane, cpu: u32, context: &mut Context<'_, K>) {
-        let Some(opened) = self.cpus.remove(&(lane, cpu)) else { return };
-        for (event, ..) in &opened.events {
-            if let Err(errno) = event.disable() {
-                tracing::debug!(cpu, %errno, "cannot stop an event");
-            }
-        }
-        let hits = if self.counts_hits(lane) { opened.hits() } else { 0 };
+    fn close_ring(&mut self, ring: RingId, context: &mut Context<'_, K>) {
+        let Some(tapped) = self.rings.remove(ring) else { return };
+        tapped.stop();
+        let hits = if self.counts_hits(Lane::of(ring)) { tapped.hits(|_| true) } else { 0 };
         let mut intake = lock(&self.intake);
-        intake.close(lane, cpu, self.clock.kernel(), hits);
-        opened.events.iter().for_each(|&(_, id, _)| intake.desk.untap(id));
+        intake.close(ring, hits);
+        tapped.events.iter().for_each(|tap| intake.desk.untap(tap.id));
         drop(intake);
-        context.budget.give_back(opened.descriptors());
+        context.budget.give_back(tapped.descriptors());
     }
 
     /// Closes everything. What it has counted stays to be collected.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
-        let all: Vec<(Lane, u32)> = self.cpus.keys().copied().collect();
-        all.into_iter().for_each(|(lane, cpu)| self.close_ring(lane, cpu, context));
-        for (_, ticket) in self.refused.drain(..) {
-            context.board.remove(ticket);
-        }
-        self.reader = None;
+        self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
+        self.rings.forgive(&CpuSet::default(), context.board);
+        self.rings.stop_reader();
     }
 
     /// Lets the next [`apply`](Self::apply) try again what was refused.
     pub(crate) fn forgive(&mut self) {
-        self.again = !self.refused.is_empty();
+        self.again = self.rings.has_refusals();
     }
 
     /// Takes in what was hit since the last time.
@@ -387,8 +334,8 @@ impl<K: Kernel> Tracer<K> {
         let DeskTaken { entries, round, remarkable } = {
             let mut intake = self.intake();
             intake.drain_all(kernel);
-            for (&(lane, cpu), opened) in self.cpus.iter().filter(|&(&(lane, _), _)| self.counts_hits(lane)) {
-                intake.settle(lane, cpu, opened.hits());
+            for (ring, tapped) in self.rings.writers().filter(|(ring, _)| self.counts_hits(Lane::of(*ring))) {
+                intake.settle(ring, tapped.hits(|_| true));
             }
             intake.desk.take(kernel, KEPT_ROUNDS, |pid| census.has_process(pid))
         };
@@ -399,7 +346,7 @@ impl<K: Kernel> Tracer<K> {
         for (book, taken) in self.books.iter_mut().zip(entries) {
             book.enter(taken, &round, &names, monotonic);
         }
-        self.grow();
+        self.rings.grow(&mut *lock(&self.intake));
     }
 
     /// Whether what the events of a lane count says how many records they should have written. Some count amounts, and some
@@ -410,38 +357,6 @@ impl<K: Kernel> Tracer<K> {
             |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
         let mut mine = self.wanted.iter().filter(|wanted| wanted.lane == lane);
         !self.carried[lane as usize].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
-    }
-
-    /// Makes the rings larger that ran over, as far as memory goes.
-    fn grow(&mut self) {
-        let mut intake = lock(&self.intake);
-        for (lane, cpu, lost) in intake.overrun() {
-            let Some(opened) = self.cpus.get_mut(&(lane, cpu)) else { continue };
-            if lost == std::mem::replace(&mut opened.lost, lost) || opened.largest {
-                continue;
-            }
-            // Records come in bursts, so twice is often not enough.
-            let wanted = (opened.pages * 4).min(self.rings.most);
-            if wanted <= opened.pages {
-                opened.largest = true;
-                room::warn_of_the_largest("tracepoints and probes", cpu, opened.pages, self.rings);
-                continue;
-            }
-            intake.remove(lane, cpu, self.clock.kernel());
-            match opened.make_ring(wanted) {
-                Ok(ring) => {
-                    opened.lost = lost;
-                    intake.add(lane, cpu, ring);
-                    let kilobytes = room::kilobytes(opened.pages);
-                    tracing::info!(
-                        cpu,
-                        kilobytes,
-                        "records of tracepoints were lost for want of room in their ring, which is larger now"
-                    );
-                }
-                Err(errno) => no_other_ring(cpu, errno),
-            }
-        }
     }
 
     /// Ends a collection, and gives the families of all entries.
@@ -462,8 +377,8 @@ impl<K: Kernel> Tracer<K> {
                 let uses = |&at: &usize| {
                     self.wanted.get(at).is_some_and(|wanted| wanted.uses.contains(&(number, place)))
                 };
-                let open = self.cpus.values().flat_map(|opened| &opened.events);
-                open.filter(|(_, _, at)| uses(at)).count()
+                let open = self.rings.writers().flat_map(|(_, tapped)| &tapped.events);
+                open.filter(|tap| uses(&tap.of)).count()
             };
             TraceState {
                 plan: Arc::clone(&book.trace),
@@ -496,7 +411,7 @@ impl<K: Kernel> Tracer<K> {
     pub(crate) fn state(&self) -> TracerState {
         let intake = self.intake();
         TracerState {
-            descriptors: self.cpus.values().map(Opened::descriptors).sum(),
+            descriptors: self.rings.descriptors(),
             ring_bytes: intake.bytes(),
             waiting_bytes: intake.waiting_bytes(),
             losses: intake.losses(),
@@ -509,26 +424,7 @@ impl<K: Kernel> Tracer<K> {
     }
 }
 
-fn no_other_ring(cpu: u32, errno: Errno) {
-    tracing::error!(
-        cpu,
-        %errno,
-        "records of tracepoints were lost, and no other ring could be made: nothing is told of this CPU any more, until \
-         the program is started again"
-    );
-}
-
 /// A panic of somebody else with the lock leaves sums that are still sums.
 fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A ring, as the reader knows it.
-fn token(lane: Lane, cpu: u32) -> u64 {
-    u64::from(cpu) | (lane as u64) << 32
-}
-
-fn of_token(token: u64) -> (Lane, u32) {
-    let lane = if token >> 32 == Lane::Ordered as u64 { Lane::Ordered } else { Lane::Direct };
-    (lane, token as u32)
 }

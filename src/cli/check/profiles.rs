@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::rows::RefusalRow;
 use super::text::{bytes, count};
 use crate::config::profiled::{Rate, Whose};
-use crate::health::{Attempt, Scope, classify};
+use crate::health::{Scope, classify};
 use crate::host::{CpuSet, Facts};
 use crate::plan::{Plan, Sampler};
 use crate::ring::RingBudget;
@@ -170,16 +170,7 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
             let Some(cpu) = sampler.cpus(event, &facts.online).iter().next() else { continue };
             let opened = kernel.open(&attr(event), Place::Cpu(cpu), None).and_then(|event| event.id());
             let Err(errno) = opened else { continue };
-            let attempt = Attempt {
-                scope: Scope::Cpu,
-                on_core_pmu: event.kind.on_core_pmu(),
-                core_pmu_present: true,
-                probe: event.kind == crate::event::Kind::Probe,
-                tracepoint: event.kind == crate::event::Kind::Tracepoint,
-                filtered: event.filter.is_some(),
-                user_only: event.modifiers.exclude_kernel,
-                opens_alone: false,
-            };
+            let attempt = event.attempt(Scope::Cpu);
             let refusal = classify(errno, &attempt, facts).refusal(&event.name, "this host", Some(errno));
             rows.push(RefusalRow::new(&sampler.entry, SCOPE, 1, &refusal));
         }

@@ -6,7 +6,6 @@
 //! ```
 
 mod names;
-mod open;
 mod rings;
 mod rows;
 mod spread;
@@ -21,16 +20,16 @@ use tokio::sync::Notify;
 use super::observe::{Ending, Failure, Happened, Program, Signals, Subject, Wait, notes};
 use super::sample::Host;
 use crate::config::profiled::one_event;
-use crate::counter::Whom;
 use crate::error::printable;
 use crate::event::format::Format;
 use crate::event::{Catalog, Event};
 use crate::health::{Cause, Judgement, Refusal};
 use crate::host::CpuSet;
 use crate::plan;
-use crate::ring::{Reader, Record, Sample};
+use crate::ring::{Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
+use crate::target::Whom;
 pub(super) use names::Names;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
@@ -213,7 +212,7 @@ impl<K: Kernel> Session<'_, K> {
         let opened: &[Whom] = if self.everybody { &everybody } else { &whom };
         let mut rings = Rings::open(self, opened, &self.cpus())?;
         let half_full = Arc::new(Notify::new());
-        let _reader = rings.listen(Arc::clone(&half_full))?;
+        rings.listen(&half_full);
         let begun = host.clock.kernel();
         let mut listener = begin(&whom, begun)?;
         rings
@@ -249,12 +248,6 @@ impl<K: Kernel> Session<'_, K> {
             false => self.subject.cpus().into_iter().collect(),
         }
     }
-}
-
-/// Starts the thread that wakes whoever empties the rings.
-fn reader(half_full: Arc<Notify>) -> Result<Reader, Failure> {
-    let started = Reader::start("ring-waker", None, move |_| half_full.notify_one());
-    started.context("cannot wait for records").map_err(Failure::Failed)
 }
 
 /// The name of a thread as a terminal may see it: anybody may have chosen it.

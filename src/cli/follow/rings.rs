@@ -7,15 +7,15 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use super::open::{self, Opened};
-use super::{Failure, Heard, Losses, Session};
-use crate::counter::Whom;
+use super::{Failure, Heard, Losses, Session, Source};
 use crate::error::Errno;
 use crate::health::{Board, Refusal};
 use crate::host::CpuSet;
-use crate::ring::{Malformed, Merger, Reader, Record, room, time_of};
-use crate::sys::{Budget, Event, Fields, Kernel, Ring, usage};
-use crate::tracepoint::Context;
+use crate::ring::{
+    Context, DUMMY, Malformed, Merger, Reader, Record, Request, RingId, RingSet, Tapped, Writers, time_of,
+};
+use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
+use crate::target::Whom;
 
 /// Memory for the ring of a CPU, in bytes, and for those of all: what a second of a busy CPU takes.
 const RING: usize = 4 << 20;
@@ -24,13 +24,22 @@ const RINGS: usize = 256 << 20;
 /// Descriptors that are kept for files.
 const FILES: usize = 16;
 
+/// What the records of an event are.
+#[derive(Debug, Clone, Copy)]
+struct Tap {
+    /// The place among the sources.
+    source: usize,
+    /// Whether the event counts the hits that it writes records of.
+    counts_hits: bool,
+}
+
 /// What is open.
 #[derive(Debug)]
 pub(super) struct Rings<E: Event> {
-    opened: BTreeMap<u32, Opened<E>>,
+    opened: RingSet<Tapped<E, Tap>>,
     rings: BTreeMap<u32, E::Ring>,
-    /// Where an event stands among the sources, and whether it counts hits, by the number that its records bear.
-    sources: FxHashMap<u64, (usize, bool)>,
+    /// By the number that records bear.
+    sources: FxHashMap<u64, Tap>,
     fields: Fields,
     merger: Merger,
     losses: Losses,
@@ -60,7 +69,7 @@ impl<E: Event> Rings<E> {
             board: &mut board,
         };
         let mut found = Self {
-            opened: BTreeMap::new(),
+            opened: RingSet::new("records"),
             rings: BTreeMap::new(),
             sources: FxHashMap::default(),
             fields: session.fields,
@@ -70,25 +79,13 @@ impl<E: Event> Rings<E> {
             refusals: Vec::new(),
         };
         let pages = pages(cpus.len());
-        for cpu in cpus.iter() {
-            let what = (session.fields, session.sideband);
-            let (opened, refused) = open::open(cpu, session.sources, what, whom, &mut context);
-            found.refusals.extend(refused);
-            let Some(opened) = opened else { continue };
-            match opened.make_ring(pages) {
-                Ok(ring) => found.rings.insert(cpu, ring),
-                Err(errno) => {
-                    let judgement = room::refused(errno);
-                    let refusal = judgement.refusal(&"records".into(), format!("cpu {cpu}"), Some(errno));
-                    found.refusals.push(refusal);
-                    continue;
-                }
-            };
-            for event in opened.events() {
-                let counts_hits = session.sources.get(event.source).is_some_and(open::counts_hits);
-                found.sources.insert(event.id, (event.source, counts_hits));
-            }
-            found.opened.insert(cpu, opened);
+        for ring in cpus.iter().map(RingId::of_cpu) {
+            let (opened, refused) = found.opened.open(ring, whom, request(session), pages, &mut context);
+            found.refusals.extend(refused.into_iter().map(|refused| refused.refusal));
+            let Some((tapped, made)) = opened else { continue };
+            found.sources.extend(tapped.events.iter().map(|tap| (tap.id, tap.of)));
+            let memory = found.opened.add(ring, tapped, made);
+            found.rings.insert(ring.cpu, memory);
         }
         match found.rings.is_empty() {
             true => Err(Failure::Nothing(found.refusals)),
@@ -96,26 +93,22 @@ impl<E: Event> Rings<E> {
         }
     }
 
-    /// Wakes `half_full` whenever a ring is, as long as what it gives lives.
-    pub(super) fn listen(&self, half_full: Arc<Notify>) -> Result<Reader, Failure> {
-        let reader = super::reader(half_full)?;
-        for (&cpu, opened) in &self.opened {
-            let Some(descriptor) = opened.holder.descriptor() else { continue };
-            if let Err(errno) = reader.listen(descriptor, u64::from(cpu)) {
-                tracing::warn!(cpu, %errno, "its ring is emptied ten times a second and not when it is half full");
-            }
+    /// Wakes `half_full` whenever a ring is.
+    pub(super) fn listen(&mut self, half_full: &Arc<Notify>) {
+        for ring in self.opened.ids() {
+            let half_full = Arc::clone(half_full);
+            self.opened.listen(ring, || Reader::start("ring-waker", None, move |_| half_full.notify_one()));
         }
-        Ok(reader)
     }
 
     /// Lets the events write.
     pub(super) fn start(&self) -> Result<(), Errno> {
-        self.opened.values().try_for_each(Opened::start)
+        self.opened.writers().try_for_each(|(_, tapped)| tapped.start())
     }
 
     /// Lets none write any more.
     pub(super) fn stop(&self) {
-        self.opened.values().for_each(Opened::stop);
+        self.opened.writers().for_each(|(_, tapped)| tapped.stop());
     }
 
     /// Reads what was written on all CPUs before `until`, in order.
@@ -139,7 +132,7 @@ impl<E: Event> Rings<E> {
             let time = time_of(record, fields).unwrap_or_default();
             match Record::parse(record, fields) {
                 Ok(Record::Sample(sample)) => match sources.get(&sample.identifier) {
-                    Some(&(source, counts_hits)) => {
+                    Some(&Tap { source, counts_hits }) => {
                         *read += u64::from(counts_hits);
                         each(Heard::Hit { source, cpu, sample });
                     }
@@ -163,10 +156,25 @@ impl<E: Event> Rings<E> {
     /// What was lost and refused. The kernel tells of losses only in front of the next record that finds room, which may
     /// not have come; but events count each hit, so that what was not read is known.
     pub(super) fn finish(self) -> (Losses, Vec<Refusal>) {
-        let hits: u64 = self.opened.values().map(Opened::hits).sum();
+        let hits = |tapped: &Tapped<E, Tap>| tapped.hits(|tap| tap.counts_hits);
+        let hits: u64 = self.opened.writers().map(|(_, tapped)| hits(tapped)).sum();
         let ring_full = self.losses.ring_full.max(hits.saturating_sub(self.read));
         (Losses { ring_full, ..self.losses }, self.refusals)
     }
+}
+
+/// What is opened on each CPU.
+fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, Tap> {
+    let sampling =
+        |sideband| Sampling { rate: Rate::Period(1), fields: session.fields, sideband, ordered: true };
+    let events = session.sources.iter().enumerate().map(|(place, Source { event, .. })| {
+        // What the scheduler does while a CPU is idle, some kernels count and write no records of, which is no loss of ours.
+        let counts_hits = !event.counts_amounts() && !event.name.starts_with("sched:");
+        let tap = Tap { source: place, counts_hits };
+        (Attr::sampling(event, sampling(Sideband::default())), event, tap)
+    });
+    let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);
+    Request { records: "records", holders: vec![holder], events: events.collect() }
 }
 
 /// Pages of the ring of each of so many CPUs: a power of two.

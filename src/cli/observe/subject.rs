@@ -8,9 +8,9 @@ use anyhow::Context;
 
 use super::{Failure, Target};
 use crate::config::Per;
-use crate::counter::Whom;
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
+use crate::target::Whom;
 use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
 
 /// Who is counted.

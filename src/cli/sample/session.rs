@@ -7,13 +7,13 @@ use anyhow::Context as _;
 use crate::cli::observe::{Failure, Subject};
 use crate::clock::Clock;
 use crate::container::Directory;
-use crate::counter::Whom;
 use crate::health::{Board, Cause, Refusal};
 use crate::host::{CpuSet, Facts, Roots};
 use crate::plan::Sampler;
 use crate::profile::{Ask, Asked, Cgroups, Losses, Profiler, Shortfalls};
+use crate::ring::Context;
 use crate::sys::{Budget, Kernel, usage};
-use crate::tracepoint::Context;
+use crate::target::Whom;
 
 /// Memory for rings, in bytes: what the service has by default.
 const RINGS: u64 = 64 << 20;

@@ -4,12 +4,12 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::follow::{Heard, Names, Source};
 use crate::cli::observe::Failure;
-use crate::counter::Whom;
 use crate::event::format::{Field, Format};
 use crate::host::{CpuSet, Roots};
 use crate::profile::Cgroups as Below;
 use crate::ring::{Record, Sample};
 use crate::sched::{Event, Layout, Left, Timeline, Told, Who};
+use crate::target::Whom;
 use crate::target::{CgroupMount, Cgroups};
 
 /// What the records of a source tell.

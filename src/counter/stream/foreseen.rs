@@ -4,7 +4,7 @@ use rustix::param::page_size;
 
 use super::StreamState;
 use super::open::{Group, leading, needs_pmu};
-use super::ring::switch_rate;
+use super::rate::switch_rate;
 use crate::attribute::{Losses, record_size};
 use crate::host::{Facts, Roots};
 use crate::plan::Stream;

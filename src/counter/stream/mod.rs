@@ -3,25 +3,25 @@
 
 mod foreseen;
 mod open;
-mod ring;
+mod rate;
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::open::WORDS;
 use super::scale::Progress;
 use crate::attribute::{Bundle, Intake, Losses, Shares, fields, record_size};
 use crate::error::Errno;
-use crate::health::{Interval, Refusal};
+use crate::health::{Interval, Judgement, Refusal};
 use crate::host::{CpuSet, Facts};
 use crate::plan;
-use crate::ring::{Reader, RingBudget, room};
+use crate::ring::{Reader, RingBudget, RingId, RingSet, Writers};
 use crate::sys::{Event, Kernel};
 use crate::target::CgroupId;
 pub use foreseen::foreseen;
-use open::{DoesNotFit, Group, Opener, Spread};
-pub(super) use ring::switch_rate;
+use open::{DoesNotFit, Group, Opener, Spread, no_stream};
+pub(super) use rate::switch_rate;
 pub use support::support;
 
 /// How long a group is given to find its place on the PMU: a few rounds of the kernel's rotation (4 ms).
@@ -41,10 +41,9 @@ pub(super) struct Context<'a, K> {
 #[derive(Debug)]
 pub(super) struct Stream<K: Kernel> {
     pub plan: plan::Stream,
-    cpus: BTreeMap<u32, Cpu<K::Event>>,
+    /// The groups of a CPU have the numbers of their rings.
+    rings: RingSet<Open<K::Event>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
-    reader: Option<Reader>,
-    rings: RingBudget,
     /// Bytes of all rings that may be used.
     memory: u64,
     /// Switches of each CPU in a second, as known at the start.
@@ -53,28 +52,31 @@ pub(super) struct Stream<K: Kernel> {
     spread: Spread,
 }
 
-/// What is open on one CPU.
-#[derive(Debug)]
-struct Cpu<E> {
-    groups: Vec<Open<E>>,
-}
-
-/// A group and what is known of it.
+/// A group and what was read of it.
 #[derive(Debug)]
 struct Open<E> {
     group: Group<E>,
     progress: Progress,
-    /// Pages of its ring.
-    pages: usize,
-    /// Whether a larger ring was refused.
-    largest: bool,
-    /// Records that its ring had lost when it was looked at last.
-    lost: u64,
 }
 
-impl<E> Cpu<E> {
+impl<E: Event> Writers for Open<E> {
+    type Event = E;
+
+    fn holder(&self) -> &E {
+        &self.group.leader
+    }
+
+    fn others(&self) -> impl Iterator<Item = &E> {
+        // The members write no records of their own.
+        std::iter::once(&self.group.clock)
+    }
+
     fn descriptors(&self) -> usize {
-        self.groups.iter().map(|open| open.group.descriptors()).sum()
+        self.group.descriptors()
+    }
+
+    fn start(&self) -> Result<(), Errno> {
+        self.group.leader.enable()
     }
 }
 
@@ -131,10 +133,8 @@ impl<K: Kernel> Stream<K> {
         let intake = Intake::new(plan.granularity, fields(&plan), plan.width());
         Self {
             plan,
-            cpus: BTreeMap::new(),
+            rings: RingSet::new("records of switches"),
             intake: Arc::new(Mutex::new(intake)),
-            reader: None,
-            rings: RingBudget { most: 1, bound_by_kernel: false },
             memory,
             rate,
             spread: Spread::Together,
@@ -143,11 +143,11 @@ impl<K: Kernel> Stream<K> {
 
     /// Opens it on the CPUs that came, and closes it on those that went.
     pub(super) fn set_online(&mut self, online: &CpuSet, context: &mut Context<'_, K>) -> Vec<Refused> {
-        let gone: Vec<u32> = self.cpus.keys().copied().filter(|&cpu| !online.contains(cpu)).collect();
+        let gone: BTreeSet<u32> = self.rings.outside(online).into_iter().map(|ring| ring.cpu).collect();
         gone.into_iter().for_each(|cpu| self.close_cpu(cpu, context.budget));
         let mut refused = Vec::new();
-        for cpu in online.iter().filter(|cpu| !self.cpus.contains_key(cpu)).collect::<Vec<_>>() {
-            refused.extend(self.open_cpu(cpu, online.len(), context));
+        for ring in self.rings.missing(online, 1) {
+            refused.extend(self.open_cpu(ring.cpu, online.len(), context));
         }
         refused
     }
@@ -166,7 +166,7 @@ impl<K: Kernel> Stream<K> {
         let descriptors = groups.iter().map(Group::descriptors).sum();
         // Every CPU is taken to need as many rings as this one.
         let rings = cpus * groups.len();
-        self.rings = RingBudget::new(context.facts, self.memory, rings, rustix::param::page_size());
+        self.rings.budget = RingBudget::new(context.facts, self.memory, rings, rustix::param::page_size());
         match self.start(cpu, groups) {
             Ok(starved) if starved && self.spread != Spread::Each => {
                 self.close_cpu(cpu, context.budget);
@@ -218,87 +218,68 @@ impl<K: Kernel> Stream<K> {
     /// Gives the groups of a CPU their rings and lets them count. `true` if one of several sets finds no place on the
     /// PMU.
     fn start(&mut self, cpu: u32, groups: Vec<Group<K::Event>>) -> Result<bool, Refusal> {
-        let (mut open, mut bundles) = (Vec::new(), Vec::new());
+        let mut ready = Vec::new();
         for group in groups {
             let record = self.record_size(&group);
-            let wanted = self.rings.pages(self.rate, record, rustix::param::page_size());
-            let (ring, pages) = ring::make(&group, wanted).map_err(|errno| self.no_ring(cpu, errno))?;
-            bundles.push((Bundle { counters: group.counters.clone(), untimed: group.untimed }, ring));
-            let progress = Progress::new(group.counters.len());
-            open.push(Open { group, progress, pages, largest: pages < wanted, lost: 0 });
+            let wanted = self.rings.budget.pages(self.rate, record, rustix::param::page_size());
+            let open = Open { progress: Progress::new(group.counters.len()), group };
+            let made = self.rings.make(&open, wanted).map_err(|refused| self.no_ring(cpu, refused))?;
+            ready.push((open, made));
+        }
+        let rings: Vec<RingId> = (0..ready.len() as u32).map(|number| RingId { cpu, number }).collect();
+        let mut bundles = Vec::new();
+        for (&ring, (open, made)) in rings.iter().zip(ready) {
+            let Group { counters, untimed, .. } = &open.group;
+            let bundle = Bundle { counters: counters.clone(), untimed: *untimed };
+            bundles.push((bundle, self.rings.add(ring, open, made)));
         }
         self.intake().add_cpu(cpu, bundles);
-        for (number, open) in open.iter().enumerate() {
-            if let Err(errno) = open.group.leader.enable() {
-                tracing::warn!(
-                    cpu,
-                    %errno,
-                    "a group of the switch stream does not start: what it counts on this CPU is missing"
-                );
-            }
-            self.listen(cpu, number, &open.group.leader);
+        for ring in rings {
+            self.rings.start(ring);
+            let intake = &self.intake;
+            self.rings.listen(ring, || {
+                let intake = Arc::clone(intake);
+                // Locked for each, so that a collection does not wait for all.
+                let drain = move |ready: &[RingId]| ready.iter().for_each(|&ring| lock(&intake).drain(ring));
+                Reader::start("switch-reader", None, drain)
+            });
         }
         let starved = |open: &Open<K::Event>| open.group.hardware_sets > 1 && is_starved(&open.group.leader);
-        let starved = open.iter().any(starved);
-        self.cpus.insert(cpu, Cpu { groups: open });
-        Ok(starved)
+        Ok(self.of_cpu(cpu).any(starved))
     }
 
-    /// Lets the reader wake up for a ring. Without a reader, collections alone empty the rings.
-    fn listen(&mut self, cpu: u32, group: usize, leader: &K::Event) {
-        let Some(descriptor) = leader.descriptor() else { return };
-        if self.reader.is_none() {
-            let intake = Arc::clone(&self.intake);
-            let reader = Reader::start("switch-reader", None, move |ready| {
-                for &token in ready {
-                    let (cpu, group) = ring::of_token(token);
-                    // Locked for each, so that a collection does not wait for all.
-                    lock(&intake).drain(cpu, group);
-                }
-            });
-            match reader {
-                Ok(reader) => self.reader = Some(reader),
-                Err(error) => tracing::warn!(
-                    %error,
-                    "there is no thread to empty the rings: collections do, and rings may run over between two"
-                ),
-            }
-        }
-        if let Some(reader) = &self.reader
-            && let Err(errno) = reader.listen(descriptor, ring::token(cpu, group))
-        {
-            tracing::warn!(
-                cpu,
-                %errno,
-                "a ring of this CPU is emptied by collections alone, and may run over between two"
-            );
-        }
+    /// What is open on a CPU.
+    fn of_cpu(&self, cpu: u32) -> impl Iterator<Item = &Open<K::Event>> {
+        self.rings.writers().filter(move |(ring, _)| ring.cpu == cpu).map(|(_, open)| open)
     }
 
     /// Closes a CPU: what it counted since its last record has no owner.
     fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget) {
-        let Some(closing) = self.cpus.remove(&cpu) else { return };
+        let rings = self.rings.ids().into_iter().filter(|ring| ring.cpu == cpu);
+        let closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
         let mut words = Vec::new();
-        for Open { group, .. } in &closing.groups {
+        for Open { group, .. } in &closing {
             let mut buffer = [0; WORDS];
             let read = group.leader.disable().and_then(|()| group.leader.read(&mut buffer));
             words.push(buffer.get(..read.unwrap_or(0)).unwrap_or_default().to_vec());
         }
-        self.intake().remove_cpu(cpu, &words);
-        budget.give_back(closing.descriptors());
+        if !closing.is_empty() {
+            self.intake().remove_cpu(cpu, &words);
+        }
+        budget.give_back(closing.iter().map(Writers::descriptors).sum());
     }
 
     /// Stops and closes everything. Gives what each CPU counted since it was read before, and who is charged with it:
     /// all of it, and nothing else.
     pub(super) fn close(mut self, budget: &mut crate::sys::Budget) -> (Vec<Reading>, Shares) {
-        for open in self.cpus.values().flat_map(|cpu| &cpu.groups) {
+        for (_, open) in self.rings.writers() {
             if let Err(errno) = open.group.leader.disable() {
                 tracing::debug!(%errno, "cannot stop a group of the switch stream");
             }
         }
         let mut readings = Vec::new();
         self.read(|reading| readings.push(reading));
-        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget));
         let shares = self.intake().take(|_| false);
         (readings, shares)
@@ -306,10 +287,8 @@ impl<K: Kernel> Stream<K> {
 
     /// Reads every counter of every CPU.
     pub(super) fn read(&mut self, mut tell: impl FnMut(Reading)) {
-        for (&cpu, open) in &mut self.cpus {
-            for Open { group, progress, .. } in &mut open.groups {
-                read_group(cpu, group, progress, &mut tell);
-            }
+        for (ring, Open { group, progress }) in self.rings.writers_mut() {
+            read_group(ring.cpu, group, progress, &mut tell);
         }
     }
 
@@ -320,48 +299,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Makes the rings larger that ran over, as far as memory goes.
     pub(super) fn grow(&mut self) {
-        let mut intake = lock(&self.intake);
-        let lost: Vec<(u32, usize, u64)> = intake
-            .rings()
-            .map(|(cpu, group, _, lost)| (cpu, group, lost))
-            .filter(|&(.., lost)| lost > 0)
-            .collect();
-        for (cpu, number, lost) in lost {
-            let open = self.cpus.get_mut(&cpu).and_then(|cpu| cpu.groups.get_mut(number));
-            let Some(open) = open else { continue };
-            if lost == std::mem::replace(&mut open.lost, lost) || open.largest {
-                continue;
-            }
-            // Records come in bursts, so twice is often not enough.
-            let wanted = (open.pages * 4).min(self.rings.most);
-            if wanted <= open.pages {
-                open.largest = true;
-                room::warn_of_the_largest("switches", cpu, open.pages, self.rings);
-                continue;
-            }
-            let Open { group, pages, largest, lost, .. } = open;
-            let replaced = intake.replace_ring(cpu, number, || {
-                let (made, got) = ring::make(group, wanted)?;
-                (*largest, *pages, *lost) = (got < wanted, got, 0);
-                Ok::<_, Errno>(made)
-            });
-            match replaced {
-                Ok(()) => tracing::info!(
-                    cpu,
-                    kilobytes = room::kilobytes(*pages),
-                    "records of switches were lost for want of room in their ring, which is larger now"
-                ),
-                Err(errno) => {
-                    *largest = true;
-                    tracing::error!(
-                        cpu,
-                        %errno,
-                        "records of switches were lost, and no other ring could be made: nothing that this CPU counts \
-                         is attributed any more, until the program is started again"
-                    );
-                }
-            }
-        }
+        self.rings.grow(&mut *lock(&self.intake));
     }
 
     /// The rings and what comes of them.
@@ -382,7 +320,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     fn groups(&self) -> impl Iterator<Item = &Group<K::Event>> {
-        self.cpus.values().flat_map(|cpu| &cpu.groups).map(|open| &open.group)
+        self.rings.writers().map(|(_, open)| &open.group)
     }
 
     /// Bytes of a record of a group.
@@ -392,20 +330,23 @@ impl<K: Kernel> Stream<K> {
 
     pub(super) fn state(&self) -> StreamState {
         let intake = self.intake();
+        let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
+        let (most, rings) = (self.rings.budget.most, self.rings.ids().len());
+        let groups =
+            |&cpu: &u32| self.of_cpu(cpu).map(|open| self.entries_of(&open.group)).collect::<Vec<_>>();
         StreamState {
             granularity: self.plan.granularity,
-            cpus: self.cpus.len(),
-            descriptors: self.groups().map(Group::descriptors).sum(),
-            descriptors_per_cpu: self.cpus.values().map(Cpu::descriptors).max().unwrap_or(0),
-            groups: self
-                .cpus
-                .values()
-                .map(|cpu| cpu.groups.iter().map(|open| self.entries_of(&open.group)).collect::<Vec<_>>())
-                .max_by_key(Vec::len)
-                .unwrap_or_default(),
-            ring_bytes: intake.rings().map(|(.., bytes, _)| bytes as u64).sum(),
-            ring_bytes_limit: (intake.rings().count() * self.rings.most * rustix::param::page_size()) as u64,
-            rings: self.rings,
+            cpus: cpus.len(),
+            descriptors: self.rings.descriptors(),
+            descriptors_per_cpu: cpus
+                .iter()
+                .map(|&cpu| self.of_cpu(cpu).map(Writers::descriptors).sum())
+                .max()
+                .unwrap_or(0),
+            groups: cpus.iter().map(groups).max_by_key(Vec::len).unwrap_or_default(),
+            ring_bytes: intake.bytes(),
+            ring_bytes_limit: (rings * most * rustix::param::page_size()) as u64,
+            rings: self.rings.budget,
             record_bytes: self.groups().map(|group| self.record_size(group)).max().unwrap_or(0),
             losses: intake.losses(),
         }
@@ -424,8 +365,10 @@ impl<K: Kernel> Stream<K> {
         entries.into_iter().collect()
     }
 
-    fn no_ring(&self, cpu: u32, errno: Errno) -> Refusal {
-        ring::refusal(self.plan.granularity.leader(), cpu, errno)
+    /// Why nothing is counted on a CPU that has no ring.
+    fn no_ring(&self, cpu: u32, (judgement, errno): (Judgement, Errno)) -> Refusal {
+        let judgement = Judgement { reason: no_stream(&judgement.reason), ..judgement };
+        judgement.refusal(&self.plan.granularity.leader().into(), format!("cpu {cpu}"), Some(errno))
     }
 }
 

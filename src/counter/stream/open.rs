@@ -2,8 +2,8 @@
 
 use crate::attribute::{bundle_fields, clock_fields, fields, sideband};
 use crate::error::Errno;
-use crate::event::{Event as Named, Kind};
-use crate::health::{Attempt, Cause, Judgement, Refusal, Scope, classify};
+use crate::event::Event as Named;
+use crate::health::{Attempt, Judgement, Refusal, Scope, classify, no_descriptors};
 use crate::host::Facts;
 use crate::plan::{Granularity, Stream};
 use crate::sys::{Attr, Budget, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
@@ -149,7 +149,8 @@ impl<K: Kernel> Opener<'_, K> {
         let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered: false };
         let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
-            let refusal = self.refusal(self.plan.granularity.leader(), Kind::Software, errno, false);
+            let refusal =
+                self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::Cpu), errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
         };
         if !self.budget.has_room_for(2 + self.plan.width()) {
@@ -215,7 +216,7 @@ impl<K: Kernel> Opener<'_, K> {
                     let alone = Attr { start: Start::Later, ..what };
                     let opens_alone = errno == Errno::EINVAL
                         && self.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
-                    let refusal = self.refusal(&event.name, event.kind, errno, opens_alone);
+                    let refusal = self.refusal(&event.name, event.attempt(Scope::Cpu), errno, opens_alone);
                     refused.push(Refused { counter: Some(counter), refusal });
                 }
             }
@@ -223,26 +224,14 @@ impl<K: Kernel> Opener<'_, K> {
         Ok(())
     }
 
-    fn refusal(&self, name: &str, kind: Kind, errno: Errno, opens_alone: bool) -> Refusal {
-        let attempt = Attempt {
-            scope: Scope::Cpu,
-            on_core_pmu: kind.on_core_pmu(),
-            core_pmu_present: self.core_pmu_present,
-            probe: kind == Kind::Probe,
-            tracepoint: kind == Kind::Tracepoint,
-            filtered: false,
-            user_only: false,
-            opens_alone,
-        };
+    fn refusal(&self, name: &str, attempt: Attempt, errno: Errno, opens_alone: bool) -> Refusal {
+        let attempt = Attempt { core_pmu_present: self.core_pmu_present, opens_alone, ..attempt };
         classify(errno, &attempt, self.facts).refusal(&name.into(), format!("cpu {}", self.cpu), Some(errno))
     }
 
     fn no_room(&self) -> Refusal {
-        let judgement = Judgement {
-            cause: Cause::Exhausted,
-            reason: no_stream(&format!("the budget of {} descriptors is used up", self.budget.limit)),
-            remedy: Some("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors".into()),
-        };
+        let judgement = no_descriptors(self.budget.limit);
+        let judgement = Judgement { reason: no_stream(&judgement.reason), ..judgement };
         judgement.refusal(&self.plan.granularity.leader().into(), format!("cpu {}", self.cpu), None)
     }
 }

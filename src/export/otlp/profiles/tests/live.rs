@@ -16,9 +16,9 @@ use crate::health::Board;
 use crate::host::{Facts, Roots};
 use crate::plan::{Entries, StreamSupport, plan};
 use crate::profile::{Profiler, Selection};
+use crate::ring::Context;
 use crate::sys::live::Live;
 use crate::sys::{Budget, usage};
-use crate::tracepoint::Context;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/context.c");
 

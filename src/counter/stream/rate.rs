@@ -1,0 +1,15 @@
+//! How often CPUs switch.
+
+use crate::host::{Roots, read_text};
+
+/// How often each of `cpus` CPUs switched in a second, on the average since boot; 0 where that cannot be told.
+pub(in crate::counter) fn switch_rate(roots: &Roots, cpus: usize) -> f64 {
+    let rate = || {
+        let stat = read_text(&roots.proc.join("stat")).ok()?;
+        let switches: f64 = stat.lines().find_map(|line| line.strip_prefix("ctxt "))?.trim().parse().ok()?;
+        let uptime = read_text(&roots.proc.join("uptime")).ok()?;
+        let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(switches / uptime.max(1.0) / cpus.max(1) as f64)
+    };
+    rate().unwrap_or(0.0)
+}

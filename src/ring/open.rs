@@ -1,0 +1,481 @@
+//! Opening events that write into one ring. The ring belongs to an event that never fires: it reports besides what threads
+//! do, and the others may come and go.
+//!
+//! Whoever runs on the CPU is looked at, or what runs in cgroups, or threads with all that they start. The first two need
+//! the right to look at CPUs. Threads have events of their own, on every CPU, which the kernel opens for children as
+//! well: so exactly they are looked at, however short a child lives, and whoever may trace them may do so.
+
+use std::os::fd::AsFd;
+
+use crate::error::Errno;
+use crate::event::Event as Named;
+use crate::health::{Attempt, Board, Cause, Judgement, Refusal, Scope, classify, no_descriptors};
+use crate::host::{Facts, Roots};
+use crate::probe::tracefs;
+use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
+use crate::target::Whom;
+
+use super::set::{Made, RingId, RingSet, Writers};
+
+/// `PERF_COUNT_SW_DUMMY`: counts nothing, and tells of what its sideband asks for.
+pub(crate) const DUMMY: u64 = 9;
+
+/// What opening needs besides the events.
+pub(crate) struct Context<'a, K> {
+    pub(crate) kernel: &'a K,
+    pub(crate) facts: &'a Facts,
+    pub(crate) roots: &'a Roots,
+    pub(crate) budget: &'a mut Budget,
+    pub(crate) board: &'a mut Board,
+}
+
+/// What is to write into a ring.
+pub(crate) struct Request<'a, T> {
+    /// What the records are, for refusals.
+    pub(crate) records: &'static str,
+    /// The event that has the ring, as it is opened. If the kernel does not know a field of the first one, the next is tried.
+    pub(crate) holders: Vec<Attr>,
+    /// How each event is opened, and what its records are for.
+    pub(crate) events: Vec<(Attr, &'a Named, T)>,
+}
+
+/// A refused event.
+#[derive(Debug)]
+pub(crate) struct Refused<T> {
+    /// What its records were to be for; `None` = all events of the ring.
+    pub(crate) event: Option<T>,
+    pub(crate) refusal: Refusal,
+}
+
+/// Events of a CPU that write into one ring.
+#[derive(Debug)]
+pub(crate) struct Tapped<E, T> {
+    holder: E,
+    /// What reports of further threads the same as the holder.
+    tellers: Vec<E>,
+    pub(crate) events: Vec<Tap<E, T>>,
+    start: Start,
+    /// What they look at is looked at in children as well, by events that nobody can reach.
+    pub(crate) inherited: bool,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Tap<E, T> {
+    pub(crate) event: E,
+    /// The number that its records bear.
+    pub(crate) id: u64,
+    /// What its records are for.
+    pub(crate) of: T,
+}
+
+impl<E: Event, T> Writers for Tapped<E, T> {
+    type Event = E;
+
+    fn holder(&self) -> &E {
+        &self.holder
+    }
+
+    fn others(&self) -> impl Iterator<Item = &E> {
+        self.tellers.iter().chain(self.events.iter().map(|tap| &tap.event))
+    }
+
+    fn descriptors(&self) -> usize {
+        1 + self.tellers.len() + self.events.len()
+    }
+
+    /// Those that begin with an `execve` are left to it.
+    fn start(&self) -> Result<(), Errno> {
+        if self.start == Start::OnExec {
+            return Ok(());
+        }
+        let mut started = Ok(());
+        for event in self.all() {
+            started = started.and(event.enable());
+        }
+        started
+    }
+}
+
+impl<E: Event, T> Tapped<E, T> {
+    /// Lets none write any more.
+    pub(crate) fn stop(&self) {
+        for event in self.all() {
+            if let Err(errno) = event.disable() {
+                tracing::debug!(%errno, "an event goes on until it is closed");
+            }
+        }
+    }
+
+    /// How often the events that `counts` chooses were hit so far, whether their records found room or not: they count with a
+    /// period of 1.
+    pub(crate) fn hits(&self, counts: impl Fn(&T) -> bool) -> u64 {
+        let count = |event: &E| {
+            let mut words = [0; 4];
+            // Number of members, two times, the count. Where it cannot be read, what the kernel tells of losses is left.
+            event.read(&mut words).map_or(0, |length| if length == words.len() { words[3] } else { 0 })
+        };
+        self.events.iter().filter(|tap| counts(&tap.of)).map(|tap| count(&tap.event)).sum()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &E> {
+        std::iter::once(&self.holder).chain(self.others())
+    }
+}
+
+/// What was opened for a ring, and what was refused.
+type Events<E, T> = (Option<Tapped<E, T>>, Vec<Refused<T>>);
+
+/// What was opened for a ring, the ring, and what was refused.
+pub(crate) type Opened<E, T> = (Option<(Tapped<E, T>, Made<<E as Event>::Ring>)>, Vec<Refused<T>>);
+
+impl<E: Event, T: Copy> RingSet<Tapped<E, T>> {
+    /// Opens what is requested for `whom`, and makes a ring of `pages` pages or of the most that the kernel gives; nothing writes
+    /// yet. `None` if nobody of `whom` is looked at on the CPU, or nothing could be opened. Threads that have ended meanwhile are
+    /// left out without a word.
+    pub(crate) fn open<K: Kernel<Event = E>>(
+        &self,
+        ring: RingId,
+        whom: &[Whom],
+        request: Request<'_, T>,
+        pages: usize,
+        context: &mut Context<'_, K>,
+    ) -> Opened<E, T> {
+        let records = request.records;
+        let (tapped, mut refused) = open(ring.cpu, whom, request, context);
+        let Some(tapped) = tapped else { return (None, refused) };
+        match self.make(&tapped, pages) {
+            Ok(made) => (Some((tapped, made)), refused),
+            Err((judgement, errno)) => {
+                context.budget.give_back(tapped.descriptors());
+                let refusal = judgement.refusal(&records.into(), format!("cpu {}", ring.cpu), Some(errno));
+                refused.push(Refused { event: None, refusal });
+                (None, refused)
+            }
+        }
+    }
+}
+
+fn open<K: Kernel, T: Copy>(
+    cpu: u32,
+    whom: &[Whom],
+    request: Request<'_, T>,
+    context: &mut Context<'_, K>,
+) -> Events<K::Event, T> {
+    let mut refused = Vec::new();
+    let spots = Spot::all(whom, cpu);
+    if spots.is_empty() || request.events.is_empty() {
+        return (None, refused);
+    }
+    let tellers = Spot::tellers(&spots, cpu);
+    if !context.budget.has_room_for(tellers.len() + spots.len() * request.events.len()) {
+        let judgement = no_descriptors(context.budget.limit);
+        let refusal = judgement.refusal(&request.records.into(), format!("cpu {cpu}"), None);
+        refused.push(Refused { event: None, refusal });
+        return (None, refused);
+    }
+    let mut told = Vec::new();
+    for spot in &tellers {
+        match open_teller(context.kernel, spot, &request.holders) {
+            Ok(event) => told.push(event),
+            Err(Errno::ESRCH) => {}
+            Err(errno) => {
+                let user_only = request.holders.iter().any(|attr| attr.modifiers.exclude_kernel);
+                let attempt = Attempt { user_only, ..Attempt::software(spot.scope) };
+                let judgement = classify(errno, &attempt, context.facts);
+                let refusal = judgement.refusal(&"dummy".into(), spot.name.as_str(), Some(errno));
+                refused.push(Refused { event: None, refusal });
+            }
+        }
+    }
+    let mut told = told.into_iter();
+    let Some(holder) = told.next() else { return (None, refused) };
+    let mut events = Vec::new();
+    for (attr, named, of) in request.events {
+        for spot in &spots {
+            let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
+            let opened = context.kernel.open(&attr, spot.place, None);
+            match opened.and_then(|event| Ok((event.id()?, event))) {
+                Ok((id, event)) => events.push(Tap { event, id, of }),
+                Err(Errno::ESRCH) => {}
+                Err(errno) => {
+                    let refusal = spot.refusal(&attr, named, errno, context);
+                    refused.push(Refused { event: Some(of), refusal });
+                }
+            }
+        }
+    }
+    if events.is_empty() {
+        return (None, refused);
+    }
+    let start = spots.first().map_or(Start::Later, |spot| spot.start);
+    let inherited = spots.iter().any(|spot| spot.inherit != Inherit::Nothing);
+    let tapped = Tapped { holder, tellers: told.collect(), events, start, inherited };
+    context.budget.take(tapped.descriptors());
+    (Some(tapped), refused)
+}
+
+fn open_teller<K: Kernel>(kernel: &K, spot: &Spot<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {
+    let mut answer = Err(Errno::EINVAL);
+    for attr in holders {
+        let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
+        answer = kernel.open(&attr, spot.place, None);
+        if !matches!(answer, Err(Errno::EINVAL | Errno::E2BIG)) {
+            break;
+        }
+    }
+    answer
+}
+
+/// Somebody who is looked at on a CPU.
+struct Spot<'w> {
+    place: Place<'w>,
+    scope: Scope,
+    inherit: Inherit,
+    start: Start,
+    name: String,
+}
+
+impl<'w> Spot<'w> {
+    /// Whoever runs there.
+    fn everybody(cpu: u32) -> Self {
+        let (inherit, start) = (Inherit::Nothing, Start::Later);
+        Self { place: Place::Cpu(cpu), scope: Scope::Cpu, inherit, start, name: format!("cpu {cpu}") }
+    }
+
+    fn thread(tid: u32, cpu: u32, start: Start) -> Self {
+        let name = match start {
+            Start::OnExec => format!("the command on cpu {cpu}"),
+            Start::Later | Start::WithLeader => format!("thread {tid} on cpu {cpu}"),
+        };
+        let place = Place::ThreadOn { tid, cpu };
+        Self { place, scope: Scope::Process, inherit: Inherit::Children, start, name }
+    }
+
+    /// Where each of `whom` is found on a CPU.
+    fn all(whom: &'w [Whom], cpu: u32) -> Vec<Self> {
+        let mut spots = Vec::new();
+        for whom in whom {
+            match whom {
+                Whom::Cpus(cpus) => spots.extend(cpus.contains(cpu).then(|| Self::everybody(cpu))),
+                Whom::Cgroup { dir, path, cpus } => {
+                    let place = Place::Cgroup { dir: dir.as_fd(), cpu };
+                    let name = format!("cgroup {path} on cpu {cpu}");
+                    let spot = Self { place, scope: Scope::Cgroup, name, ..Self::everybody(cpu) };
+                    spots.extend(cpus.contains(cpu).then_some(spot));
+                }
+                Whom::Threads(tids) => {
+                    spots.extend(tids.iter().map(|&tid| Self::thread(tid, cpu, Start::Later)));
+                }
+                Whom::Command(pid) => spots.push(Self::thread(*pid, cpu, Start::OnExec)),
+            }
+        }
+        spots
+    }
+
+    /// Those that tell what happens besides: of threads each by itself, else the CPU as a whole.
+    fn tellers(spots: &[Self], cpu: u32) -> Vec<Spot<'_>> {
+        let threads = spots.iter().filter(|spot| spot.scope == Scope::Process);
+        let threads: Vec<Spot<'_>> = threads.map(|spot| Spot { name: spot.name.clone(), ..*spot }).collect();
+        if threads.is_empty() && !spots.is_empty() { vec![Spot::everybody(cpu)] } else { threads }
+    }
+
+    /// What the kernel's refusal of an event means.
+    fn refusal<K: Kernel>(
+        &self,
+        attr: &Attr,
+        named: &Named,
+        errno: Errno,
+        context: &Context<'_, K>,
+    ) -> Refusal {
+        let judgement = filter_refused(attr, named, self.place, errno, context).unwrap_or_else(|| {
+            let attempt = Attempt { filtered: false, ..named.attempt(self.scope) };
+            classify(errno, &attempt, context.facts)
+        });
+        judgement.refusal(&named.name, self.name.as_str(), Some(errno))
+    }
+}
+
+/// Whether it is the filter that the kernel does not take, for without it the event opens; with its own words.
+fn filter_refused<K: Kernel>(
+    attr: &Attr,
+    named: &Named,
+    place: Place<'_>,
+    errno: Errno,
+    context: &Context<'_, K>,
+) -> Option<Judgement> {
+    let filter = attr.filter.as_ref()?;
+    context.kernel.open(&Attr { filter: None, ..attr.clone() }, place, None).ok()?;
+    let mut name = named.name.split(':');
+    let said = name.next().zip(name.next());
+    let said = said.and_then(|(system, event)| tracefs::complaint(context.roots, system, event, filter));
+    let said = said.map(|said| format!("; it says: {}", said.trim_end())).unwrap_or_default();
+    let reason = format!("the kernel does not take the filter {filter:?} ({errno}){said}");
+    Some(Judgement { cause: Cause::Broken, reason, remedy: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::event::Catalog;
+    use crate::host::CpuSet;
+    use crate::ring::{Consumer, RingBudget};
+    use crate::sys::fake::{FakeEvent, FakeKernel, FakePlace};
+    use crate::sys::{Fields, Rate, Sampling, Sideband};
+
+    fn sampling() -> Sampling {
+        let (fields, sideband) = (Fields::default(), Sideband::default());
+        Sampling { rate: Rate::Period(1), fields, sideband, ordered: true }
+    }
+
+    fn faults() -> Named {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+        catalog.resolve(&crate::config::profiled::one_event("page-faults").unwrap()).unwrap().remove(0)
+    }
+
+    /// Opens on CPU 3; gives what came of it, and what was refused.
+    fn opened(kernel: &FakeKernel, whom: &[Whom]) -> Opened<FakeEvent, char> {
+        let (event, holder) = (faults(), Attr::software(DUMMY, Some(sampling()), Start::Later));
+        let events = vec![(Attr::sampling(&event, sampling()), &event, 'f')];
+        let request = Request { records: "samples", holders: vec![holder], events };
+        let mut context = Context {
+            kernel,
+            facts: &Facts::default(),
+            roots: &Roots::default(),
+            budget: &mut Budget::new(1024, 0, None),
+            board: &mut Board::default(),
+        };
+        RingSet::new("samples").open(RingId::of_cpu(3), whom, request, 8, &mut context)
+    }
+
+    /// For each event whether it is one that tells, where it is, who is inherited, and when it starts.
+    fn found(kernel: &FakeKernel) -> Vec<(bool, FakePlace, Inherit, Start)> {
+        let tells = |attr: &Attr| attr.selector.config[0] == DUMMY;
+        let opened = kernel.opened();
+        opened.iter().map(|at| (tells(&at.attr), at.place, at.attr.inherit, at.attr.start)).collect()
+    }
+
+    #[test]
+    fn threads_have_events_of_their_own_that_children_inherit() {
+        let kernel = FakeKernel::new();
+        let (opened, _) = opened(&kernel, &[Whom::Threads(vec![7, 8])]);
+        let on = |tid| FakePlace::ThreadOn { tid, cpu: 3 };
+        let expected = [(true, 7), (true, 8), (false, 7), (false, 8)];
+        let expected = expected.map(|(tells, tid)| (tells, on(tid), Inherit::Children, Start::Later));
+        assert_eq!(found(&kernel), expected);
+        let (tapped, _) = opened.unwrap();
+        assert_eq!(tapped.descriptors(), 4);
+        assert!(tapped.inherited);
+    }
+
+    #[test]
+    fn a_command_is_sampled_from_its_execve_on() {
+        let kernel = FakeKernel::new();
+        let (_opened, _) = opened(&kernel, &[Whom::Command(9)]);
+        let place = FakePlace::ThreadOn { tid: 9, cpu: 3 };
+        let expected = [true, false].map(|tells| (tells, place, Inherit::Children, Start::OnExec));
+        assert_eq!(found(&kernel), expected);
+    }
+
+    #[test]
+    fn cgroups_share_what_the_cpu_tells() {
+        let kernel = FakeKernel::new();
+        let here: CpuSet = "0-3".parse().unwrap();
+        let elsewhere: CpuSet = "0".parse().unwrap();
+        let cgroup = |cpus: &CpuSet| {
+            let dir = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+            Whom::Cgroup { dir, path: "/a".into(), cpus: cpus.clone() }
+        };
+        let (_opened, _) = opened(&kernel, &[cgroup(&here), cgroup(&elsewhere), cgroup(&here)]);
+        let [(true, FakePlace::Cpu(3), ..), (false, FakePlace::Cgroup { cpu: 3, .. }, ..), (false, ..)] =
+            found(&kernel)[..]
+        else {
+            panic!("{:?}", found(&kernel))
+        };
+    }
+
+    #[test]
+    fn threads_that_have_ended_are_left_out_and_those_of_others_are_refused() {
+        let kernel = FakeKernel::new();
+        let of =
+            |tid| move |_: &Attr, place, _| matches!(place, FakePlace::ThreadOn { tid: at, .. } if at == tid);
+        kernel.refuse(Errno::ESRCH, of(7));
+        let whom = [Whom::Threads(vec![7, 8])];
+        let (some, refused) = opened(&kernel, &whom);
+        assert_eq!((some.map(|(tapped, _)| tapped.descriptors()), refused.len()), (Some(2), 0));
+        kernel.refuse(Errno::EACCES, of(8));
+        let (none, refused) = opened(&kernel, &whom);
+        assert!(none.is_none());
+        assert!(refused[0].refusal.target.starts_with("thread 8 "), "{}", refused[0].refusal.target);
+    }
+
+    #[test]
+    fn a_ring_that_cannot_be_made_gives_its_descriptors_back() {
+        let kernel = FakeKernel::new();
+        kernel.limit_rings(0);
+        let (none, refused) = opened(&kernel, &[Whom::Cpus("3".parse().unwrap())]);
+        assert!(none.is_none() && kernel.opened().is_empty());
+        assert_eq!((refused.len(), refused[0].event), (1, None));
+        assert_eq!(&*refused[0].refusal.event, "samples");
+    }
+
+    /// Keeps the memory of one ring, and counts what it lost.
+    #[derive(Default)]
+    struct Kept {
+        lost: u64,
+        pages: Vec<usize>,
+    }
+
+    impl<R: crate::sys::Ring> Consumer<R> for Kept {
+        fn remove(&mut self, _: RingId) {}
+
+        fn add(&mut self, _: RingId, memory: R) {
+            self.pages.push(memory.size() / 4096);
+        }
+
+        fn lost(&self, _: RingId) -> u64 {
+            self.lost
+        }
+    }
+
+    #[test]
+    fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_it() {
+        for (budget, kernel_gives, grown) in [(256, 1 << 20, vec![32, 128, 256]), (256, 64, vec![32, 64])] {
+            let kernel = FakeKernel::new();
+            kernel.limit_rings(kernel_gives);
+            let (opened, _) = opened(&kernel, &[Whom::Cpus("3".parse().unwrap())]);
+            let (tapped, made) = opened.unwrap();
+            let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+            set.budget = RingBudget { most: budget, bound_by_kernel: false };
+            let ring = RingId::of_cpu(3);
+            drop(set.add(ring, tapped, made));
+            set.grow(&mut kept);
+            assert!(kept.pages.is_empty(), "nothing was lost");
+            for lost in 1..9 {
+                kept.lost = lost;
+                set.grow(&mut kept);
+                set.grow(&mut kept);
+            }
+            assert_eq!(kept.pages, grown);
+        }
+    }
+
+    #[test]
+    fn rings_that_are_open_or_were_refused_are_not_missing() {
+        let (kernel, mut board) = (FakeKernel::new(), Board::default());
+        let (tapped, made) = opened(&kernel, &[Whom::Cpus("3".parse().unwrap())]).0.unwrap();
+        let mut set = RingSet::new("samples");
+        drop(set.add(RingId::of_cpu(3), tapped, made));
+        let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
+        set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::Cpu, refusal));
+        let online: CpuSet = "0-3".parse().unwrap();
+        assert_eq!(set.missing(&online, 1), [0, 2].map(RingId::of_cpu));
+        assert_eq!(set.outside(&"0-2".parse().unwrap()), [RingId::of_cpu(3)]);
+        set.forgive(&"0".parse().unwrap(), &mut board);
+        assert_eq!(set.missing(&online, 1), [0, 1, 2].map(RingId::of_cpu));
+        assert_eq!(board.lines().count(), 0);
+    }
+}

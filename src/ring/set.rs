@@ -1,0 +1,273 @@
+//! The rings of one kind of records on all CPUs: who writes into each, how large it is, and the thread that is woken up when
+//! one of them is half full.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::error::Errno;
+use crate::health::{Board, Judgement, Ticket};
+use crate::host::CpuSet;
+use crate::sys::Event;
+
+use super::{Reader, RingBudget, room};
+
+/// A ring: its CPU, and which of the rings of that CPU it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RingId {
+    /// The CPU.
+    pub cpu: u32,
+    /// The number among the rings of this CPU, from 0 on.
+    pub number: u32,
+}
+
+impl RingId {
+    /// The first ring of a CPU.
+    pub const fn of_cpu(cpu: u32) -> Self {
+        Self { cpu, number: 0 }
+    }
+
+    pub(super) fn token(self) -> u64 {
+        u64::from(self.cpu) | u64::from(self.number) << 32
+    }
+
+    pub(super) fn of_token(token: u64) -> Self {
+        Self { cpu: token as u32, number: (token >> 32) as u32 }
+    }
+}
+
+/// Events of a CPU that write into one ring.
+pub(crate) trait Writers {
+    /// What is open.
+    type Event: Event;
+
+    /// The event that the ring belongs to.
+    fn holder(&self) -> &Self::Event;
+
+    /// All others that write into it.
+    fn others(&self) -> impl Iterator<Item = &Self::Event>;
+
+    /// How many descriptors they are.
+    fn descriptors(&self) -> usize;
+
+    /// Lets them write.
+    ///
+    /// # Errors
+    /// The errno of the first event that does not start. The others are started.
+    fn start(&self) -> Result<(), Errno>;
+}
+
+/// The memory of the ring of an event.
+type Memory<W> = <<W as Writers>::Event as Event>::Ring;
+
+/// Whoever empties the rings of a set.
+pub(crate) trait Consumer<R> {
+    /// Reads what is left of a ring, and drops it. Its events go on.
+    fn remove(&mut self, ring: RingId);
+
+    /// Reads this ring from now on.
+    fn add(&mut self, ring: RingId, memory: R);
+
+    /// How many records a ring, with those that it replaced, has lost.
+    fn lost(&self, ring: RingId) -> u64;
+}
+
+/// How large a ring is.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    pages: usize,
+    /// Whether a larger ring was refused.
+    largest: bool,
+    /// Records that it had lost when it was looked at last.
+    lost: u64,
+}
+
+/// What is open on a CPU for one ring.
+#[derive(Debug)]
+struct Kept<W> {
+    writers: W,
+    size: Size,
+}
+
+/// The rings of one kind of records.
+#[derive(Debug)]
+pub(crate) struct RingSet<W> {
+    /// What the records are, for messages.
+    records: &'static str,
+    rings: BTreeMap<RingId, Kept<W>>,
+    reader: Option<Reader>,
+    pub(crate) budget: RingBudget,
+    /// What was refused, and for which ring.
+    refused: Vec<(RingId, Ticket)>,
+}
+
+/// A ring that was made, for writers that are not in the set yet.
+#[derive(Debug)]
+pub(crate) struct Made<R> {
+    pub(crate) memory: R,
+    size: Size,
+}
+
+impl<W: Writers> RingSet<W> {
+    /// Nothing is open. `records` is what they are, in the plural.
+    pub(crate) fn new(records: &'static str) -> Self {
+        let budget = RingBudget { most: 1, bound_by_kernel: false };
+        Self { records, rings: BTreeMap::new(), reader: None, budget, refused: Vec::new() }
+    }
+
+    /// Makes the ring of `writers`, of `wanted` pages or of the most that the kernel gives.
+    ///
+    /// # Errors
+    /// Why there is none, with the kernel's errno.
+    pub(crate) fn make(&self, writers: &W, wanted: usize) -> Result<Made<Memory<W>>, (Judgement, Errno)> {
+        make(writers, wanted).map_err(|errno| (room::refused(errno), errno))
+    }
+
+    /// Keeps `writers` and the size of their ring, whose memory it gives, to be read.
+    pub(crate) fn add(&mut self, ring: RingId, writers: W, made: Made<Memory<W>>) -> Memory<W> {
+        self.rings.insert(ring, Kept { writers, size: made.size });
+        made.memory
+    }
+
+    /// Wakes the reader up when a ring is half full; `start` starts it if there is none. Without a reader, collections alone
+    /// empty the rings.
+    pub(crate) fn listen(&mut self, ring: RingId, start: impl FnOnce() -> io::Result<Reader>) {
+        let (records, cpu) = (self.records, ring.cpu);
+        if self.reader.is_none() {
+            match start() {
+                Ok(reader) => self.reader = Some(reader),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "cannot start the thread that reads {records}: collections read them, and rings may run over between two"
+                ),
+            }
+        }
+        let holder = self.rings.get(&ring).map(|kept| kept.writers.holder());
+        let descriptor = holder.and_then(Event::descriptor);
+        let listens = self.reader.as_ref().zip(descriptor).map(|(reader, event)| reader.listen(event, ring));
+        if let Some(Err(errno)) = listens {
+            tracing::warn!(
+                cpu,
+                %errno,
+                "a ring of {records} is read by collections alone, and may run over between two"
+            );
+        }
+    }
+
+    /// Lets the events of a ring write.
+    pub(crate) fn start(&self, ring: RingId) {
+        let (records, cpu) = (self.records, ring.cpu);
+        let started = self.rings.get(&ring).map(|kept| kept.writers.start());
+        if let Some(Err(errno)) = started {
+            tracing::warn!(cpu, %errno, "an event does not start: some {records} of this CPU are missing");
+        }
+    }
+
+    /// Takes out what is open for a ring.
+    pub(crate) fn remove(&mut self, ring: RingId) -> Option<W> {
+        self.rings.remove(&ring).map(|kept| kept.writers)
+    }
+
+    /// Ends the thread that reads.
+    pub(crate) fn stop_reader(&mut self) {
+        self.reader = None;
+    }
+
+    /// All rings.
+    pub(crate) fn ids(&self) -> Vec<RingId> {
+        self.rings.keys().copied().collect()
+    }
+
+    /// The rings of CPUs that are not among these.
+    pub(crate) fn outside(&self, online: &CpuSet) -> Vec<RingId> {
+        self.rings.keys().copied().filter(|ring| !online.contains(ring.cpu)).collect()
+    }
+
+    /// Those of the first `numbers` rings of each CPU that are not open, and were not tried in vain.
+    pub(crate) fn missing(&self, online: &CpuSet, numbers: u32) -> Vec<RingId> {
+        let all = online.iter().flat_map(|cpu| (0..numbers).map(move |number| RingId { cpu, number }));
+        let tried = |ring: &RingId| self.refused.iter().any(|(refused, _)| refused == ring);
+        all.filter(|ring| !self.rings.contains_key(ring) && !tried(ring)).collect()
+    }
+
+    /// Remembers a refusal that stands on the board.
+    pub(crate) fn refuse(&mut self, ring: RingId, ticket: Ticket) {
+        self.refused.push((ring, ticket));
+    }
+
+    pub(crate) fn has_refusals(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Takes refusals from the board: those of CPUs that are not among these.
+    pub(crate) fn forgive(&mut self, online: &CpuSet, board: &mut Board) {
+        for (_, ticket) in self.refused.extract_if(.., |(ring, _)| !online.contains(ring.cpu)) {
+            board.remove(ticket);
+        }
+    }
+
+    /// Whether nothing is open, and nobody reads.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.rings.is_empty() && self.reader.is_none()
+    }
+
+    /// All that is open, in the order of CPUs.
+    pub(crate) fn writers(&self) -> impl Iterator<Item = (RingId, &W)> {
+        self.rings.iter().map(|(&ring, kept)| (ring, &kept.writers))
+    }
+
+    pub(crate) fn writers_mut(&mut self) -> impl Iterator<Item = (RingId, &mut W)> {
+        self.rings.iter_mut().map(|(&ring, kept)| (ring, &mut kept.writers))
+    }
+
+    /// Descriptors of all events.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.rings.values().map(|kept| kept.writers.descriptors()).sum()
+    }
+
+    /// Makes the rings larger that lost records since the last call, as far as memory goes.
+    pub(crate) fn grow(&mut self, consumer: &mut impl Consumer<Memory<W>>) {
+        let (records, budget) = (self.records, self.budget);
+        for (&ring, Kept { writers, size }) in &mut self.rings {
+            let (cpu, lost) = (ring.cpu, consumer.lost(ring));
+            if lost == std::mem::replace(&mut size.lost, lost) || size.largest {
+                continue;
+            }
+            // Records come in bursts, so twice is often not enough.
+            let wanted = (size.pages * 4).min(budget.most);
+            if wanted <= size.pages {
+                size.largest = true;
+                room::warn_of_the_largest(records, cpu, size.pages, budget);
+                continue;
+            }
+            // An event has one ring at a time.
+            consumer.remove(ring);
+            match make(writers, wanted) {
+                Ok(made) => {
+                    *size = Size { lost, ..made.size };
+                    consumer.add(ring, made.memory);
+                    let kilobytes = room::kilobytes(size.pages);
+                    tracing::info!(
+                        cpu,
+                        kilobytes,
+                        "{records} were lost because their ring was full; the ring is larger now"
+                    );
+                }
+                Err(errno) => {
+                    size.largest = true;
+                    tracing::error!(
+                        cpu,
+                        %errno,
+                        "{records} were lost because their ring was full, and no other ring can be made: none of this CPU \
+                         are read until the program is started again"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn make<W: Writers>(writers: &W, wanted: usize) -> Result<Made<Memory<W>>, Errno> {
+    let (memory, pages) = room::make(writers.holder(), wanted)?;
+    writers.others().try_for_each(|event| event.write_to(writers.holder()))?;
+    Ok(Made { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
+}
