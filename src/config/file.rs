@@ -17,16 +17,15 @@ pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
 };
-pub(super) use push::{
-    Compression, Export, Histograms, Protocol, QUEUE_MAX, QUEUE_MIN, Signal, Temporality, Tls,
-};
+pub(super) use push::{Compression, Export, QUEUE_MAX, QUEUE_MIN, Tls};
+pub use push::{Histograms, Protocol, Signal, Temporality};
 pub(super) use tasks::{Scheduler, Syscalls, TaskPer};
 pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
 use super::presets;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
-use crate::target;
+use crate::target::{Attribution, GroupBy};
 
 /// A configuration file. What it does not mention keeps its built-in value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -179,7 +178,7 @@ pub(super) struct Processes {
     /// Rules for processes to leave out; stronger than `include`.
     pub(super) exclude: Option<At<List<ProcessRule>>>,
     /// The labels: processes that agree in all of them share a series.
-    pub(super) by: Option<At<List<By>>>,
+    pub(super) by: Option<At<List<GroupBy>>>,
     /// How the counts of processes are told apart: `auto`, `stream` or `dedicated`.
     ///
     /// `stream`: CPUs × (events + 2) descriptors, however many processes, and a record of about 90 bytes and 8 per
@@ -205,48 +204,6 @@ pub(super) struct ProcessRule {
     pub(super) pid: Option<At<u64>>,
     /// Whether it is a thread of the kernel (`kworker/0:1`): `exclude: [{kernel: true}]` leaves those out.
     pub(super) kernel: Option<At<bool>>,
-}
-
-/// A property of processes that becomes a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum By {
-    /// The command name.
-    Comm,
-    /// The process id: a series for each process that ever ran, within `limits.series`.
-    Pid,
-    /// The path of the executable.
-    Exe,
-    /// The path of the cgroup.
-    Cgroup,
-    /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
-    /// none.
-    Unit,
-    /// `kernel` for threads of the kernel, `user` for every other process.
-    Kind,
-}
-
-/// How counts are told apart by cgroup or process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Attribution {
-    /// Whichever is cheaper: `dedicated` for at most 4 targets that are named (cgroups without patterns, processes by
-    /// pid) and on kernels that have no stream, else `stream`.
-    Auto,
-    /// One event group per CPU, in whose records at context switches the kernel says what was counted, and for whom.
-    Stream,
-    /// Descriptors for every target.
-    Dedicated,
-}
-
-impl From<Attribution> for target::Attribution {
-    fn from(written: Attribution) -> Self {
-        match written {
-            Attribution::Auto => Self::Auto,
-            Attribution::Stream => Self::Stream,
-            Attribution::Dedicated => Self::Dedicated,
-        }
-    }
 }
 
 /// What the exporter may use at most.

@@ -11,6 +11,8 @@ use super::report::Report;
 use super::value::{Period, Size, Texts};
 use crate::net::tls::Tls;
 
+pub use super::file::{Histograms, Protocol, Signal, Temporality};
+
 /// What is pushed where, as far as the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
@@ -42,46 +44,6 @@ pub struct Push {
     pub profiles_interval: Duration,
     /// Whether samples of different CPUs are told apart.
     pub profiles_cpus: bool,
-}
-
-/// How requests travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// gRPC, over HTTP/2.
-    Grpc,
-    /// Protobuf over HTTP/1.1.
-    Http,
-}
-
-/// What is pushed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Signal {
-    /// Metrics.
-    Metrics,
-    /// Profiles.
-    Profiles,
-    /// The exporter's own log.
-    Logs,
-}
-
-/// What values of counters and histograms are relative to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Temporality {
-    /// The start of the series.
-    #[default]
-    Cumulative,
-    /// The collection that was encoded before.
-    Delta,
-}
-
-/// Which buckets are told of histograms that have both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Histograms {
-    /// The exponential ones, in which values are counted.
-    #[default]
-    Exponential,
-    /// The classic ones, for receivers that know no others.
-    Explicit,
 }
 
 /// The length of a profile unless the file says otherwise.
@@ -122,10 +84,7 @@ pub(super) fn push(written: Option<&At<file::Export>>, report: &mut Report<'_>) 
     let seconds = |seconds: u64| Duration::from_secs(seconds);
     Some(Push {
         endpoint: otlp.endpoint.as_ref().and_then(|at| endpoint(at, report)),
-        protocol: otlp.protocol.map(|at| match at.value {
-            file::Protocol::Grpc => Protocol::Grpc,
-            file::Protocol::HttpProtobuf => Protocol::Http,
-        }),
+        protocol: otlp.protocol.map(|at| at.value),
         headers: headers(otlp.headers.as_ref(), report),
         gzip: otlp.compression.map(|at| at.value == file::Compression::Gzip),
         timeout: period(otlp.timeout.as_ref(), TIMEOUTS, seconds(10), report),
@@ -133,7 +92,7 @@ pub(super) fn push(written: Option<&At<file::Export>>, report: &mut Report<'_>) 
         resource: resource(otlp.resource.as_ref(), report),
         queue: queue(otlp.queue.as_ref(), report),
         signals: otlp.signals.as_ref().map(|list| {
-            let mut signals: Vec<Signal> = list.iter().map(|at| signal(at.value)).collect();
+            let mut signals: Vec<Signal> = list.iter().map(|at| at.value).collect();
             signals.sort_unstable();
             signals.dedup();
             signals
@@ -144,14 +103,8 @@ pub(super) fn push(written: Option<&At<file::Export>>, report: &mut Report<'_>) 
             seconds(15),
             report,
         ),
-        temporality: metrics.and_then(|metrics| metrics.temporality).map(|at| match at.value {
-            file::Temporality::Cumulative => Temporality::Cumulative,
-            file::Temporality::Delta => Temporality::Delta,
-        }),
-        histograms: metrics.and_then(|metrics| metrics.histograms).map(|at| match at.value {
-            file::Histograms::Exponential => Histograms::Exponential,
-            file::Histograms::Explicit => Histograms::Explicit,
-        }),
+        temporality: metrics.and_then(|metrics| metrics.temporality).map(|at| at.value),
+        histograms: metrics.and_then(|metrics| metrics.histograms).map(|at| at.value),
         profiles_interval: period(
             profiles.and_then(|profiles| profiles.interval.as_ref()),
             PROFILES,
@@ -161,14 +114,6 @@ pub(super) fn push(written: Option<&At<file::Export>>, report: &mut Report<'_>) 
         .unwrap_or(PROFILE),
         profiles_cpus: profiles.and_then(|profiles| profiles.cpus).is_none_or(|at| at.value),
     })
-}
-
-fn signal(written: file::Signal) -> Signal {
-    match written {
-        file::Signal::Metrics => Signal::Metrics,
-        file::Signal::Profiles => Signal::Profiles,
-        file::Signal::Logs => Signal::Logs,
-    }
 }
 
 /// A URL of `http` or `https` with a host, and neither query nor fragment.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::decode::At;
-use super::file::{By, Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
+use super::file::{Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
-use crate::target::{self, Attribution, CgroupSelection, Glob, GroupBy, ProcessSelection};
+use crate::target::{self, Attribution, CgroupSelection, Glob, ProcessSelection};
 
 /// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -75,7 +75,7 @@ pub(super) fn cgroups(
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
         depth: number(depth.as_ref(), DEPTH_MAX, report).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
-        attribution: attribution.map_or(base.attribution, |at| at.value.into()),
+        attribution: attribution.map_or(base.attribution, |at| at.value),
     }
 }
 
@@ -140,8 +140,8 @@ pub(super) fn processes(
     ProcessSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
-        by: by.as_ref().map_or_else(|| base.by.clone(), |by| group_by(by, report)),
-        attribution: attribution.map_or(base.attribution, |at| at.value.into()),
+        by: by.as_ref().map_or_else(|| base.by.clone(), |by| once(by, report)),
+        attribution: attribution.map_or(base.attribution, |at| at.value),
     }
 }
 
@@ -172,18 +172,6 @@ fn bounded<'l, T>(list: &'l At<List<T>>, report: &mut Report<'_>) -> &'l [At<T>]
         report.error(list.node, message, Some("use wider ones: `*`, `**`, {a,b}".into()));
     }
     list.get(..PATTERN_LIMIT).unwrap_or(list)
-}
-
-fn group_by(by: &At<List<By>>, report: &mut Report<'_>) -> Vec<GroupBy> {
-    let group_by = |by| match by {
-        By::Comm => GroupBy::Comm,
-        By::Pid => GroupBy::Pid,
-        By::Exe => GroupBy::Exe,
-        By::Cgroup => GroupBy::Cgroup,
-        By::Unit => GroupBy::Unit,
-        By::Kind => GroupBy::Kind,
-    };
-    once(by, report).into_iter().map(group_by).collect()
 }
 
 fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::ProcessRule {

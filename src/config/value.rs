@@ -5,6 +5,7 @@
 
 mod fields;
 mod percent;
+mod scalar;
 mod socket;
 mod texts;
 
@@ -24,6 +25,7 @@ use crate::host::CpuSet;
 
 pub(super) use fields::{Histogram, HistogramBlock, Labels};
 pub(super) use percent::Percent;
+use scalar::{Refused, Scalar, scalar};
 pub use socket::Socket;
 pub(super) use texts::Texts;
 
@@ -64,43 +66,21 @@ impl<T: JsonSchema> JsonSchema for At<T> {
 #[derive(Debug)]
 pub(super) struct Address(pub(super) String);
 
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AddressVisitor;
+impl Scalar for Address {
+    const NAME: &'static str = "Address";
+    const INLINE: bool = true;
+    const EXPECTED: &'static str = "an address and a port such as `0.0.0.0:7373`";
 
-        impl Visitor<'_> for AddressVisitor {
-            type Value = Address;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address and a port such as `0.0.0.0:7373`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Address, E> {
-                Ok(Address(text.to_owned()))
-            }
-
-            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Address, E> {
-                let hint = format!("write `0.0.0.0:{port}`");
-                Err(E::custom(format_args!(
-                    "expected an address and a port, found the number {port}; {hint}"
-                )))
-            }
-        }
-
-        deserializer.deserialize_any(AddressVisitor)
-    }
-}
-
-impl JsonSchema for Address {
-    fn inline_schema() -> bool {
-        true
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        Ok(Self(text.to_owned()))
     }
 
-    fn schema_name() -> Cow<'static, str> {
-        "Address".into()
+    fn of_number(port: u64) -> Result<Self, Refused> {
+        let hint = format!("write `0.0.0.0:{port}`");
+        Err(Refused::Because(format!("expected an address and a port, found the number {port}; {hint}")))
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn schema() -> Schema {
         json_schema!({ "type": "string" })
     }
 }
@@ -125,36 +105,19 @@ impl Period {
     }
 }
 
-impl<'de> Deserialize<'de> for Period {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PeriodVisitor;
+impl Scalar for Period {
+    const NAME: &'static str = "Duration";
+    const EXPECTED: &'static str = "a whole number with ms, s, m or h, such as `15s`";
 
-        impl Visitor<'_> for PeriodVisitor {
-            type Value = Period;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number with ms, s, m or h, such as `15s`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
-                Period::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Period, E> {
-                Err(E::custom(format_args!("the number {number} has no unit; write `{number}s` for seconds")))
-            }
-        }
-
-        deserializer.deserialize_any(PeriodVisitor)
-    }
-}
-
-impl JsonSchema for Period {
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        Self::parse(text).ok_or(Refused::Value)
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn of_number(number: u64) -> Result<Self, Refused> {
+        Err(Refused::Because(format!("the number {number} has no unit; write `{number}s` for seconds")))
+    }
+
+    fn schema() -> Schema {
         json_schema!({
             "description": "A whole number and its unit: ms, s, m or h.",
             "type": "string",
@@ -207,40 +170,22 @@ impl fmt::Display for Size {
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SizeVisitor;
+impl Scalar for Size {
+    const NAME: &'static str = "Size";
+    const EXPECTED: &'static str = "bytes, or a whole number with KiB, MiB or GiB, such as `64MiB`";
 
-        impl Visitor<'_> for SizeVisitor {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("bytes, or a whole number with KiB, MiB or GiB, such as `64MiB`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-                let unknown = || match Size::meant(text) {
-                    Some(hint) => E::custom(format_args!("{} is not a size; {hint}", shown(text))),
-                    None => E::invalid_value(de::Unexpected::Str(text), &self),
-                };
-                Size::parse(text).ok_or_else(unknown)
-            }
-
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
-                Ok(Size(bytes))
-            }
-        }
-
-        deserializer.deserialize_any(SizeVisitor)
-    }
-}
-
-impl JsonSchema for Size {
-    fn schema_name() -> Cow<'static, str> {
-        "Size".into()
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        Self::parse(text).ok_or_else(|| match Self::meant(text) {
+            Some(hint) => Refused::Because(format!("{} is not a size; {hint}", shown(text))),
+            None => Refused::Value,
+        })
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn of_number(bytes: u64) -> Result<Self, Refused> {
+        Ok(Self(bytes))
+    }
+
+    fn schema() -> Schema {
         json_schema!({
             "description": "Bytes, or a whole number and its unit: KiB, MiB or GiB.",
             "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": SIZE_PATTERN }],
@@ -253,43 +198,21 @@ impl JsonSchema for Size {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) CpuSet);
 
-impl<'de> Deserialize<'de> for Cpus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CpusVisitor;
+impl Scalar for Cpus {
+    const NAME: &'static str = "Cpus";
+    const INLINE: bool = true;
+    const EXPECTED: &'static str = "a list of CPUs such as `0-3,8`";
 
-        impl Visitor<'_> for CpusVisitor {
-            type Value = Cpus;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of CPUs such as `0-3,8`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Cpus, E> {
-                match text.parse::<CpuSet>() {
-                    Ok(cpus) if !cpus.is_empty() => Ok(Cpus(cpus)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Cpus, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-
-        deserializer.deserialize_any(CpusVisitor)
-    }
-}
-
-impl JsonSchema for Cpus {
-    fn inline_schema() -> bool {
-        true
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        let cpus = text.parse::<CpuSet>().ok().filter(|cpus| !cpus.is_empty());
+        cpus.map(Self).ok_or(Refused::Value)
     }
 
-    fn schema_name() -> Cow<'static, str> {
-        "Cpus".into()
+    fn of_number(number: u64) -> Result<Self, Refused> {
+        Self::of_text(&number.to_string())
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn schema() -> Schema {
         json_schema!({
             "anyOf": [
                 { "type": "integer", "minimum": 0, "maximum": CpuSet::HIGHEST },
@@ -299,6 +222,8 @@ impl JsonSchema for Cpus {
         })
     }
 }
+
+scalar!(Address, Period, Size, Cpus);
 
 /// A list of values, or one value alone.
 #[derive(Debug)]

@@ -1,19 +1,20 @@
 //! How counts are told apart by cgroup or process.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 /// How counts are told apart by cgroup or process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Attribution {
-    /// Whichever is cheaper: dedicated for a few named targets and where the kernel has no stream (before Linux 5.13
-    /// for cgroups), else the stream.
+    /// Whichever is cheaper: `dedicated` for at most 4 targets that are named (cgroups without patterns, processes by
+    /// pid) and on kernels that have no stream, else `stream`.
     #[default]
     Auto,
-    /// One event group per CPU, whose records at context switches carry the counts and for whom they are. The number
-    /// of descriptors does not depend on that of the targets; each record costs about 1 µs. Sees processes that live
-    /// and end between two collections.
+    /// One event group per CPU, in whose records at context switches the kernel says what was counted, and for whom.
     #[doc(alias = "PERF_SAMPLE_CGROUP")]
     Stream,
-    /// Descriptors for every target: per CPU for a cgroup, per thread for a process. The kernel programs the PMU anew
-    /// at each switch from one of them to another.
+    /// Descriptors for every target.
     #[doc(alias = "PERF_FLAG_PID_CGROUP")]
     Dedicated,
 }

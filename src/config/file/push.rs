@@ -89,13 +89,13 @@ pub(in crate::config) struct Profiles {
 
 /// How requests travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-pub(in crate::config) enum Protocol {
+pub enum Protocol {
     /// Over HTTP/2, port 4317.
     #[serde(rename = "grpc")]
     Grpc,
     /// Over HTTP/1.1, port 4318.
     #[serde(rename = "http/protobuf")]
-    HttpProtobuf,
+    Http,
 }
 
 /// How requests are compressed.
@@ -109,9 +109,9 @@ pub(in crate::config) enum Compression {
 }
 
 /// What is pushed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::config) enum Signal {
+pub enum Signal {
     /// What `/metrics` serves.
     Metrics,
     /// What `profiles` sample.
@@ -121,20 +121,22 @@ pub(in crate::config) enum Signal {
 }
 
 /// Since when sums count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::config) enum Temporality {
+pub enum Temporality {
     /// Since the beginning.
+    #[default]
     Cumulative,
     /// Since the push before.
     Delta,
 }
 
 /// What histograms are pushed as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::config) enum Histograms {
+pub enum Histograms {
     /// With exponential buckets, where they have them.
+    #[default]
     Exponential,
     /// With the buckets of the text format.
     Explicit,

@@ -256,7 +256,7 @@ fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
     for (entry, expected) in [
         ("cpus: ''", ".cpus: expected a list of CPUs such as `0-3,8`, found the text ``"),
         ("cpus: 3-1", ".cpus: expected a list of CPUs such as `0-3,8`, found the text `3-1`"),
-        ("cpus: 9000", ".cpus: expected a list of CPUs such as `0-3,8`, found the text `9000`"),
+        ("cpus: 9000", ".cpus: expected a list of CPUs such as `0-3,8`, found the number 9000"),
         (
             "cgroups: {include: []}",
             ".cgroups.include: an empty list selects no cgroup; leave it out for every cgroup",

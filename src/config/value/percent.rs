@@ -1,10 +1,8 @@
 //! A part of something.
 
-use std::borrow::Cow;
-use std::fmt;
+use schemars::{Schema, json_schema};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use super::{Refused, Scalar, scalar};
 
 /// What [`Percent::parse`] reads, but for the bounds.
 const PERCENT_PATTERN: &str = "^([0-9]+(\\.[0-9]+)?%|off)$";
@@ -25,41 +23,24 @@ impl Percent {
     }
 }
 
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PercentVisitor;
+impl Scalar for Percent {
+    const NAME: &'static str = "Percent";
+    const EXPECTED: &'static str = "a percentage above 0% and up to 100%, such as `2%`, or `off`";
 
-        impl Visitor<'_> for PercentVisitor {
-            type Value = Percent;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a percentage above 0% and up to 100%, such as `2%`, or `off`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Percent, E> {
-                Percent::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-
-            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Percent, E> {
-                // YAML 1.1 reads `off` as a truth value.
-                if on { Err(E::invalid_value(de::Unexpected::Bool(on), &self)) } else { Ok(Percent(None)) }
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Percent, E> {
-                Err(E::custom(format_args!("the number {number} has no unit; write `{number}%`")))
-            }
-        }
-
-        deserializer.deserialize_any(PercentVisitor)
-    }
-}
-
-impl JsonSchema for Percent {
-    fn schema_name() -> Cow<'static, str> {
-        "Percent".into()
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        Self::parse(text).ok_or(Refused::Value)
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn of_number(number: u64) -> Result<Self, Refused> {
+        Err(Refused::Because(format!("the number {number} has no unit; write `{number}%`")))
+    }
+
+    fn of_bool(on: bool) -> Result<Self, Refused> {
+        // YAML 1.1 reads `off` as a truth value.
+        if on { Err(Refused::Value) } else { Ok(Self(None)) }
+    }
+
+    fn schema() -> Schema {
         json_schema!({
             "description": "A percentage above 0% and up to 100%, or `off`.",
             "anyOf": [{ "type": "string", "pattern": PERCENT_PATTERN }, { "type": "boolean" }],
@@ -67,6 +48,8 @@ impl JsonSchema for Percent {
         })
     }
 }
+
+scalar!(Percent);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,10 @@
 //! Where a socket is.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::path::PathBuf;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use schemars::{Schema, json_schema};
+
+use super::{Refused, Scalar, scalar};
 
 /// What [`Socket::parse`] reads.
 const SOCKET_PATTERN: &str = "^(auto|off|(unix://)?/.*)$";
@@ -33,37 +32,22 @@ impl Socket {
     }
 }
 
-impl<'de> Deserialize<'de> for Socket {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SocketVisitor;
+impl Scalar for Socket {
+    const NAME: &'static str = "Socket";
+    const EXPECTED: &'static str = "the path of a socket from the root on, `auto` or `off`";
 
-        impl Visitor<'_> for SocketVisitor {
-            type Value = Socket;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the path of a socket from the root on, `auto` or `off`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Socket, E> {
-                Socket::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-
-            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Socket, E> {
-                // Helm and kubectl read YAML 1.1, where `off` is a truth value, and write it anew.
-                if on { Err(E::invalid_value(de::Unexpected::Bool(on), &self)) } else { Ok(Socket::Off) }
-            }
-        }
-
-        deserializer.deserialize_any(SocketVisitor)
-    }
-}
-
-impl JsonSchema for Socket {
-    fn schema_name() -> Cow<'static, str> {
-        "Socket".into()
+    fn of_text(text: &str) -> Result<Self, Refused> {
+        Self::parse(text).ok_or(Refused::Value)
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn of_bool(on: bool) -> Result<Self, Refused> {
+        // Helm and kubectl read YAML 1.1, where `off` is a truth value, and write it anew.
+        if on { Err(Refused::Value) } else { Ok(Self::Off) }
+    }
+
+    fn schema() -> Schema {
         json_schema!({ "anyOf": [{ "type": "string", "pattern": SOCKET_PATTERN }, { "type": "boolean" }] })
     }
 }
+
+scalar!(Socket);
