@@ -37,10 +37,14 @@ use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
-use crate::target::Watch;
+use crate::target::{Changes, Watch};
 
 /// How often it is looked whether probes are still in the files that their paths lead to.
 const FILES_EVERY: Duration = Duration::from_secs(5);
+
+/// How often all processes are looked at where records tell which of them change. What records do not tell, such as a zombie that
+/// was reaped, is known that late.
+const RECONCILE: Duration = Duration::from_secs(10);
 
 /// What one collection left behind, shared by everybody who asks.
 #[derive(Debug)]
@@ -110,6 +114,8 @@ pub(super) struct Engine<K: Kernel> {
     helper: HelperCost,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
+    /// When all processes were looked at last.
+    looked: Monotonic,
     metrics: Arc<SelfMetrics>,
     environment: Environment,
     pushes: Pushes,
@@ -168,6 +174,7 @@ impl<K: Kernel> Engine<K> {
             memory,
             open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
+            looked: clock.monotonic(),
             roots,
             clock,
             config,
@@ -385,7 +392,7 @@ impl<K: Kernel> Engine<K> {
     /// while this goes on, and wants nothing older than itself, has to wait for the next one.
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
-        let changes = self.watch.refresh();
+        let changes = self.look(begin);
         self.collector.follow(&changes, &self.watch);
         if *self.watch.online() != self.online {
             // PMUs beside the cores move to another CPU of their socket when theirs goes offline.
@@ -428,6 +435,17 @@ impl<K: Kernel> Engine<K> {
         }
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Looks at the host: at all processes now and then, and at those that records tell of in between.
+    fn look(&mut self, now: Monotonic) -> Changes {
+        match self.collector.take_news().filter(|_| now.since(self.looked) < RECONCILE) {
+            Some(changed) => self.watch.refresh_changed(&changed),
+            None => {
+                self.looked = now;
+                self.watch.refresh()
+            }
+        }
     }
 
     /// Takes note of what the parts of the program hold in memory, and of its descriptors.

@@ -41,7 +41,7 @@ use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
-use crate::sys::{Kernel, allocator, usage};
+use crate::sys::{Kernel, allocator, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
@@ -110,7 +110,7 @@ where
     K::Event: Send,
 {
     // Threads have the priority of the thread that starts them: a scrape is answered in time on a busy machine.
-    if let Err(errno) = usage::raise_priority() {
+    if let Err(errno) = scheduling::raise_priority() {
         tracing::debug!(%errno, "the exporter has no priority over other processes");
     }
     // Before there are other threads.

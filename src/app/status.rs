@@ -25,7 +25,8 @@ use crate::health::{Board, Line, SameReason, Scope, Verdict};
 use crate::host::{Capabilities, Facts};
 use crate::metrics::{self, Snapshot};
 use crate::plan::{Source, StreamSupport, Why};
-use crate::profile::{self, SamplerState};
+use crate::profile::SamplerState;
+use crate::ring::{Losses, Records};
 use crate::sys::{self, Budget, OpenDescriptors};
 use crate::target::Watch;
 use crate::tracepoint::{Remarkable, TraceState, TracerState};
@@ -54,7 +55,7 @@ pub(super) struct Facets<'a> {
     pub(super) stream: Option<&'a StreamState>,
     pub(super) traces: &'a [TraceState],
     pub(super) profiles: &'a [SamplerState],
-    pub(super) sample_losses: profile::Losses,
+    pub(super) sample_losses: Losses,
     /// Samples that windows of profiles lost because memory was short.
     pub(super) dropped_for_room: u64,
     /// The rings of tracepoints and probes, if there are any.
@@ -343,11 +344,11 @@ fn refusal(same: &SameReason<'_>) -> Refusal {
 }
 
 fn series_of(group: &GroupState) -> impl Iterator<Item = Series> {
-    let (series, folded) = (group.series as u64, group.folded);
+    let (series, in_other) = (group.series as u64, group.in_other as u64);
     group.plan.counters.iter().map(move |counter| Series {
         metric: format!("{}_total", counter.metric.name()),
         series,
-        folded,
+        in_other,
     })
 }
 
@@ -369,18 +370,19 @@ fn losses(facets: &Facets<'_>) -> Vec<Loss> {
             loss(what, "names that cannot be told apart", left_out.ambiguous),
         ]);
     }
+    let ring_losses = |records: Records, losses: Losses| {
+        let reasons = losses.reasons(records).into_iter();
+        reasons.map(move |(reason, count)| loss(records.plural(), reason, count as usize))
+    };
     if let Some(StreamState { losses: lost, .. }) = facets.stream {
-        for (reason, count) in [
-            ("ring_full", lost.ring_full),
-            ("unrecorded", lost.unrecorded),
-            ("unreadable", lost.unreadable),
-            ("the kernel stopped an event for a while", lost.throttled),
-        ] {
-            losses.push(Loss { what: "records of switches".into(), reason: reason.into(), count });
-        }
+        losses.extend(ring_losses(Records::Switches, *lost));
+        let reason = "the kernel stopped an event for a while";
+        losses.push(loss(Records::Switches.plural(), reason, lost.throttled as usize));
     }
-    losses.extend(facets.tracer.iter().flat_map(traces::losses));
-    losses.extend(profiles::losses(facets.sample_losses));
+    if let Some(tracer) = facets.tracer {
+        losses.extend(ring_losses(Records::Tracepoints, tracer.losses));
+    }
+    losses.extend(ring_losses(Records::Samples, facets.sample_losses));
     let (what, reason) =
         ("samples of the windows that pages show", "the share of stacks in limits.memory is full");
     losses.push(Loss { what: what.into(), reason: reason.into(), count: facets.dropped_for_room });

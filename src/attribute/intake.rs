@@ -5,44 +5,15 @@ use std::sync::Arc;
 
 use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
-use crate::ring::{Consumer, RingId};
-use crate::sys::{Fields, Ring};
-use crate::target::CgroupId;
+use crate::ring::{Consumer, Losses, RingId, Usage};
+use crate::sys::{Drained, Fields, Ring};
+use crate::target::{CgroupId, Changed};
 
-/// What was read, and what could not be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Losses {
-    /// Samples that were read.
-    pub records: u64,
-    /// Records that found no room in their ring.
-    pub ring_full: u64,
-    /// Switches that the kernel counted and wrote no record of. Some kernels keep threads of their own out of sight.
-    pub unrecorded: u64,
-    /// Records that are not what their event should have written.
-    pub unreadable: u64,
-    /// How often the kernel stopped an event for firing too often.
-    pub throttled: u64,
-}
-
-impl Losses {
-    /// Both together.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            records: self.records.saturating_add(other.records),
-            ring_full: self.ring_full.saturating_add(other.ring_full),
-            unrecorded: self.unrecorded.saturating_add(other.unrecorded),
-            unreadable: self.unreadable.saturating_add(other.unreadable),
-            throttled: self.throttled.saturating_add(other.throttled),
-        }
-    }
-}
-
-/// A ring, unless no other could be made, and how many records it lost, with those that it replaced.
+/// A ring, unless no other could be made.
 #[derive(Debug)]
 struct Kept<R> {
     ring: Option<R>,
-    lost: u64,
+    usage: Usage,
 }
 
 /// The rings and what comes of them.
@@ -63,7 +34,7 @@ impl<R: Ring> Intake<R> {
     pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<(Bundle, R)>) {
         let (bundles, rings): (Vec<Bundle>, Vec<R>) = bundles.into_iter().unzip();
         for (ring, number) in rings.into_iter().zip(0..) {
-            self.rings.insert(RingId { cpu, number }, Kept { ring: Some(ring), lost: 0 });
+            self.rings.insert(RingId { cpu, number }, Kept { ring: Some(ring), usage: Usage::default() });
         }
         self.attributor.add_cpu(cpu, bundles);
     }
@@ -77,25 +48,37 @@ impl<R: Ring> Intake<R> {
         self.attributor.remove_cpu(cpu, words);
     }
 
-    /// Empties one ring.
+    /// Empties a ring, if it is there.
     pub fn drain(&mut self, id: RingId) {
         let Some(kept) = self.rings.get_mut(&id) else { return };
         let Some(ring) = &mut kept.ring else { return };
         let (cpu, bundle, before) = (id.cpu, id.number as usize, self.attributor.losses().ring_full);
-        let mut torn = false;
-        self.attributor.read(cpu, bundle, |read| torn = ring.drain(read).torn);
-        if torn {
+        let mut drained = Drained::default();
+        self.attributor.read(cpu, bundle, |read| drained = ring.drain(read));
+        kept.usage.read(drained);
+        if drained.torn {
             self.attributor.ledger.losses.unreadable += 1;
             self.attributor.mark_gap(cpu, bundle);
         }
-        kept.lost += self.attributor.losses().ring_full - before;
+        kept.usage.lost += self.attributor.losses().ring_full - before;
+    }
+
+    /// Empties all rings.
+    pub fn drain_all(&mut self) {
+        let rings: Vec<RingId> = self.rings.keys().copied().collect();
+        rings.into_iter().for_each(|ring| self.drain(ring));
     }
 
     /// Empties all rings, and gives what was charged since the last time; see [`Attributor::take`].
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
-        let rings: Vec<RingId> = self.rings.keys().copied().collect();
-        rings.into_iter().for_each(|ring| self.drain(ring));
+        self.drain_all();
         self.attributor.take(there)
+    }
+
+    /// The processes that changed since the last call, up to now; see [`Attributor::take_news`].
+    pub fn take_news(&mut self) -> Option<Changed> {
+        self.drain_all();
+        self.attributor.take_news()
     }
 
     /// Enters a process as `/proc` describes it.
@@ -135,7 +118,7 @@ impl<R: Ring> Consumer<R> for Intake<R> {
         }
     }
 
-    fn lost(&self, id: RingId) -> u64 {
-        self.rings.get(&id).map_or(0, |kept| kept.lost)
+    fn usage(&mut self, id: RingId) -> Usage {
+        self.rings.get_mut(&id).map(|kept| kept.usage.take()).unwrap_or_default()
     }
 }

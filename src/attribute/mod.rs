@@ -17,6 +17,7 @@ mod census;
 mod cpu;
 mod format;
 mod intake;
+mod news;
 mod shares;
 mod tasks;
 
@@ -27,7 +28,7 @@ pub use born::Born;
 pub use census::{Census, ROOT};
 pub use cpu::Bundle;
 pub use format::{bundle_fields, clock_fields, fields, record_size, sideband};
-pub use intake::{Intake, Losses};
+pub use intake::Intake;
 pub use shares::{Owner, Reason, Shares, Task};
 
 use std::collections::BTreeMap;
@@ -36,9 +37,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::plan::Granularity;
-use crate::ring::{Group, Malformed, Record, Sample};
+use crate::ring::{Group, Losses, Malformed, Record, Sample};
 use crate::sys::Fields;
-use crate::target::CgroupId;
+use crate::target::{CgroupId, Changed};
 use cpu::{Leaving, Running};
 use shares::Row;
 use tasks::Tasks;
@@ -92,6 +93,7 @@ impl Attributor {
         let bundles =
             bundles.filter_map(|(place, bundle)| Running::new(&bundle, self.ledger.fields, place == 0));
         self.cpus.insert(cpu, bundles.collect());
+        self.ledger.tasks.news.miss();
     }
 
     /// Charges what the bundles of a CPU counted since their last records, as read from their groups
@@ -121,6 +123,14 @@ impl Attributor {
         if let Some(bundle) = bundles.and_then(|bundles| bundles.get_mut(bundle)) {
             bundle.mark_gap();
         }
+        self.ledger.tasks.news.miss();
+    }
+
+    /// The processes that changed since the last call; `None` if that is not known, as records were lost or tell nothing of
+    /// processes.
+    pub fn take_news(&mut self) -> Option<Changed> {
+        let news = self.ledger.tasks.news.take();
+        news.filter(|_| self.ledger.granularity == Granularity::Process)
     }
 
     /// Enters a process as `/proc` describes it.
@@ -212,6 +222,7 @@ impl Ledger {
             Record::Lost { count, .. } | Record::LostSamples { count } => {
                 self.losses.ring_full = self.losses.ring_full.saturating_add(count);
                 bundle.mark_gap();
+                self.tasks.news.miss();
             }
             Record::Comm(comm) if self.granularity == Granularity::Process => {
                 self.tasks.comm(comm, self.epoch, &mut self.shares);
@@ -236,5 +247,6 @@ impl Ledger {
     fn unreadable(&mut self, bundle: &mut Running) {
         self.losses.unreadable += 1;
         bundle.mark_gap();
+        self.tasks.news.miss();
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::news::News;
 use super::shares::{Owner, Row, Shares, Task};
 use crate::ring;
 use crate::target::CgroupId;
@@ -30,6 +31,8 @@ struct Known {
     ended: bool,
     /// The shares that its rows are in: those before are gone.
     epoch: u64,
+    /// Where it was when it got its last row.
+    cgroup: Option<CgroupId>,
     /// Its rows there, one for each cgroup that it ran in; nearly always one.
     rows: Vec<(CgroupId, Row)>,
 }
@@ -48,6 +51,7 @@ pub(super) struct Tasks {
     known: FxHashMap<u32, Known>,
     /// Rows of processes from before they took a name, which wait for the name of the parent.
     nameless: FxHashMap<u32, Vec<Row>>,
+    pub(super) news: News,
 }
 
 impl Tasks {
@@ -85,7 +89,11 @@ impl Tasks {
             known.rows.clear();
             known.epoch = epoch;
         }
+        let before = std::mem::replace(&mut known.cgroup, cgroup);
         let (comm, kernel) = (known.comm.clone(), known.kernel);
+        if before.is_some() && before != cgroup {
+            self.news.changed(pid);
+        }
         let row = shares.add_row(Owner::Task(Task { pid, comm, kernel, current: true, cgroup }))?;
         known.rows.push((id, row));
         Some(row)
@@ -100,6 +108,7 @@ impl Tasks {
         if task.pid == task.parent_pid {
             return;
         }
+        self.news.changed(task.pid);
         let parent = self.known.get(&task.parent_pid).and_then(|parent| parent.comm.clone());
         let kernel = Some(task.parent_pid == KTHREADD);
         let has_room = self.has_room_for(task.pid);
@@ -130,6 +139,7 @@ impl Tasks {
         if comm.pid != comm.tid {
             return;
         }
+        self.news.changed(comm.pid);
         let name: Arc<str> = String::from_utf8_lossy(comm.name).into();
         if !self.has_room_for(comm.pid) {
             return;
@@ -145,9 +155,11 @@ impl Tasks {
 
     /// A thread ended.
     pub(super) fn exit(&mut self, task: ring::Task) {
-        if task.pid == task.tid
-            && let Some(known) = self.known.get_mut(&task.pid)
-        {
+        if task.pid != task.tid {
+            return;
+        }
+        self.news.ends(task.pid);
+        if let Some(known) = self.known.get_mut(&task.pid) {
             known.ended = true;
         }
     }

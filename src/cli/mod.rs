@@ -166,7 +166,7 @@ fn files_helper(roots: Roots) -> ExitCode {
     match io::stdin().as_fd().try_clone_to_owned() {
         Ok(socket) => {
             // Every thread that asks waits for this process. Without the priority it works as well.
-            crate::sys::usage::raise_priority().ok();
+            crate::sys::scheduling::raise_priority().ok();
             crate::files::serve(socket, roots);
             ExitCode::SUCCESS
         }

@@ -26,7 +26,7 @@ pub use stream::{StreamState, foreseen, support};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::{Census, Losses, Shares};
+use crate::attribute::{Census, Shares};
 use crate::budget::{self, Part};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
@@ -34,9 +34,9 @@ use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
-use crate::ring;
+use crate::ring::{self, Losses};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
-use crate::target::{Cgroup, Changes, Process, Watch};
+use crate::target::{Cgroup, Changed, Changes, Process, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
@@ -140,8 +140,8 @@ pub struct GroupState {
     pub lowest_ratio: f64,
     /// How many series it has.
     pub series: usize,
-    /// How often a series went into `other` so far: for want of a name, or because it ended.
-    pub folded: u64,
+    /// How many targets have no series with labels of their own: their counts are in `other`.
+    pub in_other: usize,
     /// What stands in none of its series; `None` where the switch stream does not count it for cgroups or processes.
     pub unattributed: Option<Unattributed>,
 }
@@ -300,6 +300,14 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
+    /// The processes that changed since the last call; `None` if that is not known. Those that records tell of are in rings, which
+    /// are emptied for it.
+    pub fn take_news(&mut self) -> Option<Changed> {
+        let stream = self.stream.as_ref()?;
+        let news = stream.intake().take_news();
+        news.filter(|_| stream.is_everywhere(&self.facts.online))
+    }
+
     /// Follows what changed on the host since the last look.
     pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
         self.follow_stream(targets);
@@ -401,7 +409,7 @@ impl<K: Kernel> Collector<K> {
     /// Closes the stream, after its last counts have been charged.
     fn close_stream(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        self.past_losses = stream.state().losses.and(self.past_losses);
+        self.past_losses = stream.state().losses.plus(self.past_losses);
         let born = stream.born();
         let (readings, shares) = stream.close(&mut self.budget);
         self.charge(&shares, &readings, &born);
@@ -468,7 +476,7 @@ impl<K: Kernel> Collector<K> {
     /// What there is to say about the switch stream, if there is one.
     pub fn stream_state(&self) -> Option<StreamState> {
         let mut state = self.stream.as_ref().map(Stream::state)?;
-        state.losses = state.losses.and(self.past_losses);
+        state.losses = state.losses.plus(self.past_losses);
         Some(state)
     }
 
@@ -540,7 +548,7 @@ impl<K: Kernel> Collector<K> {
                     .filter_map(|series| series.total.interval.ratio())
                     .fold(1.0, f64::min),
                 series: series.iter().count(),
-                folded: series.aggregated(),
+                in_other: series.unnamed(),
                 unattributed: counting.attributed().and_then(AttributedGroup::unattributed_parts),
             }
         };

@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::health::{Board, Scope, Verdict};
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Counter;
+use crate::ring::{Records, RingMetrics};
 use crate::series::Published;
 use crate::sys::Kernel;
 
@@ -22,59 +23,7 @@ pub(super) struct Quality {
     targets: Arc<Metadata>,
     aggregated: Arc<Metadata>,
     in_other: Arc<Metadata>,
-    stream: StreamQuality,
-}
-
-/// The families about the switch stream as a whole.
-#[derive(Debug)]
-struct StreamQuality {
-    records: Arc<Metadata>,
-    lost: Arc<Metadata>,
-    bytes: Arc<Metadata>,
-}
-
-impl StreamQuality {
-    fn new() -> Result<Self, NameError> {
-        Ok(Self {
-            records: Metadata::new(
-                "perf_ring_records",
-                "Records that were read from the rings of all CPUs.",
-                "",
-                Kind::Counter,
-            )?,
-            lost: Metadata::new(
-                "perf_lost_records",
-                "Records that were not read: ring_full, for which the kernel found no room; unrecorded, which it did not \
-                 write; unreadable, which are not what they should be. What they would have told is counted as \
-                 unattributed.",
-                "",
-                Kind::Counter,
-            )?,
-            bytes: Metadata::new(
-                "perf_ring_bytes",
-                "Memory of the rings of all CPUs, which is locked.",
-                "bytes",
-                Kind::Gauge,
-            )?,
-        })
-    }
-
-    fn publish(&self, stream: &StreamState) -> [Family; 3] {
-        let ring = ("ring", "switches");
-        let point =
-            |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
-        let lost = [
-            ("ring_full", stream.losses.ring_full),
-            ("unrecorded", stream.losses.unrecorded),
-            ("unreadable", stream.losses.unreadable),
-        ];
-        let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
-        [
-            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), stream.losses.records)]),
-            Family::new(Arc::clone(&self.lost), lost.to_vec()),
-            Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), stream.ring_bytes)]),
-        ]
-    }
+    rings: RingMetrics,
 }
 
 impl Quality {
@@ -113,7 +62,7 @@ impl Quality {
                 "",
                 Kind::Gauge,
             )?,
-            stream: StreamQuality::new()?,
+            rings: RingMetrics::new()?,
         })
     }
 
@@ -142,7 +91,7 @@ impl Quality {
         families.push(Family::new(Arc::clone(&self.in_other), groups.iter().map(in_other).collect()));
         families.extend(unattributed(groups));
         if let Some(stream) = stream {
-            families.extend(self.stream.publish(stream));
+            families.extend(self.rings.publish(Records::Switches, stream.losses, stream.ring_bytes));
         }
         families
     }

@@ -281,8 +281,8 @@ pub struct Series {
     pub metric: String,
     /// How many series it has.
     pub series: u64,
-    /// How many more were folded into the series `other`.
-    pub folded: u64,
+    /// How many targets have none with labels of their own: their counts are in the series `other`.
+    pub in_other: u64,
 }
 
 /// Measurements that were made and did not arrive.

@@ -22,27 +22,10 @@ use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::plan::Sampler;
-use crate::ring::{Malformed, Record, Sample, time_of};
+use crate::ring::{Losses, Malformed, Record, Sample, time_of};
 use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
 use crate::sys::Ring;
 use crate::target::{Cgroup, CgroupSelection};
-
-/// What was read, and what could not be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Losses {
-    /// Samples that were read.
-    pub samples: u64,
-    /// Records that found no room in their ring.
-    pub ring_full: u64,
-    /// Records that are not what their event should have written.
-    pub unreadable: u64,
-    /// Records that came after younger ones had been looked at.
-    pub late: u64,
-    /// Records of a ring that was removed while too many records were queued for the analysis.
-    pub queue_full: u64,
-    /// How often the kernel stopped an event for a while, for firing too often.
-    pub throttled: u64,
-}
 
 /// Stacks of one entry.
 #[derive(Debug)]
@@ -317,7 +300,7 @@ impl Analysis {
 
     fn sample(&mut self, cpu: u32, place: usize, sample: &Sample<'_>, weight: u64) {
         let Some(source) = self.sources.get_mut(place) else { return };
-        self.own.samples += 1;
+        self.own.records += 1;
         let task = self.tasks.id(sample);
         if !source.chooses(task, &self.tasks) {
             return;
@@ -535,41 +518,6 @@ impl Analysis {
     /// What was read and lost, as far as the analysis has come.
     fn losses(&self) -> Losses {
         self.own.plus(self.before)
-    }
-}
-
-impl Losses {
-    /// Adds what was read and lost elsewhere.
-    pub(super) fn plus(self, more: Self) -> Self {
-        Self {
-            samples: self.samples + more.samples,
-            ring_full: self.ring_full + more.ring_full,
-            unreadable: self.unreadable + more.unreadable,
-            late: self.late + more.late,
-            queue_full: self.queue_full + more.queue_full,
-            throttled: self.throttled + more.throttled,
-        }
-    }
-
-    fn since(self, before: Self) -> Self {
-        Self {
-            samples: self.samples - before.samples,
-            ring_full: self.ring_full - before.ring_full,
-            unreadable: self.unreadable - before.unreadable,
-            late: self.late - before.late,
-            queue_full: self.queue_full - before.queue_full,
-            throttled: self.throttled - before.throttled,
-        }
-    }
-
-    /// Those that are losses, by reason.
-    pub fn reasons(self) -> [(&'static str, u64); 4] {
-        [
-            ("ring_full", self.ring_full),
-            ("unreadable", self.unreadable),
-            ("late", self.late),
-            ("queue_full", self.queue_full),
-        ]
     }
 }
 

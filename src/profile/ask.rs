@@ -27,7 +27,7 @@ use crate::plan::Sampler;
 use crate::ring::Ksymbol;
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
-use crate::sys::{Ring, usage};
+use crate::sys::{Ring, scheduling};
 use crate::target::{ProcessContext, ProcessKey};
 
 /// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and look up names,
@@ -354,7 +354,7 @@ impl<R: Ring> Shared<R> {
             (counted, unnamed)
         };
         // No lock that a collection needs is held from here on.
-        usage::at_normal_priority(|| self.named(&counted, unnamed)).ok_or(NoProfile::Stalled)
+        scheduling::at_normal_priority(|| self.named(&counted, unnamed)).ok_or(NoProfile::Stalled)
     }
 }
 

@@ -11,6 +11,7 @@ use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, 
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::container::{self, Directory};
+use crate::ring::Records;
 use crate::stack::{Analyzer, Code, Frame, StackId};
 use crate::symbol::{Named, Segment as Mapping};
 
@@ -93,7 +94,8 @@ pub(super) fn build(
     let locations: Vec<u32> = names.iter().map(|named| tables.location(named)).collect();
 
     let mut profile = Profile { kind: kind(counted), start, duration, ..Profile::default() };
-    profile.lost = counted.losses.reasons().into_iter().filter(|&(_, count)| count > 0).collect();
+    profile.lost =
+        counted.losses.reasons(Records::Samples).into_iter().filter(|&(_, count)| count > 0).collect();
     if counted.tally.full > 0 {
         profile.lost.push(("full", counted.tally.full));
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::analysis::Losses;
 use super::ask::NoProfile;
 use super::model::Mode;
 use crate::plan::Sampler;
+use crate::ring::Losses;
 use crate::stack;
 
 /// The most profiles that are recorded at a time, beside one of each entry for a reader that takes them one after the

@@ -58,10 +58,13 @@ use crate::health::{Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
-use crate::ring::{Consumer, Context, Made, Reader, Refused, RingBudget, RingId, RingSet, Tapped, Writers};
+use crate::ring::{
+    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Usage,
+    Writers,
+};
+use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
 use crate::target::Whom;
-pub use analysis::Losses;
 use ask::Shared;
 pub use ask::{Ask, Asked, NoProfile};
 pub(crate) use memory::MemoryShares;
@@ -105,8 +108,8 @@ pub struct SamplerState {
     pub open: usize,
     /// Samples so far.
     pub samples: u64,
-    /// How often one was of a series that there was no room for.
-    pub folded: u64,
+    /// How many series have no labels of their own: their samples are in `other`.
+    pub in_other: usize,
     /// Time since all recorded samples were analyzed.
     pub age: Duration,
 }
@@ -123,7 +126,7 @@ impl<K: Kernel> Profiler<K> {
     ) -> Result<Self, NameError> {
         Ok(Self {
             samplers: Vec::new(),
-            rings: RingSet::new("samples"),
+            rings: RingSet::new(Records::Samples.plural()),
             shared: Arc::new(Shared::new(clock.clone(), files, directory)),
             clock,
             whom: None,
@@ -259,7 +262,7 @@ impl<K: Kernel> Profiler<K> {
                     );
                 }
             };
-            Reader::start("profile-reader", Some(EVERY), drain)
+            Reader::start("profile-reader", Some(EVERY), Urgency::Raised, drain)
         });
         self.rings.start(ring);
     }
@@ -399,7 +402,7 @@ impl<K: Kernel> Profiler<K> {
             plan: Arc::clone(sampler),
             open: open(place),
             samples: self.publisher.samples(place),
-            folded: self.publisher.aggregated(place),
+            in_other: self.publisher.in_other(place),
             age,
         };
         samplers.map(state).collect()
@@ -427,8 +430,8 @@ impl<R: sys::Ring> Consumer<R> for Growing<'_, R> {
         self.shared.rings.lock().add(ring.cpu, memory);
     }
 
-    fn lost(&self, _: RingId) -> u64 {
-        self.lost
+    fn usage(&mut self, ring: RingId) -> Usage {
+        Usage { lost: self.lost, most: self.shared.rings.lock().take_most(ring.cpu) }
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::analysis::Losses;
 use super::ask::Shared;
 use super::handoff::{Fresh, Series};
 use crate::clock::{Monotonic, Timestamp};
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
+use crate::ring::{Losses, Records, RingMetrics};
 use crate::series::{Naming, Own, OwnName, Published, Table};
 use crate::stack::{self, Cut, Loss};
 use crate::symbol::{LineReason, Reason};
@@ -92,9 +92,7 @@ pub(super) struct Publisher {
     names: usize,
     samples: Arc<Metadata>,
     aggregated: Arc<Metadata>,
-    records: Arc<Metadata>,
-    lost: Arc<Metadata>,
-    bytes: Arc<Metadata>,
+    rings: RingMetrics,
     throttled: Arc<Metadata>,
     functions: Arc<Metadata>,
     cut: Arc<Metadata>,
@@ -111,19 +109,12 @@ impl Publisher {
             books: Vec::new(),
             names: usize::MAX,
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
-            // These are others', too.
+            // This is the collector's, too.
             aggregated: counter(
                 "perf_series_aggregated",
                 "Series whose counts were aggregated into \"other\".",
             )?,
-            records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
-            lost: counter("perf_lost_records", "Records that were not read.")?,
-            bytes: Metadata::new(
-                "perf_ring_bytes",
-                "Memory of the rings of all CPUs, which is locked.",
-                "bytes",
-                Kind::Gauge,
-            )?,
+            rings: RingMetrics::new()?,
             throttled: counter(
                 THROTTLED,
                 "How often the kernel stopped a sampling event until the next tick, for firing too often.",
@@ -219,9 +210,9 @@ impl Publisher {
         self.books.get(place).map_or(0, |book| book.series.accounts().sum())
     }
 
-    /// How often a series of an entry was aggregated from then on.
-    pub(super) fn aggregated(&self, place: usize) -> u64 {
-        self.books.get(place).map_or(0, |book| book.series.aggregated())
+    /// How many series of an entry have no labels of their own.
+    pub(super) fn in_other(&self, place: usize) -> usize {
+        self.books.get(place).map_or(0, |book| book.series.unnamed())
     }
 
     pub(super) fn publish<R>(&self, state: &State, shared: &Shared<R>) -> Vec<Family> {
@@ -239,7 +230,9 @@ impl Publisher {
             Family::new(Arc::clone(&self.samples), samples),
             Family::new(Arc::clone(&self.aggregated), aggregated.collect()),
         ];
-        families.extend(self.rings(state));
+        families.extend(self.rings.publish(Records::Samples, state.losses, state.ring_bytes));
+        let throttled = vec![counted(Vec::new(), state.losses.throttled)];
+        families.push(Family::new(Arc::clone(&self.throttled), throttled));
         let by_reason = |metadata: &Arc<Metadata>, reasons: Vec<(&'static str, u64)>| {
             let points =
                 reasons.into_iter().map(|(reason, count)| counted(vec![("reason", reason.into())], count));
@@ -264,18 +257,6 @@ impl Publisher {
         let found = self.books.iter().filter_map(|book| functions.get(&book.sampler.entry));
         let points = found.flat_map(|functions| points(functions.series())).collect();
         Family::new(Arc::clone(&self.functions), points)
-    }
-
-    fn rings(&self, state: &State) -> Vec<Family> {
-        let ring = || ("ring", Arc::from("samples"));
-        let lost = state.losses.reasons().into_iter();
-        let lost = lost.map(|(reason, count)| counted(vec![ring(), ("reason", reason.into())], count));
-        vec![
-            Family::new(Arc::clone(&self.records), vec![counted(vec![ring()], state.losses.samples)]),
-            Family::new(Arc::clone(&self.lost), lost.collect()),
-            Family::new(Arc::clone(&self.bytes), vec![counted(vec![ring()], state.ring_bytes)]),
-            Family::new(Arc::clone(&self.throttled), vec![counted(Vec::new(), state.losses.throttled)]),
-        ]
     }
 }
 

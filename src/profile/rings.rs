@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::MemoryShares;
-use super::analysis::Losses;
 use super::open::{SIDE, Tap};
 use crate::budget::Account;
 use crate::plan::Sampler;
-use crate::ring::{Merger, time_of};
-use crate::sys::Ring;
+use crate::ring::{Losses, Merger, time_of};
+use crate::sys::{Drained, Ring};
 
 /// How many records are analyzed before other threads get their turn: about a millisecond.
 const AT_A_TIME: usize = 256;
@@ -76,6 +75,8 @@ impl Batch {
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     rings: BTreeMap<u32, R>,
+    /// The most bytes that were found in each since somebody asked.
+    most: BTreeMap<u32, usize>,
     merger: Merger,
     /// When the rings were emptied last, on the clock of the records: what follows is younger.
     emptied: u64,
@@ -93,6 +94,7 @@ impl<R: Ring> Rings<R> {
     pub(super) fn new() -> Self {
         Self {
             rings: BTreeMap::new(),
+            most: BTreeMap::new(),
             merger: Merger::default(),
             emptied: 0,
             commands: VecDeque::new(),
@@ -147,8 +149,13 @@ impl<R: Ring> Rings<R> {
         if self.merger.bytes() as u64 > self.limit() {
             ring.drain(|_| self.losses.queue_full += 1);
         } else {
-            self.torn |= empty(cpu, &mut ring, &mut self.merger, &mut self.losses);
+            self.torn |= empty(cpu, &mut ring, &mut self.merger, &mut self.losses).torn;
         }
+    }
+
+    /// The most bytes that were found in a ring since the last call.
+    pub(super) fn take_most(&mut self, cpu: u32) -> usize {
+        self.most.remove(&cpu).unwrap_or(0)
     }
 
     /// Queues a command: it is done when all records from before `now` have been analyzed, and before all others.
@@ -174,7 +181,10 @@ impl<R: Ring> Rings<R> {
             return;
         }
         for (&cpu, ring) in &mut self.rings {
-            self.torn |= empty(cpu, ring, &mut self.merger, &mut self.losses);
+            let drained = empty(cpu, ring, &mut self.merger, &mut self.losses);
+            self.torn |= drained.torn;
+            let most = self.most.entry(cpu).or_default();
+            *most = drained.bytes.max(*most);
         }
         // A thread that took its time earlier may come later.
         self.emptied = self.emptied.max(now);
@@ -199,8 +209,8 @@ impl<R: Ring> Rings<R> {
     }
 }
 
-/// Queues what a ring holds. Whether records in it were damaged.
-fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Losses) -> bool {
+/// Queues what a ring holds.
+fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Losses) -> Drained {
     let late = merger.late();
     let drained = ring.drain(|record| match time_of(record, &SIDE) {
         Some(time) => merger.push(cpu, time, record),
@@ -208,7 +218,7 @@ fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Loss
     });
     losses.unreadable += u64::from(drained.torn);
     losses.late += merger.late() - late;
-    drained.torn
+    drained
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Rings: what writes into them (`open`), where they are and how they grow (`RingSet`), how large they are
 //! ([`RingBudget`]), who empties them ([`Reader`]), and what stands in them ([`Record`]).
 
+mod account;
 mod merge;
 mod open;
 mod reader;
@@ -11,6 +12,8 @@ mod size;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use account::RingMetrics;
+pub use account::{Losses, Records};
 pub use merge::{Merger, time_of};
 pub(crate) use open::{Context, DUMMY, Refused, Request, Tapped};
 pub use reader::Reader;
@@ -18,5 +21,5 @@ pub use record::{
     Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
 };
 pub use set::RingId;
-pub(crate) use set::{Consumer, Made, RingSet, Writers};
+pub(crate) use set::{Consumer, Made, RingSet, Usage, Writers};
 pub use size::RingBudget;

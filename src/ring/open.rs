@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::event::Catalog;
     use crate::host::CpuSet;
-    use crate::ring::{Consumer, RingBudget};
+    use crate::ring::{Consumer, RingBudget, Usage};
     use crate::sys::fake::{FakeEvent, FakeKernel, FakePlace};
     use crate::sys::{Fields, Rate, Sampling, Sideband};
 
@@ -425,7 +425,7 @@ mod tests {
     /// Keeps the memory of one ring, and counts what it lost.
     #[derive(Default)]
     struct Kept {
-        lost: u64,
+        usage: Usage,
         pages: Vec<usize>,
     }
 
@@ -436,8 +436,8 @@ mod tests {
             self.pages.push(memory.size() / 4096);
         }
 
-        fn lost(&self, _: RingId) -> u64 {
-            self.lost
+        fn usage(&mut self, _: RingId) -> Usage {
+            self.usage.take()
         }
     }
 
@@ -455,10 +455,25 @@ mod tests {
             set.grow(&mut kept);
             assert!(kept.pages.is_empty(), "nothing was lost");
             for lost in 1..9 {
-                kept.lost = lost;
+                kept.usage.lost = lost;
                 set.grow(&mut kept);
                 set.grow(&mut kept);
             }
+            assert_eq!(kept.pages, grown);
+        }
+    }
+
+    #[test]
+    fn a_ring_grows_before_it_loses_records() {
+        let (opened, _) = opened(&FakeKernel::new(), &[Whom::Cpus("3".parse().unwrap())]);
+        let (tapped, made) = opened.unwrap();
+        let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+        set.budget = RingBudget { most: 64, bound_by_kernel: false };
+        drop(set.add(RingId::of_cpu(3), tapped, made));
+        let half = 4 * rustix::param::page_size();
+        for (most, grown) in [(half, &[][..]), (half + 8, &[32]), (half + 8, &[32]), (1 << 20, &[32, 64])] {
+            kept.usage.most = most;
+            set.grow(&mut kept);
             assert_eq!(kept.pages, grown);
         }
     }

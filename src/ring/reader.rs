@@ -1,9 +1,10 @@
-//! The thread that empties rings: asleep until one of them is half full.
+//! The thread that empties rings: asleep until one of them has records enough to read.
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -12,13 +13,16 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use super::RingId;
 use crate::error::Errno;
-use crate::sys::usage;
+use crate::sys::scheduling::{self, Scheduling, Urgency};
 
-/// What the stop signal is called among the rings.
-const STOP: u64 = u64::MAX;
+/// What the signal to look at [`Shared`] is called among the rings.
+const SIGNAL: u64 = u64::MAX;
 
 /// How many rings one wake-up tells of at most; the next one tells of the others.
 const BATCH: usize = 64;
+
+/// How often rings are read that are too small to wake the reader up in time.
+const SMALL: Duration = Duration::from_millis(20);
 
 /// How long the end waits for a callback that is under way. One that waits for a file may never return.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,41 +31,70 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// a callback that does not return is left behind, and is the last one.
 #[derive(Debug)]
 pub struct Reader {
-    epoll: Arc<OwnedFd>,
-    stop: Arc<OwnedFd>,
+    shared: Arc<Shared>,
     thread: JoinHandle<()>,
+    scheduling: Scheduling,
     /// Disconnected when the thread ends.
     ended: Receiver<Infallible>,
 }
 
+/// What the thread and its owner know. The thread may outlive its owner, and must then still find out that it is to stop.
+#[derive(Debug)]
+struct Shared {
+    epoll: OwnedFd,
+    signal: OwnedFd,
+    stop: AtomicBool,
+    /// Whether there are small rings.
+    small: AtomicBool,
+}
+
+impl Shared {
+    fn signal(&self) -> bool {
+        rustix::io::write(&self.signal, &1u64.to_ne_bytes()).is_ok()
+    }
+}
+
 impl Reader {
-    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the rings that want to be read;
-    /// none if `every` has passed without any.
+    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the rings that want to be read; none if `every`
+    /// has passed without any, or a small ring may have records.
     ///
     /// # Errors
     /// When there are no descriptors left (it takes two), or no threads.
     pub fn start(
         name: &str,
         every: Option<Duration>,
+        urgency: Urgency,
         read: impl FnMut(&[RingId]) + Send + 'static,
     ) -> io::Result<Self> {
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        epoll::add(&epoll, &*stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        // The thread may outlive this, and must then still find out that it is to stop.
-        let (waiting, stopping) = (Arc::clone(&epoll), Arc::clone(&stop));
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let signal = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &signal, epoll::EventData::new_u64(SIGNAL), flags)?;
+        let (stop, small) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { epoll, signal, stop, small });
+        let waiting = Arc::clone(&shared);
         let (running, ended) = channel();
+        let (scheduled, schedules) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let (_running, _stopping, mut read) = (running, stopping, read);
+            let (_running, mut read) = (running, read);
             // On a machine with more to do than CPUs a ring fills up while its reader waits for one.
-            if let Err(errno) = usage::raise_priority() {
-                tracing::debug!(%errno, "the ring reader has no priority over other threads");
-            }
-            while let Some(ready) = wait(waiting.as_fd(), every) {
+            scheduled.send(scheduling::prefer(urgency)).ok();
+            while let Some(ready) = wait(&waiting, every) {
                 read(&ready);
             }
         })?;
-        Ok(Self { epoll, stop, thread, ended })
+        let scheduling = schedules.recv().map_err(io::Error::other)?;
+        Ok(Self { shared, thread, scheduling, ended })
+    }
+
+    /// The name of its thread.
+    pub fn name(&self) -> &str {
+        self.thread.thread().name().unwrap_or_default()
+    }
+
+    /// How its thread is scheduled.
+    pub fn scheduling(&self) -> Scheduling {
+        self.scheduling
     }
 
     /// Listens to a ring from now on, by the descriptor of its event. That ends when the event is closed and the ring
@@ -73,14 +106,22 @@ impl Reader {
     pub fn listen(&self, event: BorrowedFd<'_>, ring: RingId) -> Result<(), Errno> {
         // The kernel forgets that a perf event wants to be read as soon as it has said so: it is edge-triggered anyway.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, event, epoll::EventData::new_u64(ring.token()), flags)?;
+        epoll::add(&self.shared.epoll, event, epoll::EventData::new_u64(ring.token()), flags)?;
         Ok(())
+    }
+
+    /// Reads often from now on, for a ring that is too small to wake it up in time.
+    pub fn read_often(&self) {
+        if !self.shared.small.swap(true, Ordering::Relaxed) {
+            self.shared.signal();
+        }
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_err() {
+        self.shared.stop.store(true, Ordering::Release);
+        if !self.shared.signal() {
             return;
         }
         match self.ended.recv_timeout(PATIENCE) {
@@ -95,11 +136,13 @@ impl Drop for Reader {
 }
 
 /// Waits for rings that want to be read, at most for so long. `None` when it is time to stop.
-fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<RingId>> {
+fn wait(shared: &Shared, every: Option<Duration>) -> Option<Vec<RingId>> {
     let mut events = Vec::with_capacity(BATCH);
+    let small = shared.small.load(Ordering::Relaxed);
+    let most = if small { Some(every.map_or(SMALL, |every| every.min(SMALL))) } else { every };
     // A duration that the kernel has no number for is no limit.
     let most = most.and_then(|most| Timespec::try_from(most).ok());
-    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), most.as_ref()) {
+    match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), most.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
         Err(errno) => {
@@ -108,14 +151,14 @@ fn wait(epoll: BorrowedFd<'_>, most: Option<Duration>) -> Option<Vec<RingId>> {
         }
     }
     // The structure is packed on some architectures: its fields are copied, not borrowed.
-    if events.iter().any(|&epoll::Event { data, .. }| data.u64() == STOP) {
-        return None;
-    }
-    Some(events.iter().map(|&epoll::Event { data, .. }| RingId::of_token(data.u64())).collect())
+    let tokens = events.iter().map(|&epoll::Event { data, .. }| data.u64());
+    let ready = tokens.filter(|&token| token != SIGNAL).map(RingId::of_token).collect();
+    (!shared.stop.load(Ordering::Acquire)).then_some(ready)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::sync::mpsc::channel;
 
     use super::*;
@@ -124,15 +167,32 @@ mod tests {
     fn it_looks_up_now_and_then_where_no_ring_wants_to_be_read() {
         let (told, heard) = channel();
         let every = Some(Duration::from_millis(1));
-        let reader = Reader::start("reader", every, move |ready| drop(told.send(ready.to_vec()))).unwrap();
+        let reader =
+            Reader::start("reader", every, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+                .unwrap();
         assert!(heard.recv().unwrap().is_empty() && heard.recv().unwrap().is_empty());
+        drop(reader);
+    }
+
+    #[test]
+    fn it_looks_often_once_there_is_a_small_ring() {
+        let (told, heard) = channel();
+        let reader =
+            Reader::start("reader", None, Urgency::Rings, move |ready| drop(told.send(ready.to_vec())));
+        let reader = reader.unwrap();
+        reader.read_often();
+        for _ in 0..3 {
+            assert_eq!(heard.recv().unwrap(), []);
+        }
         drop(reader);
     }
 
     #[test]
     fn it_tells_which_ring_wants_to_be_read_and_ends_when_dropped() {
         let (told, heard) = channel();
-        let reader = Reader::start("reader", None, move |ready| told.send(ready.to_vec()).unwrap()).unwrap();
+        let reader =
+            Reader::start("reader", None, Urgency::Rings, move |ready| told.send(ready.to_vec()).unwrap())
+                .unwrap();
         let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap();
         reader.listen(b.as_fd(), RingId::of_cpu(8)).unwrap();
@@ -147,7 +207,9 @@ mod tests {
     #[test]
     fn a_ring_that_hung_up_is_told_once_and_does_not_hold_up_the_others() {
         let (told, heard) = channel();
-        let reader = Reader::start("reader", None, move |ready| drop(told.send(ready.to_vec()))).unwrap();
+        let reader =
+            Reader::start("reader", None, Urgency::Rings, move |ready| drop(told.send(ready.to_vec())))
+                .unwrap();
         let (hung_up, other_end) = rustix::pipe::pipe().unwrap();
         let alive = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         reader.listen(hung_up.as_fd(), RingId::of_cpu(1)).unwrap();
@@ -174,7 +236,7 @@ mod tests {
         let (release, released) = channel::<()>();
         let (gone, ends) = channel::<Infallible>();
         let every = Some(Duration::from_millis(1));
-        let reader = Reader::start("reader", every, move |_| {
+        let reader = Reader::start("reader", every, Urgency::Raised, move |_| {
             let _gone = &gone;
             begun.send(()).unwrap();
             // As a file that does not answer.

@@ -1,5 +1,5 @@
 //! The rings of one kind of records on all CPUs: who writes into each, how large it is, and the thread that is woken up when
-//! one of them is half full.
+//! there is something to read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use crate::error::Errno;
 use crate::health::{Board, Judgement, Ticket};
 use crate::host::CpuSet;
-use crate::sys::Event;
+use crate::sys::{Drained, Event, WAKE_UP};
 
 use super::{Reader, RingBudget, room};
 
@@ -67,8 +67,29 @@ pub(crate) trait Consumer<R> {
     /// Reads this ring from now on.
     fn add(&mut self, ring: RingId, memory: R);
 
-    /// How many records a ring, with those that it replaced, has lost.
-    fn lost(&self, ring: RingId) -> u64;
+    /// What became of a ring since the last call.
+    fn usage(&mut self, ring: RingId) -> Usage;
+}
+
+/// How well a ring served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Usage {
+    /// How many records the ring, with those that it replaced, has lost.
+    pub(crate) lost: u64,
+    /// The most bytes that were found in it since the last call.
+    pub(crate) most: usize,
+}
+
+impl Usage {
+    /// Takes in that a ring was read.
+    pub(crate) fn read(&mut self, drained: Drained) {
+        self.most = self.most.max(drained.bytes);
+    }
+
+    /// Gives it for [`Consumer::usage`], and begins anew.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { most: std::mem::take(&mut self.most), ..*self }
+    }
 }
 
 /// How large a ring is.
@@ -79,6 +100,17 @@ struct Size {
     largest: bool,
     /// Records that it had lost when it was looked at last.
     lost: u64,
+}
+
+impl Size {
+    fn bytes(self) -> usize {
+        self.pages * rustix::param::page_size()
+    }
+
+    /// Whether it may be full before anybody is woken up.
+    fn is_small(self) -> bool {
+        self.bytes() < 2 * WAKE_UP
+    }
 }
 
 /// What is open on a CPU for one ring.
@@ -128,23 +160,31 @@ impl<W: Writers> RingSet<W> {
         made.memory
     }
 
-    /// Wakes the reader up when a ring is half full; `start` starts it if there is none. Without a reader, collections alone
+    /// Wakes the reader up when there is something to read in a ring; `start` starts it if there is none. Without a reader, collections alone
     /// empty the rings.
     pub(crate) fn listen(&mut self, ring: RingId, start: impl FnOnce() -> io::Result<Reader>) {
         let (records, cpu) = (self.records, ring.cpu);
         if self.reader.is_none() {
             match start() {
-                Ok(reader) => self.reader = Some(reader),
+                Ok(reader) => {
+                    let (scheduling, thread) = (reader.scheduling(), reader.name().to_owned());
+                    if let Some(remedy) = scheduling.remedy() {
+                        tracing::info!(thread, %scheduling, "no CPU time is reserved to read {records}; {remedy}");
+                    }
+                    self.reader = Some(reader);
+                }
                 Err(error) => tracing::warn!(
                     %error,
                     "cannot start the thread that reads {records}: collections read them, and rings may run over between two"
                 ),
             }
         }
-        let holder = self.rings.get(&ring).map(|kept| kept.writers.holder());
-        let descriptor = holder.and_then(Event::descriptor);
-        let listens = self.reader.as_ref().zip(descriptor).map(|(reader, event)| reader.listen(event, ring));
-        if let Some(Err(errno)) = listens {
+        let Some((reader, kept)) = self.reader.as_ref().zip(self.rings.get(&ring)) else { return };
+        if kept.size.is_small() {
+            reader.read_often();
+        }
+        let descriptor = kept.writers.holder().descriptor();
+        if let Some(Err(errno)) = descriptor.map(|event| reader.listen(event, ring)) {
             tracing::warn!(
                 cpu,
                 %errno,
@@ -224,19 +264,22 @@ impl<W: Writers> RingSet<W> {
         self.rings.values().map(|kept| kept.writers.descriptors()).sum()
     }
 
-    /// Makes the rings larger that lost records since the last call, as far as memory goes.
+    /// Makes the rings larger that lost records, or were more than half full, since the last call, as far as memory goes.
     pub(crate) fn grow(&mut self, consumer: &mut impl Consumer<Memory<W>>) {
         let (records, budget) = (self.records, self.budget);
         for (&ring, Kept { writers, size }) in &mut self.rings {
-            let (cpu, lost) = (ring.cpu, consumer.lost(ring));
-            if lost == std::mem::replace(&mut size.lost, lost) || size.largest {
+            let (cpu, Usage { lost, most }) = (ring.cpu, consumer.usage(ring));
+            let lost_more = lost != std::mem::replace(&mut size.lost, lost);
+            if size.largest || !lost_more && most <= size.bytes() / 2 {
                 continue;
             }
             // Records come in bursts, so twice is often not enough.
             let wanted = (size.pages * 4).min(budget.most);
             if wanted <= size.pages {
-                size.largest = true;
-                room::warn_of_the_largest(records, cpu, size.pages, budget);
+                if lost_more {
+                    size.largest = true;
+                    room::warn_of_the_largest(records, cpu, size.pages, budget);
+                }
                 continue;
             }
             // An event has one ring at a time.
@@ -249,7 +292,8 @@ impl<W: Writers> RingSet<W> {
                     tracing::info!(
                         cpu,
                         kilobytes,
-                        "{records} were lost because their ring was full; the ring is larger now"
+                        lost_more,
+                        "a ring of {records} was nearly full, and is larger now"
                     );
                 }
                 Err(errno) => {
@@ -257,8 +301,8 @@ impl<W: Writers> RingSet<W> {
                     tracing::error!(
                         cpu,
                         %errno,
-                        "{records} were lost because their ring was full, and no other ring can be made: none of this CPU \
-                         are read until the program is started again"
+                        "a ring of {records} was nearly full, and no other ring can be made: none of this CPU are read until \
+                         the program is started again"
                     );
                 }
             }

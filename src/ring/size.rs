@@ -3,7 +3,7 @@
 use crate::host::{Capabilities, Facts};
 
 /// The smallest ring, in pages, where there is memory for it: 512 KiB hold five thousand records, which the
-/// fastest switching writes in twenty milliseconds.
+/// fastest switching writes in twenty milliseconds. Its reader is woken up when an eighth of that is written.
 const LEAST: usize = 128;
 
 /// The largest ring, in pages: 4 MiB, which hold forty thousand records. A reader that is further behind will not

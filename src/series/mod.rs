@@ -50,6 +50,15 @@ impl Total for u64 {
     }
 }
 
+/// How many series a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeriesCount {
+    /// Those in the last publication.
+    pub published: usize,
+    /// Those without labels of their own: their counts are in the series `other`.
+    pub in_other: usize,
+}
+
 /// Identifies a series as long as it is in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(u64);
@@ -362,6 +371,11 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     pub fn published(&self) -> usize {
         let named = self.named.values().filter(|series| !series.changed);
         named.count() + self.unnamed.values().filter(|series| series.changed).count()
+    }
+
+    /// Number of series in the last publication.
+    pub fn count(&self) -> SeriesCount {
+        SeriesCount { published: self.published(), in_other: self.unnamed() }
     }
 
     /// Approximate number of bytes. The number of series without labels of their own is bounded by that of targets.

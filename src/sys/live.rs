@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::ring::LiveRing;
-use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start};
+use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start, WAKE_UP};
 use crate::error::Errno;
 
 /// The running kernel.
@@ -208,8 +208,9 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         raw.set_use_clockid(1);
         raw.clockid = libc::CLOCK_MONOTONIC;
     }
-    // A watermark of 0 is half of the ring, however large that is when it is mapped.
+    // Half of a ring would be too late where records come in bursts: the other half is full before the reader has a CPU.
     raw.set_watermark(1);
+    raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;
 }
 
 /// A CPU or thread number as the system call takes it.

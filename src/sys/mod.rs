@@ -15,13 +15,14 @@ mod registers;
 mod ring;
 mod sample;
 mod sampler;
+pub mod scheduling;
 pub mod spawn;
 pub mod usage;
 
 pub use budget::Budget;
 pub use descriptors::OpenDescriptors;
 pub use registers::Registers;
-pub use sample::{Drained, Fields, Rate, ReadFormat, Ring, Sampling, Sideband};
+pub use sample::{Drained, Fields, Rate, ReadFormat, Ring, Sampling, Sideband, WAKE_UP};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

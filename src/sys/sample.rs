@@ -1,6 +1,10 @@
 //! Events that write records: how often, with what in them, and the ring they write to.
 
-/// How an event writes records into a ring. Whoever polls it is woken up when half of the ring is unread.
+/// After so many bytes of records whoever polls a ring is woken up. A ring of less than twice as many has to be looked at now and
+/// then.
+pub const WAKE_UP: usize = 64 << 10;
+
+/// How an event writes records into a ring. Whoever polls it is woken up each time that [`WAKE_UP`] bytes were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
     /// How often.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::host::read_text;
 
@@ -39,37 +39,6 @@ pub fn cpu_time() -> Duration {
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// The nice value of threads that others wait for, and of those that read rings. Among twenty busy threads on two CPUs such a
-/// thread has three quarters of a CPU.
-const PRIORITY: i32 = -15;
-
-/// Gives the calling thread, and threads that it starts later, priority over those of most processes.
-///
-/// # Errors
-/// `EPERM` or `EACCES` without `CAP_SYS_NICE`. The thread works as before, but waits for a CPU like any other.
-#[doc(alias = "setpriority")]
-pub fn raise_priority() -> rustix::io::Result<()> {
-    setpriority_process(None, PRIORITY)
-}
-
-/// Does `work` on the calling thread at the nice value 0, and then restores the priority that the thread had. Without
-/// `CAP_SYS_NICE` the thread keeps the nice value 0.
-#[doc(alias = "setpriority")]
-pub fn at_normal_priority<T>(work: impl FnOnce() -> T) -> T {
-    struct Restored(i32);
-    impl Drop for Restored {
-        fn drop(&mut self) {
-            // It is the priority that the thread had, and without it the thread only waits longer for a CPU.
-            setpriority_process(None, self.0).ok();
-        }
-    }
-    let _restored = match getpriority_process(None) {
-        Ok(nice) if nice < 0 && setpriority_process(None, 0).is_ok() => Some(Restored(nice)),
-        _ => None,
-    };
-    work()
 }
 
 /// CPU time used so far by children that have ended and were waited for, and by theirs.

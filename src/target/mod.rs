@@ -21,7 +21,7 @@ pub use glob::{Glob, GlobError};
 pub use process::{
     GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of,
 };
-pub use watch::{Changes, Needs, Watch};
+pub use watch::{Changed, Changes, Needs, Watch};
 pub use whom::Whom;
 
 use crate::error::{Errno, FileError};

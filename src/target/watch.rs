@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::{
     Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Diff, LeftOut, Need, Process, ProcessKey,
     ProcessSelection, Processes,
@@ -27,6 +29,15 @@ impl Needs {
         need.cgroup |= selection.has_own_names();
         self.processes = Some(self.processes.map_or(need, |so_far| so_far.and(need)));
     }
+}
+
+/// Processes that are known to have changed, by their ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Those that were created, execute another program, have another name or are in another cgroup.
+    pub changed: FxHashSet<u32>,
+    /// Those that were about to end.
+    pub ending: FxHashSet<u32>,
 }
 
 /// What changed since the look before.
@@ -83,6 +94,15 @@ impl Watch {
 
     /// Looks again. What cannot be read is a [problem](Self::problems), and stays as it was.
     pub fn refresh(&mut self) -> Changes {
+        self.look(None)
+    }
+
+    /// The same where no other processes than these have changed since the last look: only they are looked at.
+    pub fn refresh_changed(&mut self, changed: &Changed) -> Changes {
+        self.look(Some(changed))
+    }
+
+    fn look(&mut self, changed: Option<&Changed>) -> Changes {
         self.problems.clear();
         match online_cpus(&self.roots) {
             Ok(online) => self.online = online,
@@ -99,7 +119,12 @@ impl Watch {
         }
         if let Some(need) = self.needs.processes {
             let new = || Processes::new(&self.roots, self.mount.as_ref().ok().cloned());
-            match self.processes.get_or_insert_with(new).refresh(need) {
+            let processes = self.processes.get_or_insert_with(new);
+            let refreshed = match changed {
+                Some(changed) => processes.refresh_changed(need, changed),
+                None => processes.refresh(need),
+            };
+            match refreshed {
                 Ok(diff) => changes.processes = diff,
                 Err(error) => self.problems.push(error),
             }

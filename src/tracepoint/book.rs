@@ -13,7 +13,7 @@ use super::values::ValueId;
 use crate::clock::{Monotonic, Timestamp};
 use crate::metrics::{Family, Histogram, Labels, Point, Value};
 use crate::plan::{Amount, Output, Trace};
-use crate::series::{Naming, Own, OwnName, Published, Table, Total};
+use crate::series::{Naming, Own, OwnName, Published, SeriesCount, Table, Total};
 
 /// How many collections the largest of late is looked for in at most: one a second.
 const MOST_LATE: usize = 64;
@@ -226,9 +226,9 @@ impl Book {
         self.pages.iter().map(|page| page.series.published())
     }
 
-    /// The number of series of all its outputs.
-    pub(super) fn series(&self) -> usize {
-        self.tables().sum()
+    /// The number of series of each output.
+    pub(super) fn series(&self) -> impl Iterator<Item = SeriesCount> {
+        self.pages.iter().map(|page| page.series.count())
     }
 
     /// About how many bytes its series take.

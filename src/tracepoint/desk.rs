@@ -11,22 +11,9 @@ use super::owners::{Owners, Round, Who};
 use super::sheets::Sheet;
 use super::tasks::{Remarkable, Tasks, Untold};
 use crate::plan::{Feed, Role, Trace};
-use crate::ring::{Malformed, Record, time_of};
+use crate::ring::{Losses, Malformed, Record, time_of};
 use crate::sys::Fields;
 use crate::target::CgroupId;
-
-/// What was read, and what could not be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Losses {
-    /// Hits that were read.
-    pub records: u64,
-    /// Records that found no room in their ring.
-    pub ring_full: u64,
-    /// Records that are not what their event should have written.
-    pub unreadable: u64,
-    /// Records that came after younger ones had been looked at.
-    pub late: u64,
-}
 
 /// So many threads left a CPU that they were not seen to come to, and nobody knows yet that the kernel does not tell: a few
 /// may be told out of order.

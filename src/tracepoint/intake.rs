@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
-use super::desk::{Desk, Losses};
+use super::desk::Desk;
 use crate::clock::Clock;
 use crate::plan::Trace;
-use crate::ring::{Consumer, Merger, RingId, time_of};
+use crate::ring::{Consumer, Losses, Merger, RingId, Usage, time_of};
 use crate::sys::{Fields, Ring};
 
 /// Which of the two rings of a CPU.
@@ -46,6 +46,8 @@ struct Account {
     hits: u64,
     /// What is known to be lost; only grows.
     lost: u64,
+    /// The most bytes that were found in its ring since somebody asked.
+    most: usize,
 }
 
 impl Account {
@@ -115,11 +117,14 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Empties a ring that says that it is half full.
-    pub(super) fn drain(&mut self, ring: RingId) {
+    /// Empties rings that have something to read; all of them where none is named.
+    pub(super) fn drain(&mut self, rings: &[RingId]) {
         // Taken before: what is older is in the rings.
         let now = self.clock.kernel();
-        self.drain_until(ring, now);
+        match rings {
+            [] => self.drain_all(now),
+            rings => rings.iter().for_each(|&ring| self.drain_until(ring, now)),
+        }
     }
 
     fn drain_until(&mut self, ring: RingId, now: u64) {
@@ -152,6 +157,7 @@ impl<R: Ring> Intake<R> {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
             account.told += desk.losses.ring_full - before;
+            account.most = account.most.max(drained.bytes);
         }
         desk.losses.unreadable += u64::from(drained.torn);
     }
@@ -189,6 +195,7 @@ impl<R: Ring> Intake<R> {
         });
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
+            account.most = account.most.max(drained.bytes);
         }
         let losses = &mut self.desk.losses;
         losses.unreadable += timeless + u64::from(drained.torn);
@@ -227,9 +234,10 @@ impl<R: Ring> Consumer<R> for Intake<R> {
         self.accounts.entry(ring).or_default();
     }
 
-    fn lost(&self, ring: RingId) -> u64 {
+    fn usage(&mut self, ring: RingId) -> Usage {
+        let Some(account) = self.accounts.get_mut(&ring) else { return Usage::default() };
         // What the kernel has told counts as well: of some lanes nothing else is known.
-        self.accounts.get(&ring).map_or(0, |account| account.lost.max(account.told))
+        Usage { lost: account.lost.max(account.told), most: std::mem::take(&mut account.most) }
     }
 }
 
@@ -245,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_not_read_is_lost_although_the_kernel_has_not_told_yet() {
-        let mut account = Account { read: 7, told: 0, hits: 0, lost: 0 };
+        let mut account = Account { read: 7, ..Account::default() };
         assert!(!account.settle(7));
         assert!(account.settle(10));
         assert_eq!(account.lost, 3);

@@ -33,12 +33,15 @@ use crate::health::{Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, Role, Trace};
-use crate::ring::{Consumer, Context, Made, Reader, Refused, RingBudget, RingId, RingSet, Tapped, Writers};
+use crate::ring::{
+    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Writers,
+};
+use crate::series::SeriesCount;
+use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
 use crate::target::{CgroupId, Whom};
 use book::Book;
 use desk::DeskTaken;
-pub use desk::Losses;
 use intake::{Intake, Lane};
 use naming::Names;
 use open::{Carried, Wanted};
@@ -87,8 +90,8 @@ pub struct TraceState {
     pub open: Vec<usize>,
     /// Hits in its series.
     pub hits: u64,
-    /// Its series.
-    pub series: usize,
+    /// The series of each output.
+    pub series: Vec<SeriesCount>,
     /// Why events of a pair found no partner.
     pub unpaired: Vec<(&'static str, u64)>,
     /// First events of a pair that wait for their second.
@@ -138,7 +141,7 @@ impl<K: Kernel> Tracer<K> {
             wanted: Vec::new(),
             carried: open::wanted(&[], false).1,
             switches: false,
-            rings: RingSet::new("records of tracepoints and probes"),
+            rings: RingSet::new(Records::Tracepoints.plural()),
             memory: 0,
             again: false,
             names: usize::MAX,
@@ -269,9 +272,8 @@ impl<K: Kernel> Tracer<K> {
         let intake = &self.intake;
         self.rings.listen(ring, || {
             let intake = Arc::clone(intake);
-            // Locked for each, so that a collection does not wait for all.
-            let drain = move |ready: &[RingId]| ready.iter().for_each(|&ring| lock(&intake).drain(ring));
-            Reader::start("trace-reader", None, drain)
+            let drain = move |ready: &[RingId]| lock(&intake).drain(ready);
+            Reader::start("trace-reader", None, Urgency::Rings, drain)
         });
         self.rings.start(ring);
     }
@@ -384,7 +386,7 @@ impl<K: Kernel> Tracer<K> {
                 plan: Arc::clone(&book.trace),
                 open: (0..book.trace.sources.len()).map(open).collect(),
                 hits: book.hits(),
-                series: book.series(),
+                series: book.series().collect(),
                 unpaired: book.unpaired.clone(),
                 waiting: book.waiting,
             }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::TracerState;
 use super::book::Book;
-use crate::clock::Timestamp;
 use crate::config::traced::TracedKind;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Feed;
+use crate::ring::{Records, RingMetrics};
 
 /// Those that are there only where there is something to tell.
 pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
@@ -20,9 +20,7 @@ const UNTOLD: &str = "perf_untold_events";
 /// Their metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    records: Arc<Metadata>,
-    lost: Arc<Metadata>,
-    bytes: Arc<Metadata>,
+    rings: RingMetrics,
     aggregated: Arc<Metadata>,
     unpaired: Arc<Metadata>,
     waiting: Arc<Metadata>,
@@ -35,15 +33,8 @@ impl Metrics {
         let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
         let gauge = |name, help| Metadata::new(name, help, "", Kind::Gauge);
         Ok(Self {
-            // These are the collector's, too.
-            records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
-            lost: counter("perf_lost_records", "Records that were not read.")?,
-            bytes: Metadata::new(
-                "perf_ring_bytes",
-                "Memory of the rings of all CPUs, which is locked.",
-                "bytes",
-                Kind::Gauge,
-            )?,
+            rings: RingMetrics::new()?,
+            // This is the collector's, too.
             aggregated: counter(
                 "perf_series_aggregated",
                 "Series whose counts were aggregated into \"other\".",
@@ -71,7 +62,7 @@ impl Metrics {
     }
 
     pub(super) fn publish(&self, books: &[Book], state: TracerState) -> Vec<Family> {
-        let mut families = self.rings(state);
+        let mut families = self.rings.publish(Records::Tracepoints, state.losses, state.ring_bytes).to_vec();
         let entry = |book: &Book| ("entry", Arc::clone(&book.trace.entry));
         let reason = |reason: &'static str| ("reason", Arc::from(reason));
         let counted = |book: &Book, labels: Vec<(&'static str, Arc<str>)>, count| Point {
@@ -111,21 +102,6 @@ impl Metrics {
         families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));
         families.push(Family::new(Arc::clone(&self.untold), untold(books, &state)));
         families
-    }
-
-    fn rings(&self, state: TracerState) -> Vec<Family> {
-        let ring = ("ring", "tracepoints");
-        let point =
-            |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
-        let losses = state.losses;
-        let lost =
-            [("ring_full", losses.ring_full), ("unreadable", losses.unreadable), ("late", losses.late)];
-        let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
-        vec![
-            Family::new(Arc::clone(&self.records), vec![point(Labels::new([ring]), losses.records)]),
-            Family::new(Arc::clone(&self.lost), lost.to_vec()),
-            Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), state.ring_bytes)]),
-        ]
     }
 }
 

@@ -452,7 +452,7 @@ fn series_over_the_limit_are_counted_together() {
     let families = world.collect();
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3));
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"p1\""), Some(1));
-    assert_eq!(world.collector.states()[0].folded, 3);
+    assert_eq!(world.collector.states()[0].in_other, 3);
 }
 
 #[test]

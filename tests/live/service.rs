@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use perf_exporter::host::{Facts, Roots};
+use perf_exporter::host::{Facts, Roots, list, read_text};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::counting::about;
@@ -232,6 +232,30 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
     assert!(forbidden > 0.0, "{metrics:?}");
     assert!(metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(), "it tells about itself");
     service.has_logged(&["CAP_PERFMON is missing", "give perf-exporter CAP_PERFMON"]);
+}
+
+#[test]
+fn the_thread_that_reads_switches_has_reserved_cpu_time_or_the_log_says_what_is_missing() {
+    if lacks(Feature::Stream) {
+        return;
+    }
+    let mut service = Service::start(
+        "counters: {os: {events: [task-clock], per: [process]}}\n\
+         processes: {include: [{comm: \"*\"}], attribution: stream}\n",
+    );
+    service.metrics();
+    let tasks = format!("/proc/{}/task", service.child.id());
+    let stats = list(Path::new(&tasks)).unwrap().into_iter().map(|tid| {
+        let stat = Path::new(&tasks).join(tid).join("stat");
+        read_text(&stat).unwrap_or_default()
+    });
+    let stat = stats.into_iter().find(|stat| stat.contains("(switch-reader)")).unwrap();
+    // The policy is the 41st field, and the name the second.
+    let policy: u32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().parse().unwrap();
+    const SCHED_DEADLINE: u32 = 6;
+    if policy != SCHED_DEADLINE {
+        service.has_logged(&["no CPU time is reserved to read records of switches", "CAP_SYS_NICE"]);
+    }
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::traces::refused;
-use crate::export::status::{EventStatus, Loss, ProfileStatus, Series};
+use crate::export::status::{EventStatus, ProfileStatus, Series};
 use crate::health::Board;
 use crate::metrics::{Family, Snapshot};
-use crate::profile::{FUNCTIONS, Losses, SAMPLES, SamplerState};
+use crate::profile::{FUNCTIONS, SAMPLES, SamplerState};
 
 /// From this age on the status says that the analysis of samples is behind.
 const BEHIND: Duration = Duration::from_secs(10);
@@ -45,19 +45,13 @@ pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
 
 /// Their metrics.
 pub(super) fn series(states: &[SamplerState], snapshot: &Snapshot) -> Vec<Series> {
-    let folded = states.iter().map(|state| state.folded).sum();
+    let samples_in_other: usize = states.iter().map(|state| state.in_other).sum();
     let series = |family: &Family| {
         let name = family.metadata().name();
-        let folded = if name == SAMPLES { folded } else { 0 };
-        Series { metric: format!("{name}_total"), series: family.points().len() as u64, folded }
+        let in_other = if name == SAMPLES { samples_in_other as u64 } else { 0 };
+        Series { metric: format!("{name}_total"), series: family.points().len() as u64, in_other }
     };
     let are_of_profiles = |family: &&Family| [SAMPLES, FUNCTIONS].contains(&family.metadata().name());
     let families = snapshot.families().iter().filter(are_of_profiles);
     families.filter(|family| !family.points().is_empty()).map(series).collect()
-}
-
-/// Samples that were not read.
-pub(super) fn losses(losses: Losses) -> impl Iterator<Item = Loss> {
-    let reasons = losses.reasons().into_iter();
-    reasons.map(|(reason, count)| Loss { what: "samples".into(), reason: reason.into(), count })
 }

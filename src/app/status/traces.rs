@@ -1,10 +1,10 @@
 //! What the status tells of tracepoints and probes whose records are looked into.
 
-use crate::export::status::{EventStatus, Loss, Pairs, Series, TraceStatus, Unpaired};
+use crate::export::status::{EventStatus, Pairs, Series, TraceStatus, Unpaired};
 use crate::health::Board;
 use crate::metrics::Kind;
 use crate::plan::{Amount, Feed, Trace};
-use crate::tracepoint::{TraceState, TracerState};
+use crate::tracepoint::TraceState;
 
 /// Each entry. What is told of threads is one, with several metrics.
 pub(super) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
@@ -39,7 +39,7 @@ fn trace(state: &TraceState, board: &Board) -> TraceStatus {
         what: if of_threads { of_whom(trace) } else { what(trace) },
         events: trace.sources.iter().zip(&state.open).map(event).collect(),
         hits: state.hits,
-        series: state.series as u64,
+        series: state.series.iter().map(|count| count.published as u64).sum(),
         pairs: trace.pair.map(|_| Pairs {
             waiting: state.waiting as u64,
             unpaired: unpaired.map(|&(reason, count)| Unpaired { reason: reason.into(), count }).collect(),
@@ -78,20 +78,15 @@ fn of_whom(trace: &Trace) -> String {
 
 /// Its metrics.
 pub(super) fn series(state: &TraceState) -> impl Iterator<Item = Series> + '_ {
-    let metrics = state.plan.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
-    metrics.map(|metric| Series {
-        metric: match metric.kind() {
-            Kind::Counter => format!("{}_total", metric.name()),
-            _ => metric.name().to_owned(),
-        },
-        series: (state.series / state.plan.outputs.len().max(1)) as u64,
-        folded: 0,
+    let outputs = state.plan.outputs.iter().zip(&state.series);
+    outputs.flat_map(|(output, count)| {
+        output.hits.iter().chain(&output.amount).map(|metric| Series {
+            metric: match metric.kind() {
+                Kind::Counter => format!("{}_total", metric.name()),
+                _ => metric.name().to_owned(),
+            },
+            series: count.published as u64,
+            in_other: count.in_other as u64,
+        })
     })
-}
-
-/// Records that were not read.
-pub(super) fn losses(state: &TracerState) -> [Loss; 3] {
-    let lost = state.losses;
-    [("ring_full", lost.ring_full), ("unreadable", lost.unreadable), ("came late", lost.late)]
-        .map(|(reason, count)| Loss { what: "records of tracepoints".into(), reason: reason.into(), count })
 }

@@ -10,7 +10,7 @@ use super::{Bundle, Owner, Reason};
 use crate::plan::{Granularity, MOST_MEMBERS};
 use crate::ring::testing::{self, Switch};
 use crate::sys::{Fields, ReadFormat};
-use crate::target::CgroupId;
+use crate::target::{CgroupId, Changed};
 use machine::{Machine, PACE, name};
 
 fn cgroups() -> Machine {
@@ -510,4 +510,21 @@ fn the_names_of_two_hundred_thousand_processes_are_kept_as_far_as_there_is_room(
     machine.is_named(0, 200_000, "name");
     machine.runs(0, 200_000, 1);
     assert_eq!(machine.first(), owned([("200000 name", 1)]));
+}
+
+#[test]
+fn records_tell_which_processes_changed_unless_some_are_missing() {
+    let mut machine = processes();
+    assert_eq!(machine.attributor.take_news(), None, "nobody has looked at all of them yet");
+    machine.forks(0, 5, 7);
+    machine.is_named(0, 7, "tool");
+    machine.ends(0, 5);
+    let news = machine.attributor.take_news().unwrap();
+    assert!(news.changed.iter().eq([&7]) && news.ending.iter().eq([&5]), "{news:?}");
+    machine.runs(0, 7, 10);
+    assert_eq!(machine.attributor.take_news(), Some(Changed::default()), "who runs does not change by it");
+    machine.loses(0, 0);
+    assert_eq!(machine.attributor.take_news(), None);
+    assert_eq!(machine.attributor.take_news(), Some(Changed::default()));
+    assert_eq!(cgroups().attributor.take_news(), None);
 }

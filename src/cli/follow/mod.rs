@@ -26,7 +26,7 @@ use crate::event::{Catalog, Event};
 use crate::health::{Cause, Judgement, Refusal};
 use crate::host::CpuSet;
 use crate::plan;
-use crate::ring::{Record, Sample};
+use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::target::Whom;
@@ -110,36 +110,23 @@ pub(super) trait Listener {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// What was lost on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Losses {
-    /// Records that found no room in their ring.
-    pub(super) ring_full: u64,
-    /// Records that are not what their event should have written.
-    pub(super) unreadable: u64,
-    /// Records that came after younger ones had been told.
-    pub(super) late: u64,
-}
-
-impl Losses {
-    /// What to say of them; nothing if there are none.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let Self { ring_full, unreadable, late } = *self;
-        let mut lines = Vec::new();
-        if ring_full > 0 {
-            lines.push(format!(
-                "{ring_full} records were lost for want of room in their rings: what was under way then is left out; look \
-                 at fewer, or give the program more CPU time"
-            ));
-        }
-        if unreadable > 0 {
-            lines.push(format!("{unreadable} records were not what they should be, which is a bug"));
-        }
-        if late > 0 {
-            lines.push(format!("{late} records came too late to be put in order"));
-        }
-        lines
+/// What to say of records that were lost; nothing if there are none.
+fn lines(losses: Losses) -> Vec<String> {
+    let Losses { ring_full, unreadable, late, .. } = losses;
+    let mut lines = Vec::new();
+    if ring_full > 0 {
+        lines.push(format!(
+            "{ring_full} records were lost for want of room in their rings: what was under way then is left out; look \
+             at fewer, or give the program more CPU time"
+        ));
     }
+    if unreadable > 0 {
+        lines.push(format!("{unreadable} records were not what they should be, which is a bug"));
+    }
+    if late > 0 {
+        lines.push(format!("{late} records came too late to be put in order"));
+    }
+    lines
 }
 
 /// What is followed, of whom, and for how long.
@@ -174,7 +161,7 @@ impl<L> Followed<L> {
     /// When nobody is there to be told.
     pub(super) fn tell_what_is_missing(&self) -> io::Result<()> {
         let mut out = io::stderr().lock();
-        self.losses.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        lines(self.losses).iter().try_for_each(|line| writeln!(out, "{line}"))?;
         let refused = notes::refused(&self.refusals);
         if !refused.is_empty() {
             writeln!(out, "Not followed everywhere:")?;
@@ -272,8 +259,8 @@ mod tests {
 
     #[test]
     fn what_was_lost_is_said_and_nothing_else() {
-        assert!(Losses::default().lines().is_empty());
-        let lines = Losses { ring_full: 7, unreadable: 2, late: 1 }.lines();
+        assert!(lines(Losses::default()).is_empty());
+        let lines = lines(Losses { ring_full: 7, unreadable: 2, late: 1, ..Losses::default() });
         assert!(lines[0].starts_with("7 records were lost for want of room"), "{lines:?}");
         assert_eq!(lines.len(), 3);
     }

@@ -7,13 +7,15 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use super::{Failure, Heard, Losses, Session, Source};
+use super::{Failure, Heard, Session, Source};
 use crate::error::Errno;
 use crate::health::{Board, Refusal};
 use crate::host::CpuSet;
 use crate::ring::{
-    Context, DUMMY, Malformed, Merger, Reader, Record, Request, RingId, RingSet, Tapped, Writers, time_of,
+    Context, DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, Tapped, Writers,
+    time_of,
 };
+use crate::sys::scheduling::Urgency;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
 use crate::target::Whom;
 
@@ -97,7 +99,9 @@ impl<E: Event> Rings<E> {
     pub(super) fn listen(&mut self, half_full: &Arc<Notify>) {
         for ring in self.opened.ids() {
             let half_full = Arc::clone(half_full);
-            self.opened.listen(ring, || Reader::start("ring-waker", None, move |_| half_full.notify_one()));
+            self.opened.listen(ring, || {
+                Reader::start("ring-waker", None, Urgency::Raised, move |_| half_full.notify_one())
+            });
         }
     }
 

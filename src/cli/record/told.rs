@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::export::flamegraph::nothing;
 use crate::export::page::figures::{bytes, count, duration, plain};
-use crate::profile::{Losses, Profile, Shortfalls};
+use crate::profile::{Profile, Shortfalls};
+use crate::ring::{Losses, Records};
 
 /// What each of our lines begins with.
 const WHO: &str = "[ perf-exporter record:";
 
 /// How it goes.
 pub(super) fn progress(elapsed: Duration, losses: &Losses) -> String {
-    let lost: u64 = losses.reasons().iter().map(|(_, count)| count).sum();
-    let samples = count(losses.samples);
+    let lost: u64 = losses.reasons(Records::Samples).iter().map(|(_, count)| count).sum();
+    let samples = count(losses.records);
     plain(&format!("{WHO} {}, {samples} samples, {} lost; Ctrl-C ends ]", duration(elapsed), count(lost)))
 }
 
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn progress_fits_on_a_line() {
-        let losses = Losses { samples: 4711, ring_full: 12, late: 1, ..Losses::default() };
+        let losses = Losses { records: 4711, ring_full: 12, late: 1, ..Losses::default() };
         let line = progress(Duration::from_millis(12_345), &losses);
         assert_eq!(line, "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; Ctrl-C ends ]");
     }

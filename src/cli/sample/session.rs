@@ -10,8 +10,8 @@ use crate::container::Directory;
 use crate::health::{Board, Cause, Refusal};
 use crate::host::{CpuSet, Facts, Roots};
 use crate::plan::Sampler;
-use crate::profile::{Ask, Asked, Cgroups, Losses, Profiler, Shortfalls};
-use crate::ring::Context;
+use crate::profile::{Ask, Asked, Cgroups, Profiler, Shortfalls};
+use crate::ring::{Context, Losses};
 use crate::sys::{Budget, Kernel, usage};
 use crate::target::Whom;
 

@@ -5,10 +5,10 @@ use rustix::param::page_size;
 use super::StreamState;
 use super::open::{Group, leading, needs_pmu};
 use super::rate::switch_rate;
-use crate::attribute::{Losses, record_size};
+use crate::attribute::record_size;
 use crate::host::{Facts, Roots};
 use crate::plan::Stream;
-use crate::ring::RingBudget;
+use crate::ring::{Losses, RingBudget};
 
 /// What the stream takes on this host if every event opens, and all of them fit on the PMU together. `memory` is for
 /// the rings of all CPUs.

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::open::WORDS;
 use super::scale::Progress;
-use crate::attribute::{Bundle, Intake, Losses, Shares, fields, record_size};
+use crate::attribute::{Bundle, Intake, Shares, fields, record_size};
 use crate::error::Errno;
 use crate::health::{Interval, Judgement, Refusal};
 use crate::host::{CpuSet, Facts};
 use crate::plan;
-use crate::ring::{Reader, RingBudget, RingId, RingSet, Writers};
+use crate::ring::{Losses, Reader, Records, RingBudget, RingId, RingSet, Writers};
+use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
 use crate::target::CgroupId;
 pub use foreseen::foreseen;
@@ -133,7 +134,7 @@ impl<K: Kernel> Stream<K> {
         let intake = Intake::new(plan.granularity, fields(&plan), plan.width());
         Self {
             plan,
-            rings: RingSet::new("records of switches"),
+            rings: RingSet::new(Records::Switches.plural()),
             intake: Arc::new(Mutex::new(intake)),
             memory,
             rate,
@@ -240,8 +241,11 @@ impl<K: Kernel> Stream<K> {
             self.rings.listen(ring, || {
                 let intake = Arc::clone(intake);
                 // Locked for each, so that a collection does not wait for all.
-                let drain = move |ready: &[RingId]| ready.iter().for_each(|&ring| lock(&intake).drain(ring));
-                Reader::start("switch-reader", None, drain)
+                let drain = move |ready: &[RingId]| match ready {
+                    [] => lock(&intake).drain_all(),
+                    ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring)),
+                };
+                Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
         }
         let starved = |open: &Open<K::Event>| open.group.hardware_sets > 1 && is_starved(&open.group.leader);
@@ -300,6 +304,11 @@ impl<K: Kernel> Stream<K> {
     /// Makes the rings larger that ran over, as far as memory goes.
     pub(super) fn grow(&mut self) {
         self.rings.grow(&mut *lock(&self.intake));
+    }
+
+    /// Whether it is open on all of these CPUs.
+    pub(super) fn is_everywhere(&self, online: &CpuSet) -> bool {
+        self.rings.missing(online, 1).is_empty()
     }
 
     /// The rings and what comes of them.

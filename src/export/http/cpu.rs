@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::sys::usage;
+use crate::sys::{scheduling, usage};
 
 /// CPU time of everything that is done for HTTP requests. Clones count together.
 ///
@@ -41,7 +41,7 @@ impl RequestCpu {
     /// Does `work` for a request as [`count`](Self::count) does, at the priority of ordinary processes. Such a request can
     /// take long, and a client can repeat it without a pause.
     pub(super) fn count_at_normal_priority<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.count(|| usage::at_normal_priority(work))
+        self.count(|| scheduling::at_normal_priority(work))
     }
 }
 

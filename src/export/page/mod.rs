@@ -306,10 +306,10 @@ fn series(html: &mut Html, series: &[Series]) {
     sorted.sort_by_key(|series| Reverse(series.series));
     for metric in sorted.iter().take(LINES) {
         html.raw("<tr><td><code>").text(&metric.metric).raw("</code>");
-        if metric.folded > 0 {
+        if metric.in_other > 0 {
             html.raw(" <span class=\"stalled\">")
-                .text(count(metric.folded))
-                .raw(" more folded into other</span>");
+                .text(count(metric.in_other))
+                .raw(" targets in other</span>");
         }
         html.raw("</td><td class=\"number\">").text(count(metric.series)).raw("</td></tr>");
     }

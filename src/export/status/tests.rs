@@ -231,11 +231,11 @@ pub(crate) fn specimen() -> Status {
         ],
         descriptors: Usage { used: 1019, limit: Some(1024) },
         series: vec![
-            Series { metric: "perf_cpu_cycles_total".to_owned(), series: 4, folded: 0 },
+            Series { metric: "perf_cpu_cycles_total".to_owned(), series: 4, in_other: 0 },
             Series {
                 metric: "perf_cgroup_task_clock_seconds_total".to_owned(),
                 series: 20_000,
-                folded: 1_234,
+                in_other: 1_234,
             },
         ],
         losses: vec![Loss { what: "records".to_owned(), reason: "ring_full".to_owned(), count: 17 }],

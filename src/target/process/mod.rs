@@ -13,6 +13,9 @@ pub use walk::Processes;
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::attribution::FEW_TARGETS;
 use super::{Attribution, Glob};
 use crate::host;
@@ -169,20 +172,24 @@ impl ProcessRule {
 }
 
 /// A property of processes that becomes a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "By")]
 pub enum GroupBy {
-    /// `comm`.
+    /// The command name.
     Comm,
-    /// `pid`.
+    /// The process id: a series for each process that ever ran, within `limits.series`.
     Pid,
-    /// `exe`.
+    /// The path of the executable.
     Exe,
-    /// `cgroup`.
+    /// The path of the cgroup.
     Cgroup,
-    /// `unit`: the systemd unit of its cgroup ([`unit_of`]). Where `perf_event` is on cgroup v1, it is known for
-    /// containers at most: systemd has its services in another hierarchy there.
+    // Where `perf_event` is on cgroup v1, it is known for containers at most: systemd has its services in another hierarchy
+    // there.
+    /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
+    /// none.
     Unit,
-    /// `kind`: `kernel` for a thread of the kernel, `user` for every other.
+    /// `kernel` for threads of the kernel, `user` for every other process.
     Kind,
 }
 

@@ -1,9 +1,9 @@
 //! The table of processes, looked at again and again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, DirEntry};
 use std::io;
-use std::os::unix::fs::DirEntryExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::stat::Stat;
 use super::{Need, Process, ProcessKey};
 use crate::error::FileError;
 use crate::host::{self, Roots};
-use crate::target::{CgroupMount, Diff, LeftOut, Obstacle};
+use crate::target::{CgroupMount, Changed, Diff, LeftOut, Obstacle};
 
 /// How many processes, and threads of one process, are followed at most.
 const COUNT_LIMIT: usize = 1 << 16;
@@ -38,6 +38,8 @@ pub struct Processes {
     known: HashMap<u32, Known>,
     round: u64,
     left_out: LeftOut,
+    /// Those that were about to end, and had not at the last refresh.
+    ending: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,13 @@ enum State {
     Ignored(Obstacle),
 }
 
+/// Whether a process was there when it was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    There,
+    Gone,
+}
+
 impl Processes {
     /// The processes in `roots.proc`. `cgroups` says how to understand their cgroups; without it they stay unknown.
     /// Reads nothing yet.
@@ -68,6 +77,7 @@ impl Processes {
             known: HashMap::new(),
             round: 0,
             left_out: LeftOut::default(),
+            ending: Vec::new(),
         }
     }
 
@@ -95,7 +105,9 @@ impl Processes {
             let due = everything || u64::from(pid) % ROUNDS == self.round % ROUNDS;
             match self.known.get_mut(&pid) {
                 Some(known) if known.inode == inode && !due => known.round = self.round,
-                _ => self.look_at(pid, inode, &mut diff),
+                _ => {
+                    self.look_at(pid, inode, &mut diff);
+                }
             }
         }
         self.known.retain(|_, known| {
@@ -111,7 +123,56 @@ impl Processes {
         diff.changed.sort_unstable_by_key(|process| process.key);
         diff.removed.sort_unstable();
         self.left_out = left_out;
+        self.ending.clear();
         Ok(diff)
+    }
+
+    /// The same as [`refresh`](Self::refresh) where it is known which processes have changed: only these are looked at. The first
+    /// refresh, and one with another `need`, looks at everything.
+    ///
+    /// # Errors
+    /// As for [`refresh`](Self::refresh).
+    pub fn refresh_changed(
+        &mut self,
+        need: Need,
+        changed: &Changed,
+    ) -> Result<Diff<Arc<Process>, ProcessKey>, FileError> {
+        if self.round == 0 || need != self.need {
+            return self.refresh(need);
+        }
+        let mut diff = Diff::default();
+        let ending = changed.ending.iter().copied().chain(std::mem::take(&mut self.ending));
+        let ending: BTreeSet<u32> = ending.collect();
+        let all: BTreeSet<u32> = changed.changed.iter().copied().chain(ending.iter().copied()).collect();
+        for pid in all {
+            let there = self.look_at_one(pid, &mut diff);
+            if there && ending.contains(&pid) {
+                // A record is written when the end begins.
+                self.ending.push(pid);
+            }
+        }
+        diff.removed.sort_unstable();
+        Ok(diff)
+    }
+
+    /// Looks at a process outside of a full refresh. Whether it runs.
+    fn look_at_one(&mut self, pid: u32, diff: &mut Diff<Arc<Process>, ProcessKey>) -> bool {
+        let inode = fs::metadata(self.proc.join(pid.to_string())).map(|dir| dir.ino());
+        let room = self.known.len() < COUNT_LIMIT || self.known.contains_key(&pid);
+        let Some(inode) = inode.ok().filter(|_| room) else {
+            self.forget(pid, diff);
+            return false;
+        };
+        if self.look_at(pid, inode, diff) == Seen::Gone {
+            self.forget(pid, diff);
+        }
+        self.known.get(&pid).is_some_and(|known| matches!(known.state, State::Running(_)))
+    }
+
+    fn forget(&mut self, pid: u32, diff: &mut Diff<Arc<Process>, ProcessKey>) {
+        if let Some(Known { state: State::Running(process), .. }) = self.known.remove(&pid) {
+            diff.removed.push(process.key);
+        }
     }
 
     /// The processes that are known, in no order.
@@ -158,7 +219,7 @@ impl Processes {
     }
 
     /// Reads one process and notes what became of it.
-    fn look_at(&mut self, pid: u32, inode: u64, diff: &mut Diff<Arc<Process>, ProcessKey>) {
+    fn look_at(&mut self, pid: u32, inode: u64, diff: &mut Diff<Arc<Process>, ProcessKey>) -> Seen {
         let found = self.read(&self.proc.join(pid.to_string()));
         let before = self.known.get(&pid).and_then(|known| match &known.state {
             State::Running(process) => Some(Arc::clone(process)),
@@ -182,11 +243,12 @@ impl Processes {
                 State::Ignored(Obstacle::Absent)
             }
             // Gone between the listing and the reading: the end of the refresh finds its round too old.
-            (Err(Obstacle::Absent), _) => return,
+            (Err(Obstacle::Absent), _) => return Seen::Gone,
             (Err(_), Some(before)) => State::Running(before),
             (Err(obstacle), None) => State::Ignored(obstacle),
         };
         self.known.insert(pid, Known { state, inode, round: self.round });
+        Seen::There
     }
 
     fn read(&self, dir: &Path) -> Result<Option<Process>, Obstacle> {
@@ -324,6 +386,47 @@ mod tests {
         assert_eq!((second.exe.as_deref(), second.cgroup.as_deref()), (Some("/bin/sh"), Some("/web/a")));
         assert!(processes.refresh(ALL).unwrap().is_empty());
         assert_eq!(processes.left_out(), LeftOut::default());
+    }
+
+    /// These have changed, and those are ending.
+    fn changed(changed: &[u32], ending: &[u32]) -> Changed {
+        Changed { changed: changed.iter().copied().collect(), ending: ending.iter().copied().collect() }
+    }
+
+    #[test]
+    fn only_processes_that_changed_are_looked_at_where_that_is_known() {
+        let fixture = Fixture::new();
+        fixture.stat(5, b"old", "S", 50);
+        fixture.stat(6, b"gone", "S", 60);
+        let mut processes = fixture.processes();
+        processes.refresh_changed(ALL, &changed(&[], &[])).unwrap();
+        assert_eq!(processes.iter().count(), 2, "the first look is at everything");
+        fixture.stat(5, b"new", "S", 50);
+        fixture.stat(7, b"sh", "S", 70);
+        fs::remove_dir_all(fixture.roots.proc.join("6")).unwrap();
+        assert!(processes.refresh_changed(ALL, &changed(&[], &[])).unwrap().is_empty(), "nobody told");
+        let diff = processes.refresh_changed(ALL, &changed(&[5, 7, 9], &[6])).unwrap();
+        assert_eq!(
+            (&*diff.changed[0].comm, diff.added[0].key, &diff.removed[..]),
+            ("new", key(7, 70), &[key(6, 60)][..])
+        );
+        assert!(
+            processes.refresh(ALL).unwrap().is_empty(),
+            "it is the same as what a look at everything finds"
+        );
+    }
+
+    #[test]
+    fn a_process_that_has_not_ended_yet_is_looked_at_again() {
+        let fixture = Fixture::new();
+        fixture.stat(5, b"slow", "S", 50);
+        let mut processes = fixture.processes();
+        processes.refresh(ALL).unwrap();
+        assert!(processes.refresh_changed(ALL, &changed(&[], &[5])).unwrap().is_empty());
+        fixture.stat(5, b"slow", "Z", 50);
+        let diff = processes.refresh_changed(ALL, &changed(&[], &[])).unwrap();
+        assert_eq!(diff.removed, [key(5, 50)]);
+        assert!(processes.refresh_changed(ALL, &changed(&[], &[5])).unwrap().is_empty());
     }
 
     #[test]

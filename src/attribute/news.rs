@@ -1,0 +1,78 @@
+//! Which processes changed, as records tell: only these have to be looked at in `/proc`.
+
+use crate::target::Changed;
+
+/// How many processes are told of at most; beyond them all are to be looked at.
+const MOST: usize = 1 << 12;
+
+/// The processes that changed since somebody asked.
+#[derive(Debug)]
+pub(super) struct News {
+    changed: Changed,
+    /// Others may have changed as well: records are missing, or nobody has asked yet.
+    incomplete: bool,
+}
+
+impl Default for News {
+    fn default() -> Self {
+        Self { changed: Changed::default(), incomplete: true }
+    }
+}
+
+impl News {
+    /// A process was created, executes another program, has another name or is in another cgroup.
+    pub(super) fn changed(&mut self, pid: u32) {
+        if self.has_room(pid) {
+            self.changed.changed.insert(pid);
+        }
+    }
+
+    /// A process is about to end.
+    pub(super) fn ends(&mut self, pid: u32) {
+        if self.has_room(pid) {
+            self.changed.ending.insert(pid);
+        }
+    }
+
+    /// Records are missing.
+    pub(super) fn miss(&mut self) {
+        self.incomplete = true;
+    }
+
+    /// The numbers 0 and -1 stand for processes that cannot be seen from here.
+    fn has_room(&mut self, pid: u32) -> bool {
+        let full = self.changed.changed.len() + self.changed.ending.len() >= MOST;
+        self.incomplete |= full || pid == 0 || pid == u32::MAX;
+        !full
+    }
+
+    /// All that changed since the last call; `None` if that is not known.
+    pub(super) fn take(&mut self) -> Option<Changed> {
+        let changed = std::mem::take(&mut self.changed);
+        (!std::mem::take(&mut self.incomplete)).then_some(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_known_only_if_every_record_was_read() {
+        let mut news = News::default();
+        news.changed(7);
+        assert_eq!(news.take(), None, "nobody has looked at all of them yet");
+        (1..4).for_each(|pid| news.changed(pid));
+        news.ends(3);
+        let told = news.take().unwrap();
+        assert_eq!((told.changed.len(), told.ending.len()), (3, 1));
+        assert_eq!(news.take(), Some(Changed::default()));
+        for spoil in [News::miss, |news: &mut News| news.changed(0), |news: &mut News| news.ends(u32::MAX)] {
+            spoil(&mut news);
+            assert_eq!(news.take(), None);
+            assert_eq!(news.take(), Some(Changed::default()), "until all have been looked at");
+        }
+        (1..=MOST as u32 + 1).for_each(|pid| news.changed(pid));
+        assert_eq!(news.take(), None);
+    }
+}
