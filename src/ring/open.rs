@@ -471,7 +471,10 @@ mod tests {
         set.budget = RingBudget { most: 64, bound_by_kernel: false };
         drop(set.add(RingId::of_cpu(3), tapped, made));
         let half = 4 * rustix::param::page_size();
-        for (most, grown) in [(half, &[][..]), (half + 8, &[32]), (half + 8, &[32]), (1 << 20, &[32, 64])] {
+        let full = 2 * half;
+        for (most, grown) in
+            [(half, &[][..]), (full, &[]), (half + 8, &[32]), (half + 8, &[32]), (5 * half, &[32, 64])]
+        {
             kept.usage.most = most;
             set.grow(&mut kept);
             assert_eq!(kept.pages, grown);

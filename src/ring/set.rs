@@ -270,7 +270,9 @@ impl<W: Writers> RingSet<W> {
         for (&ring, Kept { writers, size }) in &mut self.rings {
             let (cpu, Usage { lost, most }) = (ring.cpu, consumer.usage(ring));
             let lost_more = lost != std::mem::replace(&mut size.lost, lost);
-            if size.largest || !lost_more && most <= size.bytes() / 2 {
+            // What a full ring lost the kernel tells in front of the next record: a new ring would not know it.
+            let filled = most > size.bytes() / 2 && most <= size.bytes() / 16 * 15;
+            if size.largest || !lost_more && !filled {
                 continue;
             }
             // Records come in bursts, so twice is often not enough.

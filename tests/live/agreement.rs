@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use perf_exporter::clock::Clock;
 use perf_exporter::host::{Facts, Roots};
 
 use crate::counting::{Collected, Counting};
@@ -148,9 +149,15 @@ fn the_time_stamp_counters_of_all_cpus_advance_alike() {
     }
     let mut worker = Worker::start("clocked");
     let mut counting = Counting::of("counters: {clock: {events: [msr/tsc/], per: [cpu]}}\n");
+    // CPUs are read one after the other, and on a busy machine the reader may lose its own CPU in between.
+    let clock = Clock::system();
+    let begin = clock.monotonic();
     let before = counting.collect();
+    let first = clock.monotonic();
     worker.does(Work::Spin(50_000_000));
+    let last = clock.monotonic();
     let after = counting.collect();
+    let (longest, shortest) = (clock.monotonic().since(begin), last.since(first));
     let advanced: Vec<f64> = Facts::read(&Roots::default())
         .online
         .iter()
@@ -163,5 +170,9 @@ fn the_time_stamp_counters_of_all_cpus_advance_alike() {
         .collect();
     let (least, most) =
         advanced.iter().fold((f64::MAX, 0.0_f64), |(least, most), &n| (least.min(n), most.max(n)));
-    assert!(least > 0.0 && most <= least * 1.05, "by CPU: {advanced:?}");
+    let apart = longest.as_secs_f64() / shortest.as_secs_f64();
+    assert!(
+        least > 0.0 && most <= least * apart.max(1.05),
+        "by CPU: {advanced:?}, read in {shortest:?} to {longest:?}"
+    );
 }
