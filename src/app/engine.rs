@@ -42,8 +42,8 @@ use crate::target::{Changes, Watch};
 /// How often it is looked whether probes are still in the files that their paths lead to.
 const FILES_EVERY: Duration = Duration::from_secs(5);
 
-/// How often all processes are looked at where records tell which of them change. What records do not tell, such as a zombie that
-/// was reaped, is known that late.
+/// How often all processes are read where records report which of them change. Records do not report that a sleeping process
+/// is moved to another cgroup: this is known at most that late.
 const RECONCILE: Duration = Duration::from_secs(10);
 
 /// What one collection left behind, shared by everybody who asks.
@@ -114,7 +114,7 @@ pub(super) struct Engine<K: Kernel> {
     helper: HelperCost,
     /// When the files of probes were looked at last.
     looked_at_files: Monotonic,
-    /// When all processes were looked at last.
+    /// When all processes were read last.
     looked: Monotonic,
     metrics: Arc<SelfMetrics>,
     environment: Environment,

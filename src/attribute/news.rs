@@ -1,15 +1,15 @@
-//! Which processes changed, as records tell: only these have to be looked at in `/proc`.
+//! The processes that records report as changed: a collection reads only these in `/proc`.
 
 use crate::target::Changed;
 
-/// How many processes are told of at most; beyond them all are to be looked at.
+/// Maximum number of reported processes; beyond it, all processes are read.
 const MOST: usize = 1 << 12;
 
-/// The processes that changed since somebody asked.
+/// The processes that changed since the last [`News::take`].
 #[derive(Debug)]
 pub(super) struct News {
     changed: Changed,
-    /// Others may have changed as well: records are missing, or nobody has asked yet.
+    /// Other processes may have changed as well: records are missing, or this is the first [`News::take`].
     incomplete: bool,
 }
 

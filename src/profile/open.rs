@@ -1,5 +1,5 @@
-//! What the samplers open on a CPU: events that write samples into one ring, and one that reports besides what processes
-//! map, execute and are called.
+//! Events that the samplers open on a CPU. All write into one ring; one of them reports the mappings, programs and names of
+//! processes.
 
 use std::sync::Arc;
 

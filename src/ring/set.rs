@@ -160,8 +160,8 @@ impl<W: Writers> RingSet<W> {
         made.memory
     }
 
-    /// Wakes the reader up when there is something to read in a ring; `start` starts it if there is none. Without a reader, collections alone
-    /// empty the rings.
+    /// Wakes the reader up when a ring has [`WAKE_UP`] bytes of records; `start` starts the reader if there is none. Without a
+    /// reader, only collections read the rings.
     pub(crate) fn listen(&mut self, ring: RingId, start: impl FnOnce() -> io::Result<Reader>) {
         let (records, cpu) = (self.records, ring.cpu);
         if self.reader.is_none() {

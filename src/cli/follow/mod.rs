@@ -35,7 +35,7 @@ use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};
 
-/// How often rings are emptied that are not half full.
+/// How often rings are read that did not wake the reader up.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How far behind records are told: on one CPU a record may still be written when a younger one of another is read.
@@ -198,8 +198,8 @@ impl<K: Kernel> Session<'_, K> {
         let everybody = [Whom::Cpus(host.facts.online.clone())];
         let opened: &[Whom] = if self.everybody { &everybody } else { &whom };
         let mut rings = Rings::open(self, opened, &self.cpus())?;
-        let half_full = Arc::new(Notify::new());
-        rings.listen(&half_full);
+        let ready = Arc::new(Notify::new());
+        rings.listen(&ready);
         let begun = host.clock.kernel();
         let mut listener = begin(&whom, begun)?;
         rings
@@ -211,7 +211,7 @@ impl<K: Kernel> Session<'_, K> {
         let happened = loop {
             let happened = tokio::select! {
                 happened = wait.next() => happened,
-                () = half_full.notified() => Happened::Interval,
+                () = ready.notified() => Happened::Interval,
             };
             rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |heard| listener.hear(&heard));
             listener.flush().map_err(Failure::Output)?;

@@ -95,12 +95,12 @@ impl<E: Event> Rings<E> {
         }
     }
 
-    /// Wakes `half_full` whenever a ring is.
-    pub(super) fn listen(&mut self, half_full: &Arc<Notify>) {
+    /// Notifies `ready` when a ring has records to read.
+    pub(super) fn listen(&mut self, ready: &Arc<Notify>) {
         for ring in self.opened.ids() {
-            let half_full = Arc::clone(half_full);
+            let ready = Arc::clone(ready);
             self.opened.listen(ring, || {
-                Reader::start("ring-waker", None, Urgency::Raised, move |_| half_full.notify_one())
+                Reader::start("ring-waker", None, Urgency::Raised, move |_| ready.notify_one())
             });
         }
     }

@@ -1,8 +1,8 @@
-//! How often CPUs switch.
+//! The rate of context switches.
 
 use crate::host::{Roots, read_text};
 
-/// How often each of `cpus` CPUs switched in a second, on the average since boot; 0 where that cannot be told.
+/// Mean number of context switches per second and CPU since boot, on a host with `cpus` CPUs; 0 if it is unknown.
 pub(in crate::counter) fn switch_rate(roots: &Roots, cpus: usize) -> f64 {
     let rate = || {
         let stat = read_text(&roots.proc.join("stat")).ok()?;
