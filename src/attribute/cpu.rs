@@ -3,7 +3,7 @@
 use super::format::{bundle_fields, clock_fields};
 use super::shares::{Reason, Row, Shares};
 use crate::plan::MOST_MEMBERS;
-use crate::ring::{Group, Malformed};
+use crate::ring::{Group, Malformed, Sample, Turn};
 use crate::sys::Fields;
 
 /// The events of one group on one CPU, as the stream reads them.
@@ -25,6 +25,7 @@ pub(super) struct Running {
     pub(super) fields: Fields,
     /// What those of its clock carry.
     pub(super) clock_fields: Fields,
+    cpu: u32,
     untimed: bool,
     /// Members that are counters of the stream.
     charged: Vec<Run>,
@@ -106,7 +107,7 @@ fn scale(raw: u64, (enabled, running): (u64, u64)) -> u64 {
 
 impl Running {
     /// A bundle that has just been enabled for the first time. `None` if it has more members than a group may have.
-    pub(super) fn new(bundle: &Bundle, fields: Fields, keeps_time: bool) -> Option<Self> {
+    pub(super) fn new(cpu: u32, bundle: &Bundle, fields: Fields, keeps_time: bool) -> Option<Self> {
         let members = bundle.counters.len();
         // Besides there are the leader and the clock.
         if members > MOST_MEMBERS + 2 {
@@ -117,6 +118,7 @@ impl Running {
         Some(Self {
             fields,
             clock_fields: clock_fields(fields),
+            cpu,
             untimed: bundle.untimed,
             charged,
             values: vec![0; members],
@@ -128,6 +130,13 @@ impl Running {
             share: Share::default(),
             leaving: Leaving::default(),
         })
+    }
+
+    /// What a record tells of the CPU, besides counts, where its records bear times.
+    pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
+        let Sample { time, cgroup, pid, tid, .. } = *sample;
+        let (leaves, complete) = (switches > 0, unrecorded == 0);
+        self.fields.time.then_some(Turn { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
     }
 
     /// What comes next is not the difference of one slice.

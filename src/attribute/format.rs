@@ -10,23 +10,25 @@ pub fn fields(stream: &Stream) -> Fields {
         // (seen on 6.18) gives all their records the identifier of the first. Each group has a ring of its own instead.
         identifier: false,
         tid: stream.granularity == Granularity::Process,
+        time: stream.timed,
         read: Some(ReadFormat::default()),
         cgroup: stream.cgroup,
         ..Fields::default()
     }
 }
 
-/// What the records at switches of one bundle carry, of `fields` that all have: a bundle that never has to wait for a
-/// PMU can do without times, which its clock tells as well.
+/// What the records at switches of one bundle carry, of `fields` that all have. A bundle that never has to wait for a PMU can do
+/// without the times of the group, which its clock tells as well. It alone has the time of the switch, for whoever follows threads:
+/// others have no record of a switch while they are off the PMU.
 pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
     let read = fields.read.map(|read| ReadFormat { untimed, ..read });
-    Fields { read, ..fields }
+    Fields { read, time: fields.time && untimed, ..fields }
 }
 
-/// What a record of the clock carries. The time in it is not needed for itself: it makes these records longer than
+/// What a record of the clock carries. The period in it is not needed for itself: it makes these records longer than
 /// those of switches, by which they are told apart.
 pub fn clock_fields(switch: Fields) -> Fields {
-    Fields { time: true, ..switch }
+    Fields { period: true, ..switch }
 }
 
 /// What is written besides: the names of who comes and goes.
@@ -38,7 +40,7 @@ pub fn sideband(stream: &Stream) -> Sideband {
 
 /// Bytes of the record of a group that has `counters` besides its leader and its clock.
 pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
-    let fields = fields(stream);
+    let fields = bundle_fields(fields(stream), untimed);
     // Header, number of members, two times, leader, clock.
     let words = 1
         + 1
@@ -46,6 +48,7 @@ pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
         + 2
         + counters
         + usize::from(fields.tid)
+        + usize::from(fields.time)
         + usize::from(fields.cgroup);
     words * size_of::<u64>()
 }

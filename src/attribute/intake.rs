@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
-use crate::ring::{Consumer, Losses, RingId, Usage};
+use crate::ring::{Consumer, Losses, Passing, RingId, Usage};
 use crate::sys::{Drained, Fields, Ring};
 use crate::target::{CgroupId, Changed};
 
@@ -22,12 +22,28 @@ pub struct Intake<R> {
     /// The number of a ring is that of its bundle.
     rings: BTreeMap<RingId, Kept<R>>,
     attributor: Attributor,
+    /// Who follows the switches that are read.
+    passing: Option<Arc<Passing>>,
 }
 
 impl<R: Ring> Intake<R> {
     /// Without rings yet; the rest as for [`Attributor::new`].
     pub fn new(granularity: Granularity, fields: Fields, width: usize) -> Self {
-        Self { rings: BTreeMap::new(), attributor: Attributor::new(granularity, fields, width) }
+        let attributor = Attributor::new(granularity, fields, width);
+        Self { rings: BTreeMap::new(), attributor, passing: None }
+    }
+
+    /// Passes on what is told of switches from now on.
+    pub(crate) fn pass_on(&mut self, passing: Arc<Passing>) {
+        self.passing = Some(passing);
+        self.attributor.ledger.follows = true;
+    }
+
+    /// Passes nothing on any more.
+    pub(crate) fn stop_passing(&mut self) {
+        self.passing = None;
+        let ledger = &mut self.attributor.ledger;
+        (ledger.turns, ledger.follows) = (Vec::new(), false);
     }
 
     /// A CPU, before its events are enabled for the first time: its bundles, each with its ring.
@@ -52,7 +68,7 @@ impl<R: Ring> Intake<R> {
     pub fn drain(&mut self, id: RingId) {
         let Some(kept) = self.rings.get_mut(&id) else { return };
         let Some(ring) = &mut kept.ring else { return };
-        let (cpu, bundle, before) = (id.cpu, id.number as usize, self.attributor.losses().ring_full);
+        let (cpu, bundle, before) = (id.cpu, id.number as usize, self.attributor.losses());
         let mut drained = Drained::default();
         self.attributor.read(cpu, bundle, |read| drained = ring.drain(read));
         kept.usage.read(drained);
@@ -60,13 +76,31 @@ impl<R: Ring> Intake<R> {
             self.attributor.ledger.losses.unreadable += 1;
             self.attributor.mark_gap(cpu, bundle);
         }
-        kept.usage.lost += self.attributor.losses().ring_full - before;
+        let losses = self.attributor.losses();
+        kept.usage.lost += losses.ring_full - before.ring_full;
+        // Of the first ring of a CPU alone are records followed.
+        let gap =
+            bundle == 0 && (losses.ring_full, losses.unreadable) != (before.ring_full, before.unreadable);
+        self.pass(gap);
+    }
+
+    /// Passes on what was read of switches, and whether something is missing there.
+    fn pass(&mut self, gap: bool) {
+        let ledger = &mut self.attributor.ledger;
+        let followed = self.passing.as_ref().is_some_and(|passing| passing.pass(&mut ledger.turns, gap));
+        if !followed {
+            self.stop_passing();
+        }
     }
 
     /// Empties all rings.
     pub fn drain_all(&mut self) {
-        let rings: Vec<RingId> = self.rings.keys().copied().collect();
-        rings.into_iter().for_each(|ring| self.drain(ring));
+        self.rings().into_iter().for_each(|ring| self.drain(ring));
+    }
+
+    /// All rings.
+    pub(crate) fn rings(&self) -> Vec<RingId> {
+        self.rings.keys().copied().collect()
     }
 
     /// Empties all rings, and gives what was charged since the last time; see [`Attributor::take`].
@@ -110,6 +144,7 @@ impl<R: Ring> Consumer<R> for Intake<R> {
             kept.ring = None;
         }
         self.attributor.mark_gap(id.cpu, id.number as usize);
+        self.pass(true);
     }
 
     fn add(&mut self, id: RingId, memory: R) {

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::plan::Granularity;
-use crate::ring::{Group, Losses, Malformed, Record, Sample};
+use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn};
 use crate::sys::Fields;
 use crate::target::{CgroupId, Changed};
 use cpu::{Leaving, Running};
@@ -66,6 +66,9 @@ struct Ledger {
     tasks: Tasks,
     born: Born,
     losses: Losses,
+    /// What records told of CPUs since it was taken, where somebody `follows`.
+    turns: Vec<Turn>,
+    follows: bool,
 }
 
 impl Attributor {
@@ -82,6 +85,8 @@ impl Attributor {
             tasks: Tasks::default(),
             born: Born::default(),
             losses: Losses::default(),
+            turns: Vec::new(),
+            follows: false,
         };
         Self { cpus: BTreeMap::new(), ledger }
     }
@@ -91,7 +96,7 @@ impl Attributor {
     pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<Bundle>) {
         let bundles = bundles.into_iter().enumerate();
         let bundles =
-            bundles.filter_map(|(place, bundle)| Running::new(&bundle, self.ledger.fields, place == 0));
+            bundles.filter_map(|(place, bundle)| Running::new(cpu, &bundle, self.ledger.fields, place == 0));
         self.cpus.insert(cpu, bundles.collect());
         self.ledger.tasks.news.miss();
     }
@@ -184,6 +189,9 @@ impl Ledger {
         match bundle.advance(&sample.group, owner, switches, &mut self.shares) {
             Ok(unrecorded) => {
                 self.losses.unrecorded = self.losses.unrecorded.saturating_add(unrecorded);
+                if self.follows {
+                    self.turns.extend(bundle.turn_of(sample, switches, unrecorded));
+                }
             }
             Err(Malformed) => self.unreadable(bundle),
         }

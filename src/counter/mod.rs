@@ -31,10 +31,10 @@ use crate::budget::{self, Part};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
-use crate::host::{Facts, KernelVersion, Roots};
+use crate::host::{CpuSet, Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
-use crate::ring::{self, Losses};
+use crate::ring::{self, Losses, Turns};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changed, Changes, Process, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
@@ -258,8 +258,9 @@ impl<K: Kernel> Collector<K> {
         }
         self.follow_stream(targets);
         self.tracer.collect(&self.census, &self.roots);
+        let turns = self.turns(plan.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
-        tracer.apply(&plan.traces, bounds.series, ring_memory, targets.online(), &mut context);
+        tracer.apply(&plan.traces, bounds.series, ring_memory, (targets.online(), turns), &mut context);
         self.follow_tracer(targets);
         self.board.log_news();
     }
@@ -364,8 +365,19 @@ impl<K: Kernel> Collector<K> {
             self.census.follow(targets);
         }
         self.tracer.describe(&self.census);
+        let turns = self.turns(self.tracer.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
-        tracer.follow(targets.online(), &mut context);
+        tracer.follow(targets.online(), turns, &mut context);
+    }
+
+    /// What the switch stream tells of threads, for a tracer that follows them and is not told yet.
+    fn turns(&self, follows: bool, online: &CpuSet) -> Option<Turns> {
+        let stream = self.stream.as_ref()?;
+        let tells = follows && stream.tells_turns(online);
+        if self.tracer.has_turns() && !tells {
+            stream.stop_turns();
+        }
+        (tells && !self.tracer.has_turns()).then(|| stream.turns())
     }
 
     /// Opens the stream on the CPUs that came, and tells it who is there.

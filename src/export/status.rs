@@ -212,7 +212,8 @@ pub struct Stream {
     pub cpus: u64,
     /// Perf event descriptors on all of them.
     pub descriptors: u64,
-    /// The groups on a CPU, as the entries of `counters` that each counts for. Several take turns on the PMU.
+    /// The groups of hardware events on a CPU, as the entries of `counters` that each counts for. Several take turns on the PMU.
+    /// Software events have one group more.
     pub groups: Vec<Vec<String>>,
     /// Bytes of a record.
     pub record_bytes: u64,

@@ -63,6 +63,12 @@ impl Plan {
         cpus * (of_lane(false) + of_lane(true))
     }
 
+    /// Whether there are metrics of the scheduler.
+    pub fn follows_threads(&self) -> bool {
+        let mut sources = self.traces.iter().flat_map(|trace| &trace.sources);
+        sources.any(|source| matches!(source.role, Role::Scheduler(_)))
+    }
+
     /// How many kinds of rings a CPU has: of the switch stream, of tracepoints, of profiles.
     pub fn ring_kinds(&self) -> usize {
         let kinds = [self.stream.is_some(), !self.traces.is_empty(), !self.samplers.is_empty()];
@@ -352,7 +358,8 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     }
     let Builder { mut plan, mut groups, .. } = builder;
     groups.sort_by_key(Group::scope);
-    plan.stream = Stream::plan(&mut groups, support, |group, unsupported| {
+    let follows_threads = plan.follows_threads();
+    plan.stream = Stream::plan(&mut groups, support, follows_threads, |group, unsupported| {
         let (entry, scope) = (Arc::clone(&group.entry), group.scope());
         let refusal = unsupported.refusal(group);
         let picture = None;

@@ -168,16 +168,19 @@ pub struct Stream {
     pub granularity: Granularity,
     /// Whether records carry the cgroup.
     pub cgroup: bool,
+    /// Whether records tell when, on `CLOCK_MONOTONIC`: they are what the scheduler's metrics are made of, besides.
+    pub timed: bool,
     /// What it counts. Sets that fit on the PMU together share a group and a record.
     pub sets: Vec<Set>,
 }
 
 impl Stream {
-    /// Decides how each group is counted, and plans the stream for those that want one. `refused` gets the groups that
-    /// insist on a stream that this machine does not have.
+    /// Decides how each group is counted, and plans the stream for those that want one. `follows_threads`: there are metrics of the
+    /// scheduler. `refused` gets the groups that insist on a stream that this machine does not have.
     pub(super) fn plan(
         groups: &mut [Group],
         support: &StreamSupport,
+        follows_threads: bool,
         mut refused: impl FnMut(&Group, &Unsupported),
     ) -> Option<Self> {
         for group in groups.iter_mut() {
@@ -194,12 +197,17 @@ impl Stream {
                 _ => Source::Dedicated,
             };
         }
-        let mut stream = Self { granularity: Granularity::Cgroup, cgroup: false, sets: Vec::new() };
+        let mut stream =
+            Self { granularity: Granularity::Cgroup, cgroup: false, timed: false, sets: Vec::new() };
         for group in groups.iter().filter(|group| group.source == Source::Stream) {
             stream.take_in(group, support);
         }
         if stream.sets.is_empty() {
             return None;
+        }
+        // One record tells who leaves the CPU, for its counts and for the scheduler's metrics.
+        if follows_threads && stream.granularity == Granularity::Process && support.cgroup.is_ok() {
+            (stream.timed, stream.cgroup) = (true, true);
         }
         // What the stream counts anyway costs nothing more.
         for group in groups.iter_mut() {

@@ -11,6 +11,7 @@ mod set;
 mod size;
 #[cfg(test)]
 pub(crate) mod testing;
+mod turns;
 
 pub(crate) use account::RingMetrics;
 pub use account::{Losses, Records};
@@ -23,3 +24,4 @@ pub use record::{
 pub use set::RingId;
 pub(crate) use set::{Consumer, Made, RingSet, Usage, Writers};
 pub use size::RingBudget;
+pub(crate) use turns::{Passing, Turn, Turns};

@@ -54,6 +54,16 @@ impl Shared {
     }
 }
 
+/// Wakes a [`Reader`] up, if it is still there.
+#[derive(Debug)]
+pub(crate) struct Waker(Arc<Shared>);
+
+impl Waker {
+    pub(super) fn wake(&self) {
+        self.0.signal();
+    }
+}
+
 impl Reader {
     /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the rings that want to be read; none if `every`
     /// has passed without any, or a small ring may have records.
@@ -108,6 +118,11 @@ impl Reader {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.shared.epoll, event, epoll::EventData::new_u64(ring.token()), flags)?;
         Ok(())
+    }
+
+    /// What wakes it up, with no ring named.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared))
     }
 
     /// Reads often from now on, for a ring that is too small to wake it up in time.

@@ -9,6 +9,7 @@ use crate::health::{Board, Judgement, Ticket};
 use crate::host::CpuSet;
 use crate::sys::{Drained, Event, WAKE_UP};
 
+use super::reader::Waker;
 use super::{Reader, RingBudget, room};
 
 /// A ring: its CPU, and which of the rings of that CPU it is.
@@ -205,6 +206,11 @@ impl<W: Writers> RingSet<W> {
     /// Takes out what is open for a ring.
     pub(crate) fn remove(&mut self, ring: RingId) -> Option<W> {
         self.rings.remove(&ring).map(|kept| kept.writers)
+    }
+
+    /// What wakes up the thread that reads, if there is one.
+    pub(crate) fn waker(&self) -> Option<Waker> {
+        self.reader.as_ref().map(Reader::waker)
     }
 
     /// Ends the thread that reads.

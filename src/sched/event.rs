@@ -56,6 +56,10 @@ pub struct Party<'r> {
     pub comm: &'r [u8],
 }
 
+/// A filter of `sched:sched_switch` that leaves out what [`Event::Leaves`] tells as well: threads that sleep
+/// (`TASK_INTERRUPTIBLE`, `TASK_REPORT_IDLE`), and the idle task.
+pub const NOT_TO_SLEEP: &str = "prev_state != 1 && prev_state != 128 && prev_pid != 0";
+
 /// What the scheduler did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'r> {
@@ -71,6 +75,17 @@ pub enum Event<'r> {
     /// `PERF_RECORD_SWITCH_CPU_WIDE`: a thread goes onto the CPU. Told for each of them, also where the kernel passes
     /// `sched:sched_switch` over, as some do when the CPU was idle. It says nothing of names.
     Comes {
+        /// Which.
+        tid: u32,
+    },
+    /// A record of the switch stream: a thread leaves the CPU. It sleeps, unless [`Event::Switch`] told otherwise just before. Who
+    /// comes is known when that one leaves, or by [`Event::Runs`].
+    Leaves {
+        /// Which; `u32::MAX` if it has ended and was reaped.
+        tid: u32,
+    },
+    /// A record of the clock of the switch stream: a thread runs.
+    Runs {
         /// Which.
         tid: u32,
     },

@@ -8,6 +8,6 @@ mod event;
 mod sums;
 mod timeline;
 
-pub use event::{Event, Layout, Left, Party};
+pub use event::{Event, Layout, Left, NOT_TO_SLEEP, Party};
 pub use sums::{By, Longest, Sum, Sums, Taken};
 pub use timeline::{Came, Comm, Timeline, Told, Untold, Went, Who};

@@ -54,6 +54,19 @@ pub struct Who {
     pub kernel: bool,
 }
 
+impl Who {
+    /// A record tells process and cgroup, as far as it knows them.
+    #[inline]
+    fn tell(&mut self, (pid, cgroup): (u32, u64)) {
+        if pid != u32::MAX {
+            self.pid = pid;
+        }
+        if pid != u32::MAX && cgroup != 0 {
+            self.cgroup = cgroup;
+        }
+    }
+}
+
 /// A thread comes onto a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Came {
@@ -143,10 +156,39 @@ struct Running {
     told: u64,
 }
 
+/// Who is on a CPU.
+#[derive(Debug, Clone, Copy, Default)]
+enum Occupant {
+    /// Nobody knows who, or since when.
+    #[default]
+    Unknown,
+    /// This thread.
+    Known(Running),
+    /// Nobody has told who came since a thread left at this time.
+    CameAt(u64),
+}
+
+/// What is known of a CPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cpu {
+    occupant: Occupant,
+    /// Who left last, as `sched:sched_switch` told, until the record of the switch stream tells the same.
+    announced: Option<u32>,
+}
+
+impl Cpu {
+    fn running(self) -> Option<Running> {
+        match self.occupant {
+            Occupant::Known(running) => Some(running),
+            Occupant::Unknown | Occupant::CameAt(_) => None,
+        }
+    }
+}
+
 /// All CPUs and threads.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    cpus: FxHashMap<u32, Running>,
+    cpus: FxHashMap<u32, Cpu>,
     tasks: FxHashMap<u32, Task>,
     /// Threads that have any of these bits in their numbers are not followed.
     ignored: u32,
@@ -167,10 +209,14 @@ impl Timeline {
     ) {
         match event {
             Event::Switch { from, left, to } => {
+                self.resolve(cpu, (pid, cgroup), from.tid, told);
                 self.leaves((cpu, time), (pid, cgroup), (from, left), to, told);
                 self.comes((cpu, time), to, told);
+                self.cpus.entry(cpu).or_default().announced = Some(from.tid);
             }
             Event::Comes { tid } => self.came((cpu, time), tid, (pid, cgroup), told),
+            Event::Leaves { tid } => self.left((cpu, time), (pid, cgroup), tid, told),
+            Event::Runs { tid } => self.resolve(cpu, (pid, cgroup), tid, told),
             Event::Wakes(party) => {
                 if let Some(task) = self.task(party).filter(|task| !task.runs && task.ready.is_none()) {
                     task.ready = Some(time);
@@ -187,7 +233,11 @@ impl Timeline {
 
     /// Tells of those that run, and have run for a while: nobody else may want their CPU for long.
     pub fn pass(&mut self, time: u64, mut told: impl FnMut(&Who, Told)) {
-        for running in self.cpus.values_mut().filter(|running| running.came.is_some()) {
+        let running = self.cpus.values_mut().filter_map(|cpu| match &mut cpu.occupant {
+            Occupant::Known(running) => Some(running),
+            Occupant::Unknown | Occupant::CameAt(_) => None,
+        });
+        for running in running.filter(|running| running.came.is_some()) {
             let ran = time.saturating_sub(running.told);
             running.told = running.told.max(time);
             let idle = Who::default();
@@ -230,6 +280,13 @@ impl Timeline {
         self.cpus.clear();
         if many {
             self.tasks.clear();
+        }
+    }
+
+    /// Others have run on a CPU since its last record: since when its thread runs there is not known.
+    pub fn miss(&mut self, cpu: u32) {
+        if let Some(known) = self.cpus.get_mut(&cpu) {
+            known.occupant = Occupant::Unknown;
         }
     }
 
@@ -286,17 +343,25 @@ impl Timeline {
     /// The thread that a record names; `None` for the idle task, and where there is no room.
     #[inline]
     fn task(&mut self, party: Party<'_>) -> Option<&mut Task> {
-        if party.tid == 0 || !self.follows(party.tid) {
+        let task = self.task_of(party.tid)?;
+        if !task.who.comm.is(party.comm) {
+            task.who.comm = Comm::new(party.comm);
+        }
+        Some(task)
+    }
+
+    /// The same by its number alone.
+    #[inline]
+    fn task_of(&mut self, tid: u32) -> Option<&mut Task> {
+        if tid == 0 || !self.follows(tid) {
             return None;
         }
-        if self.tasks.len() >= MOST && !self.tasks.contains_key(&party.tid) {
+        if self.tasks.len() >= MOST && !self.tasks.contains_key(&tid) {
             self.untold.full += 1;
             return None;
         }
-        let task = self.tasks.entry(party.tid).or_default();
-        if task.who.tid == 0 || !task.who.comm.is(party.comm) {
-            (task.who.tid, task.who.comm) = (party.tid, Comm::new(party.comm));
-        }
+        let task = self.tasks.entry(tid).or_default();
+        task.who.tid = tid;
         Some(task)
     }
 
@@ -308,7 +373,7 @@ impl Timeline {
         to: Party<'_>,
         told: &mut impl FnMut(&Who, Told),
     ) {
-        let running = self.cpus.remove(&cpu);
+        let running = self.cpus.remove(&cpu).and_then(Cpu::running);
         let seen = running.filter(|running| running.tid == from.tid);
         self.untold.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
         let late = seen.is_some_and(|seen| seen.came.is_some_and(|came| came.time > time));
@@ -323,8 +388,8 @@ impl Timeline {
             None if from.tid == 0 => &mut idle,
             None => return,
         };
-        if pid != u32::MAX && from.tid != 0 {
-            (task.who.pid, task.who.cgroup) = (pid, cgroup);
+        if from.tid != 0 {
+            task.who.tell((pid, cgroup));
         }
         let ready = (left == Left::Preempted && from.tid != 0).then_some(time);
         *task = Task { left: Some((time, left)), ready, migrated: None, runs: false, who: task.who };
@@ -341,15 +406,47 @@ impl Timeline {
         told(&who, Told::Went(Went { time, cpu, came, left, next }));
     }
 
+    fn runs(&mut self, cpu: u32, tid: u32, came: Came) {
+        let occupant = Occupant::Known(Running { tid, came: Some(came), told: came.time });
+        self.cpus.insert(cpu, Cpu { occupant, announced: None });
+    }
+
+    /// A thread leaves a CPU, as the switch stream tells.
+    fn left(&mut self, (cpu, time): (u32, u64), of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+        let known = self.cpus.entry(cpu).or_default();
+        if known.announced.take().is_some_and(|from| from == tid || tid == u32::MAX) {
+            return;
+        }
+        self.resolve(cpu, of, tid, told);
+        if tid != u32::MAX {
+            let known = self.tasks.get(&tid).map_or(Comm::default(), |task| task.who.comm);
+            let from = (Party { tid, comm: known.bytes() }, Left::Sleeping);
+            self.leaves((cpu, time), of, from, Party::default(), told);
+        }
+        self.cpus.entry(cpu).or_default().occupant = Occupant::CameAt(time);
+    }
+
+    /// Who runs on a CPU is known by now: this thread came when the one before left.
+    #[inline]
+    fn resolve(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+        let Some(&Cpu { occupant: Occupant::CameAt(time), announced }) = self.cpus.get(&cpu) else { return };
+        if tid == u32::MAX {
+            return;
+        }
+        self.cpus.insert(cpu, Cpu { occupant: Occupant::Unknown, announced });
+        let mut known = Comm::default();
+        if let Some(task) = self.task_of(tid) {
+            known = task.who.comm;
+            task.who.tell(of);
+            // Who is woken while it runs does not wait for a CPU.
+            task.ready = task.ready.filter(|&ready| ready <= time);
+        }
+        self.comes((cpu, time), Party { tid, comm: known.bytes() }, told);
+    }
+
     /// A thread is on a CPU now, which a switch may have told before.
-    fn came(
-        &mut self,
-        (cpu, time): (u32, u64),
-        tid: u32,
-        (pid, cgroup): (u32, u64),
-        told: &mut impl FnMut(&Who, Told),
-    ) {
-        let before = self.cpus.get(&cpu).copied();
+    fn came(&mut self, (cpu, time): (u32, u64), tid: u32, of: (u32, u64), told: &mut impl FnMut(&Who, Told)) {
+        let before = self.cpus.get(&cpu).copied().and_then(Cpu::running);
         if before.is_some_and(|before| before.tid == tid) {
             return;
         }
@@ -364,13 +461,8 @@ impl Timeline {
         }
         let known = self.tasks.get(&tid).map_or(Comm::default(), |task| task.who.comm);
         self.comes((cpu, time), Party { tid, comm: known.bytes() }, told);
-        if let Some(task) = self.tasks.get_mut(&tid)
-            && pid != u32::MAX
-        {
-            task.who.pid = pid;
-            if cgroup != 0 {
-                task.who.cgroup = cgroup;
-            }
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.who.tell(of);
         }
     }
 
@@ -384,7 +476,7 @@ impl Timeline {
         let nothing = Came { time, cpu, delay: None, wait: None, migrated: None };
         let Some(task) = self.task(to) else {
             if to.tid == 0 {
-                self.cpus.insert(cpu, Running { tid: 0, came: Some(nothing), told: time });
+                self.runs(cpu, 0, nothing);
                 told(&Who::default(), Told::Came(nothing));
             }
             return;
@@ -399,203 +491,10 @@ impl Timeline {
         let who = task.who;
         self.untold.unwoken += u64::from(unwoken);
         self.untold.backwards += backwards;
-        self.cpus.insert(cpu, Running { tid: to.tid, came: Some(came), told: time });
+        self.runs(cpu, to.tid, came);
         told(&who, Told::Came(came));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: Party<'_> = Party { tid: 1, comm: b"one" };
-    const TWO: Party<'_> = Party { tid: 2, comm: b"two" };
-    const IDLE: Party<'_> = Party { tid: 0, comm: b"swapper/0" };
-
-    /// Who came, after which delay, and how long ago it had left and how.
-    type CameRow = (u32, Option<u64>, Option<(Left, u64)>);
-
-    /// What is told, with the thread that it is about.
-    #[derive(Default)]
-    struct Machine {
-        timeline: Timeline,
-        told: Vec<(u32, Told)>,
-    }
-
-    impl Machine {
-        fn switch(&mut self, cpu: u32, time: u64, from: Party<'_>, left: Left, to: Party<'_>) {
-            let tid = from.tid;
-            self.enter((cpu, time), (tid + 100, u64::from(tid) + 1000), Event::Switch { from, left, to });
-        }
-
-        fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>) {
-            let told = &mut self.told;
-            self.timeline.enter(at, of, event, &mut |who: &Who, what| told.push((who.tid, what)));
-        }
-
-        fn wakes(&mut self, time: u64, party: Party<'_>) {
-            self.enter((0, time), (0, 0), Event::Wakes(party));
-        }
-
-        /// Delays and waits of those that came, in order.
-        fn came(&self) -> Vec<CameRow> {
-            let of = |&(tid, told): &(u32, Told)| match told {
-                Told::Came(came) if tid != 0 => Some((tid, came.delay, came.wait)),
-                _ => None,
-            };
-            self.told.iter().filter_map(of).collect()
-        }
-
-        fn runs(&self) -> Vec<(u32, Option<u64>)> {
-            let of = |&(tid, told): &(u32, Told)| match told {
-                Told::Went(went) => Some((tid, went.run())),
-                _ => None,
-            };
-            self.told.iter().filter_map(of).collect()
-        }
-    }
-
-    #[test]
-    fn a_sleeper_is_delayed_from_the_first_who_wakes_it_and_has_waited_since_it_slept() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
-        machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
-        machine.wakes(50, ONE);
-        machine.wakes(60, ONE);
-        machine.switch(0, 75, IDLE, Left::Preempted, ONE);
-        assert_eq!(machine.came(), [(1, None, None), (1, Some(25), Some((Left::Sleeping, 45)))]);
-        assert_eq!(machine.runs(), [(0, None), (1, Some(20)), (0, Some(45))]);
-    }
-
-    #[test]
-    fn who_is_preempted_is_delayed_from_then_on_and_who_takes_its_place_is_known() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, TWO, Left::Sleeping, ONE);
-        machine.wakes(20, TWO);
-        machine.switch(0, 30, ONE, Left::Preempted, TWO);
-        machine.switch(0, 42, TWO, Left::Blocked, ONE);
-        let came = machine.came();
-        assert_eq!(
-            came[1..],
-            [(2, Some(10), Some((Left::Sleeping, 20))), (1, Some(12), Some((Left::Preempted, 12)))]
-        );
-        let by = machine.told.iter().find_map(|&(tid, told)| match told {
-            Told::Went(went) if tid == 1 => Some((went.left, went.next.tid, went.next.pid, went.next.cgroup)),
-            _ => None,
-        });
-        assert_eq!(by, Some((Left::Preempted, 2, 102, 1002)), "it was seen before");
-    }
-
-    #[test]
-    fn who_comes_without_a_switch_is_seen_if_the_cpu_tells_and_is_not_told_twice() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, ONE, Left::Sleeping, IDLE);
-        machine.wakes(40, ONE);
-        machine.enter((0, 45), (101, 0), Event::Comes { tid: 1 });
-        machine.enter((0, 46), (101, 0), Event::Comes { tid: 1 });
-        machine.switch(0, 60, ONE, Left::Sleeping, IDLE);
-        machine.enter((0, 61), (0, 0), Event::Comes { tid: 0 });
-        assert_eq!(machine.came(), [(1, Some(5), Some((Left::Sleeping, 35)))]);
-        assert_eq!(machine.runs(), [(1, None), (1, Some(15))]);
-        assert_eq!(machine.timeline.untold(), Untold::default());
-    }
-
-    #[test]
-    fn a_wake_up_of_one_that_runs_is_no_delay() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
-        machine.wakes(20, ONE);
-        machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
-        machine.wakes(90, ONE);
-        machine.switch(0, 91, IDLE, Left::Preempted, ONE);
-        assert_eq!(machine.came().last(), Some(&(1, Some(1), Some((Left::Sleeping, 61)))));
-    }
-
-    #[test]
-    fn who_comes_without_having_been_woken_has_no_delay_and_is_counted() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
-        machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
-        machine.switch(0, 75, IDLE, Left::Preempted, ONE);
-        assert_eq!(machine.came(), [(1, None, None), (1, None, Some((Left::Sleeping, 45)))]);
-        assert_eq!(machine.timeline.untold(), Untold { unwoken: 1, ..Untold::default() });
-    }
-
-    #[test]
-    fn clocks_that_differ_give_no_time_and_are_counted() {
-        let mut machine = Machine::default();
-        machine.switch(0, 100, ONE, Left::Sleeping, IDLE);
-        machine.wakes(200, ONE);
-        machine.switch(1, 150, IDLE, Left::Preempted, ONE);
-        assert_eq!(machine.came(), [(1, None, Some((Left::Sleeping, 50)))]);
-        machine.switch(1, 140, ONE, Left::Sleeping, IDLE);
-        assert_eq!(machine.runs().last(), Some(&(1, None)));
-        assert_eq!(machine.timeline.untold().backwards, 2);
-    }
-
-    #[test]
-    fn after_a_loss_nothing_is_told_of_what_was_under_way() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, TWO, Left::Sleeping, ONE);
-        machine.wakes(20, TWO);
-        machine.timeline.mark_gap();
-        machine.switch(0, 90, ONE, Left::Sleeping, TWO);
-        assert_eq!(machine.runs().last(), Some(&(1, None)));
-        assert_eq!(machine.came().last(), Some(&(2, None, None)));
-        assert_eq!(machine.timeline.untold(), Untold { dropped: 2, ..Untold::default() });
-    }
-
-    #[test]
-    fn a_switch_from_somebody_who_was_not_seen_to_come_is_counted_and_gives_no_time() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, TWO, Left::Sleeping, IDLE);
-        machine.switch(0, 50, ONE, Left::Sleeping, TWO);
-        assert_eq!(machine.runs().last(), Some(&(1, None)));
-        assert_eq!(machine.timeline.untold().unseen, 1);
-    }
-
-    #[test]
-    fn who_never_leaves_its_cpu_runs_all_the_same_and_no_time_is_told_twice() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
-        let mut ran = Vec::new();
-        for time in [25, 20, 40] {
-            machine.timeline.pass(time, |who, told| ran.push((who.tid, told)));
-        }
-        assert_eq!(ran, [(1, Told::Ran(15)), (1, Told::Ran(15))]);
-        machine.switch(0, 47, ONE, Left::Sleeping, IDLE);
-        assert!(machine.told.contains(&(1, Told::Ran(7))));
-        assert_eq!(machine.runs().last(), Some(&(1, Some(37))));
-    }
-
-    #[test]
-    fn the_dead_are_forgotten_and_a_number_that_comes_again_is_another_thread() {
-        let mut machine = Machine::default();
-        machine.switch(0, 10, IDLE, Left::Preempted, ONE);
-        machine.switch(0, 20, ONE, Left::Dead, IDLE);
-        assert!(machine.timeline.is_empty());
-        let other = Party { tid: 1, comm: b"other" };
-        machine.wakes(30, other);
-        machine.switch(0, 31, IDLE, Left::Preempted, other);
-        assert_eq!(machine.came().last(), Some(&(1, Some(1), None)));
-    }
-
-    #[test]
-    fn how_long_it_was_ready_before_it_moved_is_told() {
-        let mut machine = Machine::default();
-        machine.wakes(10, ONE);
-        machine.enter((0, 14), (0, 0), Event::Migrates(ONE));
-        machine.switch(1, 20, IDLE, Left::Preempted, ONE);
-        assert_eq!(machine.told[0], (1, Told::Migrated));
-        let came = Came { time: 20, cpu: 1, delay: Some(10), wait: None, migrated: Some(4) };
-        assert!(machine.told.contains(&(1, Told::Came(came))), "{:?}", machine.told);
-    }
-
-    #[test]
-    fn a_name_is_fifteen_bytes_of_any_kind() {
-        let name = Comm::new(b"\xff\n0123456789abcdef");
-        assert_eq!(name.bytes(), b"\xff\n0123456789abc");
-        assert!(name.is(b"\xff\n0123456789abcdef"));
-        assert!(!Comm::new(b"one").is(b"ones"));
-    }
-}
+mod tests;

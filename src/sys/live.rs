@@ -154,6 +154,10 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     if let Some(sampling) = &attr.sampling {
         set_sampling(&mut raw, sampling);
     }
+    if attr.ordered || attr.sampling.is_some_and(|sampling| sampling.ordered) {
+        raw.set_use_clockid(1);
+        raw.clockid = libc::CLOCK_MONOTONIC;
+    }
     raw
 }
 
@@ -203,11 +207,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
-    if ordered {
-        raw.set_sample_id_all(1);
-        raw.set_use_clockid(1);
-        raw.clockid = libc::CLOCK_MONOTONIC;
-    }
+    raw.set_sample_id_all(u64::from(ordered));
     // Half of a ring would be too late where records come in bursts: the other half is full before the reader has a CPU.
     raw.set_watermark(1);
     raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;
@@ -240,6 +240,7 @@ mod tests {
             sampling: None,
             probe: None,
             filter: None,
+            ordered: false,
         }
     }
 

@@ -118,6 +118,8 @@ pub struct Attr {
     pub probe: Option<Arc<ProbePoint>>,
     /// Which hits count (`PERF_EVENT_IOC_SET_FILTER`).
     pub filter: Option<Arc<str>>,
+    /// Whether it is a member of a group whose records are [`ordered`](Sampling::ordered): all members have one clock.
+    pub ordered: bool,
 }
 
 impl Attr {
@@ -131,6 +133,7 @@ impl Attr {
             sampling: None,
             probe: event.probe.clone(),
             filter: event.filter.clone(),
+            ordered: false,
         }
     }
 
@@ -150,6 +153,7 @@ impl Attr {
             sampling,
             probe: None,
             filter: None,
+            ordered: false,
         }
     }
 }

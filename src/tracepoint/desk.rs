@@ -11,7 +11,7 @@ use super::owners::{Owners, Round, Who};
 use super::sheets::Sheet;
 use super::tasks::{Remarkable, Tasks, Untold};
 use crate::plan::{Feed, Role, Trace};
-use crate::ring::{Losses, Malformed, Record, time_of};
+use crate::ring::{Losses, Malformed, Record, Turn, time_of};
 use crate::sys::Fields;
 use crate::target::CgroupId;
 
@@ -143,6 +143,12 @@ impl Desk {
         }
     }
 
+    /// What the switch stream tells of a CPU.
+    #[inline]
+    pub(super) fn turn(&mut self, turn: &Turn) {
+        self.tasks.turn(turn, &mut self.owners);
+    }
+
     /// What is no hit.
     fn other(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
         match Record::parse(record, fields) {
@@ -164,7 +170,7 @@ impl Desk {
                 self.owners.hear(&record);
                 match &record {
                     Record::Fork(task) => self.tasks.fork(task),
-                    Record::Exit(task) => self.tasks.exit(task),
+                    Record::Exit(task) => self.tasks.exit(cpu, task, &mut self.owners),
                     _ => {}
                 }
             }

@@ -8,7 +8,7 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use super::desk::Desk;
 use crate::clock::Clock;
 use crate::plan::Trace;
-use crate::ring::{Consumer, Losses, Merger, RingId, Usage, time_of};
+use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, time_of};
 use crate::sys::{Fields, Ring};
 
 /// Which of the two rings of a CPU.
@@ -72,6 +72,10 @@ pub(super) struct Intake<R> {
     /// What the records of each lane carry.
     fields: [Fields; 2],
     merger: Merger,
+    /// What the switch stream tells of threads, if it does.
+    turns: Option<Arc<Turns>>,
+    /// Of it, what waits for records.
+    waiting: Vec<Turn>,
     pub(super) desk: Desk,
 }
 
@@ -85,12 +89,15 @@ impl<R: Ring> Intake<R> {
             closed: 0,
             fields: [Fields::default(); 2],
             merger: Merger::default(),
+            turns: None,
+            waiting: Vec::new(),
             desk: Desk::default(),
         }
     }
 
-    /// Reads records with these fields for these entries from now on. There is no ring yet.
-    pub(super) fn retrace(&mut self, fields: [Fields; 2], traces: &[Arc<Trace>]) {
+    /// Reads records with these fields for these entries from now on, and follows these turns. There is no ring yet.
+    pub(super) fn retrace(&mut self, fields: [Fields; 2], traces: &[Arc<Trace>], turns: Option<Arc<Turns>>) {
+        (self.turns, self.waiting) = (turns, Vec::new());
         // What still waits bears a time that has not come: nothing that the kernel wrote.
         self.desk.losses.unreadable += std::mem::take(&mut self.merger).waiting() as u64;
         self.fields = fields;
@@ -99,6 +106,10 @@ impl<R: Ring> Intake<R> {
 
     /// Closes a ring whose events have stopped, and had counted so many `hits`.
     pub(super) fn close(&mut self, ring: RingId, hits: u64) {
+        // Those of this very moment, too: who wrote them will not be known any more.
+        let until = self.clock.kernel().saturating_add(1);
+        self.rings_of(Lane::Ordered).into_iter().for_each(|ring| self.load(ring));
+        self.flush(until);
         self.remove(ring);
         if let Some(mut account) = self.accounts.remove(&ring) {
             if account.settle(hits) && Lane::of(ring) == Lane::Ordered {
@@ -117,20 +128,15 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Empties rings that have something to read; all of them where none is named.
-    pub(super) fn drain(&mut self, rings: &[RingId]) {
-        // Taken before: what is older is in the rings.
-        let now = self.clock.kernel();
-        match rings {
-            [] => self.drain_all(now),
-            rings => rings.iter().for_each(|&ring| self.drain_until(ring, now)),
+    /// Empties rings that have something to read; all of them where none is named. What is older than `now` is in the rings.
+    pub(super) fn drain(&mut self, rings: &[RingId], now: u64) {
+        if rings.is_empty() {
+            return self.drain_all(now);
         }
-    }
-
-    fn drain_until(&mut self, ring: RingId, now: u64) {
-        match Lane::of(ring) {
-            Lane::Direct => self.drain_direct(ring),
-            Lane::Ordered => self.drain_ordered(now),
+        let direct = rings.iter().filter(|&&ring| Lane::of(ring) == Lane::Direct);
+        direct.for_each(|&ring| self.drain_direct(ring));
+        if rings.iter().any(|&ring| Lane::of(ring) == Lane::Ordered) {
+            self.drain_ordered(now);
         }
     }
 
@@ -167,9 +173,27 @@ impl<R: Ring> Intake<R> {
         for ring in self.rings_of(Lane::Ordered) {
             self.load(ring);
         }
+        self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
+    }
+
+    /// Reads records and turns from before `until` that wait, in the order of their times.
+    fn flush(&mut self, until: u64) {
+        if let Some(turns) = &self.turns {
+            if turns.take(&mut self.waiting) {
+                self.desk.mark_gap();
+            }
+            self.waiting.sort_by_key(|turn| turn.time);
+        }
+        let mut turns = self.waiting.iter().take_while(|turn| turn.time < until).peekable();
         let fields = &self.fields[Lane::Ordered as usize];
         let (desk, accounts) = (&mut self.desk, &mut self.accounts);
-        self.merger.flush(now, |cpu, record| {
+        let mut followed = 0;
+        self.merger.flush(until, |cpu, record| {
+            let time = time_of(record, fields).unwrap_or(0);
+            while let Some(turn) = turns.next_if(|turn| turn.time < time) {
+                desk.turn(turn);
+                followed += 1;
+            }
             let before = desk.losses.ring_full;
             desk.read(Lane::Ordered, cpu, record, fields);
             let told = desk.losses.ring_full - before;
@@ -179,6 +203,11 @@ impl<R: Ring> Intake<R> {
                 account.told += told;
             }
         });
+        for turn in turns {
+            desk.turn(turn);
+            followed += 1;
+        }
+        self.waiting.drain(..followed);
     }
 
     /// Takes the records of a ring, to be read in order.
@@ -213,7 +242,7 @@ impl<R: Ring> Intake<R> {
 
     /// Bytes of the records that wait to be read in order.
     pub(super) fn waiting_bytes(&self) -> u64 {
-        self.merger.memory() as u64
+        (self.merger.memory() + self.waiting.capacity() * size_of::<Turn>()) as u64
     }
 
     /// Bytes of all rings.
@@ -224,8 +253,10 @@ impl<R: Ring> Intake<R> {
 
 impl<R: Ring> Consumer<R> for Intake<R> {
     fn remove(&mut self, ring: RingId) {
-        // Those of this very moment, too: who wrote them will not be known any more.
-        self.drain_until(ring, self.clock.kernel().saturating_add(1));
+        match Lane::of(ring) {
+            Lane::Direct => self.drain_direct(ring),
+            Lane::Ordered => self.load(ring),
+        }
         self.rings.remove(&ring);
     }
 

@@ -34,7 +34,8 @@ use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, Role, Trace};
 use crate::ring::{
-    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Writers,
+    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Turns,
+    Writers,
 };
 use crate::series::SeriesCount;
 use crate::sys::scheduling::Urgency;
@@ -44,7 +45,7 @@ use book::Book;
 use desk::DeskTaken;
 use intake::{Intake, Lane};
 use naming::Names;
-use open::{Carried, Wanted};
+use open::{Carried, Switches, Wanted};
 pub use publish::METRICS;
 use publish::Metrics;
 pub use tasks::{Remarkable, Untold};
@@ -67,8 +68,10 @@ pub(crate) struct Tracer<K: Kernel> {
     wanted: Vec<Wanted>,
     /// Of each lane.
     carried: [Carried; 2],
-    /// CPUs tell themselves who comes, for the kernel passes switches over.
-    switches: bool,
+    /// How switches are told.
+    switches: Switches,
+    /// What the switch stream tells of threads, where switches are told so.
+    turns: Option<Arc<Turns>>,
     /// The events of each by their places among those wanted.
     rings: RingSet<Tapped<K::Event, usize>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
@@ -139,8 +142,9 @@ impl<K: Kernel> Tracer<K> {
             clock,
             books: Vec::new(),
             wanted: Vec::new(),
-            carried: open::wanted(&[], false).1,
-            switches: false,
+            carried: open::wanted(&[], Switches::Tracepoint).1,
+            switches: Switches::Tracepoint,
+            turns: None,
             rings: RingSet::new(Records::Tracepoints.plural()),
             memory: 0,
             again: false,
@@ -151,21 +155,23 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Looks into `traces` from now on. If they are not those that it looks into already, all are opened anew; entries
-    /// that stay go on with what they have counted. Call [`collect`](Self::collect) just before, so that those that go
-    /// are published to the end.
+    /// that stay go on with what they have counted. `turns` are for those that follow threads. Call [`collect`](Self::collect) just
+    /// before, so that those that go are published to the end.
     pub(crate) fn apply(
         &mut self,
         traces: &[Arc<Trace>],
         limit: usize,
         memory: u64,
-        online: &CpuSet,
+        (online, turns): (&CpuSet, Option<Turns>),
         context: &mut Context<'_, K>,
     ) {
         self.limit_series(limit);
         let names = self.names;
         let same = self.books.iter().map(|book| &book.trace).eq(traces);
-        if !same || memory != self.memory || std::mem::take(&mut self.again) {
+        let told_otherwise = turns.is_some() || self.lost_turns();
+        if !same || memory != self.memory || told_otherwise || std::mem::take(&mut self.again) {
             self.close(context);
+            self.set_turns(turns);
             let now = self.clock.now();
             let mut old = std::mem::take(&mut self.books);
             for trace in traces {
@@ -177,7 +183,7 @@ impl<K: Kernel> Tracer<K> {
             self.memory = memory;
             self.retrace();
         }
-        self.follow(online, context);
+        self.follow(online, None, context);
     }
 
     /// Limits how many names the processes of one cgroup may have in the labels of one entry.
@@ -191,18 +197,42 @@ impl<K: Kernel> Tracer<K> {
         let traces: Vec<Arc<Trace>> = self.books.iter().map(|book| Arc::clone(&book.trace)).collect();
         (self.wanted, self.carried) = open::wanted(&traces, self.switches);
         let fields = self.carried.map(|carried| carried.fields);
-        self.intake().retrace(fields, &traces);
+        self.intake().retrace(fields, &traces, self.turns.clone());
+    }
+
+    /// Whether it follows threads, so that it could do with what the switch stream tells of them.
+    pub(crate) fn follows_threads(&self) -> bool {
+        self.wanted.iter().any(|wanted| matches!(wanted.role, Role::Scheduler(_)))
+    }
+
+    /// Whether the switch stream tells it of threads.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.is_open())
+    }
+
+    /// Whether the switch stream tells it nothing more.
+    fn lost_turns(&self) -> bool {
+        self.turns.is_some() && !self.has_turns()
+    }
+
+    /// Follows these turns from now on; else those that it follows already, if there will be more. Nothing is open.
+    fn set_turns(&mut self, turns: Option<Turns>) {
+        match turns {
+            Some(turns) => (self.turns, self.switches) = (Some(Arc::new(turns)), Switches::Stream),
+            None if self.lost_turns() => (self.turns, self.switches) = (None, Switches::Tracepoint),
+            None => {}
+        }
     }
 
     /// Lets CPUs tell who comes where the kernel passes switches over.
     fn follow_switches(&mut self, context: &mut Context<'_, K>) {
-        if self.switches || !self.intake().desk.misses_switches() {
+        if self.switches != Switches::Tracepoint || !self.intake().desk.misses_switches() {
             return;
         }
         tracing::info!(
             "this kernel does not tell of all switches from an idle CPU: each CPU tells itself who comes, by a record more"
         );
-        self.switches = true;
+        self.switches = Switches::TracepointAndCpus;
         self.close(context);
         self.retrace();
     }
@@ -220,8 +250,13 @@ impl<K: Kernel> Tracer<K> {
         }
     }
 
-    /// Opens on the CPUs that came, and closes on those that went.
-    pub(crate) fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
+    /// Opens on the CPUs that came, and closes on those that went. `turns` are followed from now on, if there are any.
+    pub(crate) fn follow(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
+        if turns.is_some() || self.lost_turns() {
+            self.close(context);
+            self.set_turns(turns);
+            self.retrace();
+        }
         self.follow_switches(context);
         for ring in self.rings.outside(online) {
             self.close_ring(ring, context);
@@ -269,12 +304,20 @@ impl<K: Kernel> Tracer<K> {
         let memory = self.rings.add(ring, tapped, made);
         intake.add(ring, memory);
         drop(intake);
-        let intake = &self.intake;
+        let (intake, turns, clock) = (&self.intake, &self.turns, &self.clock);
         self.rings.listen(ring, || {
-            let intake = Arc::clone(intake);
-            let drain = move |ready: &[RingId]| lock(&intake).drain(ready);
+            let (intake, turns, clock) = (Arc::clone(intake), turns.clone(), clock.clone());
+            let drain = move |ready: &[RingId]| {
+                // Taken before: what is older is in the rings.
+                let now = clock.kernel();
+                turns.iter().for_each(|turns| turns.refill(now));
+                lock(&intake).drain(ready, now);
+            };
             Reader::start("trace-reader", None, Urgency::Rings, drain)
         });
+        if let Some((turns, waker)) = self.turns.as_ref().zip(self.rings.waker()) {
+            turns.wake(waker);
+        }
         self.rings.start(ring);
     }
 
@@ -307,6 +350,8 @@ impl<K: Kernel> Tracer<K> {
     fn close_ring(&mut self, ring: RingId, context: &mut Context<'_, K>) {
         let Some(tapped) = self.rings.remove(ring) else { return };
         tapped.stop();
+        let now = self.clock.kernel();
+        self.turns.iter().for_each(|turns| turns.refill(now));
         let hits = if self.counts_hits(Lane::of(ring)) { tapped.hits(|_| true) } else { 0 };
         let mut intake = lock(&self.intake);
         intake.close(ring, hits);
@@ -333,6 +378,7 @@ impl<K: Kernel> Tracer<K> {
             return;
         }
         let (monotonic, kernel) = (self.clock.monotonic(), self.clock.kernel());
+        self.turns.iter().for_each(|turns| turns.refill(kernel));
         let DeskTaken { entries, round, remarkable } = {
             let mut intake = self.intake();
             intake.drain_all(kernel);

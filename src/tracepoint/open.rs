@@ -7,6 +7,7 @@ use super::intake::Lane;
 use crate::event::Event as Named;
 use crate::plan::{Feed, Role, Trace, TraceSource as Source};
 use crate::ring::{DUMMY, Request};
+use crate::sched::{Layout, NOT_TO_SLEEP};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
 /// An event to open once on each CPU, whoever looks into its records.
@@ -32,14 +33,25 @@ pub(super) struct Carried {
 /// An event, and who uses it.
 struct Found<'t> {
     lane: Lane,
+    event: Named,
     source: &'t Source,
     cgroup: bool,
     uses: Vec<Use>,
 }
 
-/// Which events the traces need, each once, and what the records of each lane carry. `switches`: CPUs are to tell
-/// themselves who comes, for some switches the kernel does not.
-pub(super) fn wanted(traces: &[Arc<Trace>], switches: bool) -> (Vec<Wanted>, [Carried; 2]) {
+/// How it is told which thread leaves a CPU, and which one comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Switches {
+    /// By `sched:sched_switch`.
+    Tracepoint,
+    /// CPUs tell besides who comes, for some kernels pass switches from the idle task over.
+    TracepointAndCpus,
+    /// By the switch stream, and by `sched:sched_switch` only of threads that leave for another reason than to sleep.
+    Stream,
+}
+
+/// Which events the traces need, each once, and what the records of each lane carry.
+pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Wanted>, [Carried; 2]) {
     let mut found: Vec<Found<'_>> = Vec::new();
     let fields = Fields { identifier: true, raw: true, ..Fields::default() };
     let mut carried = [Carried { fields, sideband: Sideband::default() }; 2];
@@ -53,13 +65,14 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: bool) -> (Vec<Wanted>, [Ca
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
             fields.period |= source.event.counts_amounts();
-            sideband.switches |= switches && matches!(source.role, Role::Scheduler(_));
+            let of_cpus = switches == Switches::TracepointAndCpus;
+            sideband.switches |= of_cpus && matches!(source.role, Role::Scheduler(_));
+            let event = event_of(source, switches);
             let cgroup = match trace.feed {
                 Feed::Records => trace.needs_cgroup(),
                 Feed::Tasks(..) => source.role.tells_cgroup(),
             };
-            let same =
-                |found: &&mut Found<'_>| found.lane == lane && found.source.event.counts_as(&source.event);
+            let same = |found: &&mut Found<'_>| found.lane == lane && found.event.counts_as(&event);
             match found.iter_mut().find(same) {
                 // The second event of a pair goes before the first: if they are the same one, a hit ends what the hit
                 // before it began.
@@ -70,13 +83,13 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: bool) -> (Vec<Wanted>, [Ca
                         known.source = source;
                     }
                 }
-                None => found.push(Found { lane, source, cgroup, uses: vec![(number, place)] }),
+                None => found.push(Found { lane, event, source, cgroup, uses: vec![(number, place)] }),
             }
         }
     }
-    let wanted = found.into_iter().map(|Found { lane, source, cgroup, uses }| Wanted {
+    let wanted = found.into_iter().map(|Found { lane, event, source, cgroup, uses }| Wanted {
         lane,
-        event: source.event.clone(),
+        event,
         number: source.number,
         fields: Fields {
             cgroup,
@@ -87,6 +100,19 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: bool) -> (Vec<Wanted>, [Ca
         uses: uses.into(),
     });
     (wanted.collect(), carried)
+}
+
+/// What to open for a source.
+fn event_of(source: &Source, switches: Switches) -> Named {
+    let mut event = source.event.clone();
+    if switches == Switches::Stream && matches!(source.role, Role::Scheduler(Layout::Switch { .. })) {
+        let filter = match &event.filter {
+            Some(filter) => format!("({filter}) && ({NOT_TO_SLEEP})"),
+            None => NOT_TO_SLEEP.to_owned(),
+        };
+        event.filter = Some(filter.into());
+    }
+    event
 }
 
 /// What to open for a lane on each CPU; the events by their places among those wanted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::owners::{KTHREADD, OwnerId, Owners, Who};
 use crate::metrics::Buckets;
 use crate::plan::{Fact, Feed, Role, Targets, Trace};
-use crate::ring::{Sample, Task};
+use crate::ring::{Sample, Task, Turn};
 use crate::sched::{self, Event, Longest, Timeline, Told};
 use crate::syscall::{self, Abi, Begun, Call, Calls};
 
@@ -293,8 +293,21 @@ impl Tasks {
         self.calls.forget(tid);
     }
 
-    /// A thread has ended.
-    pub(super) fn exit(&mut self, task: &Task) {
+    /// What the switch stream tells of a CPU.
+    #[inline]
+    pub(super) fn turn(&mut self, turn: &Turn, owners: &mut Owners) {
+        let &Turn { time, cgroup, cpu, pid, tid, leaves, complete } = turn;
+        if !complete {
+            self.timeline.miss(cpu);
+        }
+        let event = if leaves { Event::Leaves { tid } } else { Event::Runs { tid } };
+        self.enter((cpu, time), (pid, cgroup), event, owners);
+    }
+
+    /// A thread has ended, on the CPU where it runs.
+    pub(super) fn exit(&mut self, cpu: u32, task: &Task, owners: &mut Owners) {
+        let &Task { pid, tid, time, .. } = task;
+        self.enter((cpu, time), (pid, 0), Event::Runs { tid }, owners);
         self.timeline.forget(task.tid);
         self.calls.forget(task.tid);
     }

@@ -95,9 +95,10 @@ impl Figures {
 }
 
 /// A service that tells of the scheduler, after it knows whether CPUs must tell who comes.
-fn following(running: &mut Running, more: &str) -> Service {
+fn following(running: &mut Running, way: Way, more: &str) -> Service {
+    let per = if way == Way::Stream { "cpu, process" } else { "cpu" };
     let service = Service::start_fresh(&format!(
-        "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{}}\n\
+        "counters: {{os: {{events: [context-switches], per: [{per}]}}}}\nprofiles: {{}}\n\
          scheduler: {{per: [host, cgroup, process]}}\nprocesses: {{by: [pid]}}\nlimits: {{cpu: off}}\n{more}"
     ));
     // Two looks: the first may open everything anew.
@@ -158,19 +159,49 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lacks_any() -> bool {
-    [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().any(lacks)
+fn lacks_any(way: Way) -> bool {
+    let stream = (way == Way::Stream).then_some(Feature::Stream);
+    [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().chain(stream).any(lacks)
 }
 
-#[test]
-fn who_sleeps_and_burns_is_told_as_the_kernel_has_it() {
-    if lacks_any() {
+/// How switches are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a record of `sched:sched_switch` each.
+    Tracepoint,
+    /// By the switch stream, which counts for processes as well.
+    Stream,
+}
+
+/// Tests that hold whichever way switches are told.
+macro_rules! either_way {
+    ($($test:ident),* $(,)?) => {
+        mod by_tracepoint {
+            $(#[test] fn $test() { super::$test(super::Way::Tracepoint); })*
+        }
+        mod by_stream {
+            $(#[test] fn $test() { super::$test(super::Way::Stream); })*
+        }
+    };
+}
+
+either_way!(
+    who_sleeps_and_burns_is_told_as_the_kernel_has_it,
+    two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom,
+    who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it,
+    threads_that_trade_bytes_switch_as_often_as_the_kernel_counts,
+    who_has_used_up_its_quota_is_throttled,
+    the_page_names_who_waited_longest,
+);
+
+fn who_sleeps_and_burns_is_told_as_the_kernel_has_it(way: Way) {
+    if lacks_any(way) {
         return;
     }
     let _alone = alone();
     let program = Program::compile_threads("sleeper");
     let mut worker = program.start();
-    let service = following(&mut worker, "");
+    let service = following(&mut worker, way, "");
     let pid = worker.pid().to_string();
     let slept = |service: &Service| {
         let labels = [("pid", &*pid), ("state", "sleeping")];
@@ -195,9 +226,8 @@ fn who_sleeps_and_burns_is_told_as_the_kernel_has_it() {
     assert!(slept <= most, "it was told to have slept {slept} s of {elapsed} s: {theirs:?}");
 }
 
-#[test]
-fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom() {
-    if lacks_any() || lacks(Feature::Cgroup) {
+fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom(way: Way) {
+    if lacks_any(way) || lacks(Feature::Cgroup) {
         return;
     }
     let _alone = alone();
@@ -211,8 +241,11 @@ fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom() {
     // Before all others who want that CPU.
     first.does("nice -20");
     second.does("nice -20");
-    let service =
-        following(&mut first, &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", one.path(), other.path()));
+    let service = following(
+        &mut first,
+        way,
+        &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", one.path(), other.path()),
+    );
     second.does("sleeps 3 1000");
     let before = service.metrics();
     meet(&mut first, &mut second, 1000);
@@ -248,15 +281,14 @@ fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom() {
     }
 }
 
-#[test]
-fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it() {
-    if lacks_any() {
+fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it(way: Way) {
+    if lacks_any(way) {
         return;
     }
     let _alone = alone();
     let program = Program::compile_threads("nice");
     let (mut first, mut second) = (program.start(), program.start());
-    let service = following(&mut first, "");
+    let service = following(&mut first, way, "");
     first.does("pins 0");
     second.does("pins 0");
     // Before all others who want that CPU.
@@ -273,16 +305,15 @@ fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it() {
     assert!((2.0..4.5).contains(&ratio), "{ratio}: {ours:?} {nice:?}");
 }
 
-#[test]
-fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts() {
-    if lacks_any() {
+fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts(way: Way) {
+    if lacks_any(way) {
         return;
     }
     let _alone = alone();
     let program = Program::compile_threads("trader");
     let mut worker = program.start();
     worker.does("pins 1");
-    let service = following(&mut worker, "");
+    let service = following(&mut worker, way, "");
     let switches = |service: &Service, worker: &mut Running| {
         let ours = Figures::told(&service.metrics(), &worker.pid().to_string());
         (ours.voluntary + ours.involuntary, worker.does("switches") as f64)
@@ -295,9 +326,8 @@ fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts() {
     assert!((ours - theirs).abs() <= theirs * 0.001, "{ours}, and the kernel counts {theirs}");
 }
 
-#[test]
-fn who_has_used_up_its_quota_is_throttled() {
-    if lacks_any() || lacks(Feature::Cgroup) {
+fn who_has_used_up_its_quota_is_throttled(way: Way) {
+    if lacks_any(way) || lacks(Feature::Cgroup) {
         return;
     }
     let _alone = alone();
@@ -309,7 +339,7 @@ fn who_has_used_up_its_quota_is_throttled() {
     let cgroup = quota.cgroup();
     let mut worker = program.start();
     cgroup.iter().for_each(|cgroup| cgroup.take(worker.pid()));
-    let service = following(&mut worker, "");
+    let service = following(&mut worker, way, "");
     quota.take(worker.pid());
     let pid = worker.pid().to_string();
     let by = |metrics: &Exposition, by: &str| {
@@ -396,15 +426,14 @@ impl Drop for Quota {
     }
 }
 
-#[test]
-fn the_page_names_who_waited_longest() {
-    if lacks_any() {
+fn the_page_names_who_waited_longest(way: Way) {
+    if lacks_any(way) {
         return;
     }
     let _alone = alone();
     let program = Program::compile_threads("latecomer");
     let (mut first, mut second) = (program.start(), program.start());
-    let service = following(&mut first, "");
+    let service = following(&mut first, way, "");
     first.does("pins 0");
     second.does("pins 0");
     // Who is nicest waits longest, again and again until it has got what it wants.

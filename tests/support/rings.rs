@@ -39,7 +39,7 @@ impl Capture {
     /// The stream that wrote it, as far as it decides on the layout of records.
     pub(crate) fn stream(by_process: bool) -> Stream {
         let granularity = if by_process { Granularity::Process } else { Granularity::Cgroup };
-        Stream { granularity, cgroup: true, sets: Vec::new() }
+        Stream { granularity, cgroup: true, timed: false, sets: Vec::new() }
     }
 
     /// An attributor that knows the CPUs, and has read nothing.

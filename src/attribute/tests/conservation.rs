@@ -157,7 +157,12 @@ proptest! {
 #[test]
 fn the_layout_of_these_records_is_that_of_the_stream() {
     // What is fed here would prove little if the stream asked for other fields.
-    let stream = crate::plan::Stream { granularity: Granularity::Process, cgroup: true, sets: Vec::new() };
+    let stream = crate::plan::Stream {
+        granularity: Granularity::Process,
+        cgroup: true,
+        timed: false,
+        sets: Vec::new(),
+    };
     let expected = Fields { tid: true, read: Some(Default::default()), cgroup: true, ..Fields::default() };
     assert_eq!(super::super::fields(&stream), expected);
 }

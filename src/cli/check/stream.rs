@@ -21,7 +21,7 @@ pub(super) struct StreamRow {
     pub(super) descriptors: usize,
     /// On the one that has the most.
     pub(super) descriptors_per_cpu: usize,
-    /// The groups on each CPU, as the entries that each counts for.
+    /// The groups of hardware events on each CPU, as the entries that each counts for. Software events have one group more.
     pub(super) groups: Vec<Vec<String>>,
     pub(super) record_bytes: usize,
     pub(super) ring_bytes: u64,

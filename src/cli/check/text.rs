@@ -152,7 +152,10 @@ fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
 /// What does not fit on the PMU together, and what would help.
 fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
     let groups = stream.groups.len();
-    writeln!(out, "  groups       {groups} on a CPU, for what they count does not fit on its PMU together:")?;
+    writeln!(
+        out,
+        "  groups       {groups} of hardware events on a CPU, for these do not fit on its PMU together:"
+    )?;
     stream.groups.iter().try_for_each(|entries| writeln!(out, "    {}", entries.join(", ")))?;
     writeln!(out, "  They take turns, their counts are scaled, and each writes records of its own.")?;
     write!(out, "  What helps: fewer events")?;

@@ -1,48 +1,72 @@
 //! What the stream takes, as far as can be told without opening anything.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use rustix::param::page_size;
 
 use super::StreamState;
-use super::open::{Group, leading, needs_pmu};
+use super::open::{Group, leading, member, needs_pmu};
 use super::rate::switch_rate;
 use crate::attribute::record_size;
 use crate::host::{Facts, Roots};
 use crate::plan::Stream;
 use crate::ring::{Losses, RingBudget};
 
-/// What the stream takes on this host if every event opens, and all of them fit on the PMU together. `memory` is for
+/// What the stream takes on this host if every event opens, and the hardware events fit on the PMU together. `memory` is for
 /// the rings of all CPUs.
 pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> StreamState {
-    let (mut descriptors, mut descriptors_per_cpu, mut ring_bytes, mut record_bytes) = (0, 0, 0, 0);
-    let rings = RingBudget::new(facts, memory, facts.online.len(), page_size());
+    let counts = |hardware: &bool| {
+        plan.sets.iter().flat_map(|set| &set.events).any(|event| needs_pmu(event) == *hardware)
+    };
+    let kinds: Vec<bool> = [false, true].into_iter().filter(counts).collect();
+    let rings = RingBudget::new(facts, memory, facts.online.len() * kinds.len(), page_size());
     let rate = switch_rate(roots, facts.online.len());
-    for cpu in facts.online.iter() {
-        let mut opened = leading(plan.granularity).to_vec();
-        for event in plan.sets.iter().flat_map(|set| &set.events) {
-            let what = super::open::member(event);
-            if event.is_on(cpu) && !opened.contains(&what) {
-                opened.push(what);
-            }
-        }
-        let record = record_size(plan, opened.len() - Group::<()>::OWN, !needs_pmu(plan, cpu));
-        descriptors += opened.len();
-        descriptors_per_cpu = descriptors_per_cpu.max(opened.len());
-        record_bytes = record_bytes.max(record);
-        ring_bytes += (rings.pages(rate, record, page_size()) * page_size()) as u64;
-    }
-    let mut entries: Vec<_> = plan.sets.iter().flat_map(|set| set.entries.iter().cloned()).collect();
-    entries.sort();
-    entries.dedup();
-    StreamState {
+    let mut state = StreamState {
         granularity: plan.granularity,
         cpus: facts.online.len(),
-        descriptors,
-        descriptors_per_cpu,
-        groups: vec![entries],
-        ring_bytes,
-        ring_bytes_limit: (facts.online.len() * rings.most * page_size()) as u64,
+        descriptors: 0,
+        descriptors_per_cpu: 0,
+        groups: hardware_entries(plan).into_iter().collect(),
+        ring_bytes: 0,
+        ring_bytes_limit: 0,
         rings,
-        record_bytes,
+        record_bytes: 0,
         losses: Losses::default(),
+    };
+    for cpu in facts.online.iter() {
+        let mut descriptors = 0;
+        for &hardware in &kinds {
+            let Some(members) = members(plan, cpu, hardware) else { continue };
+            let record = record_size(plan, members - Group::<()>::OWN, !hardware);
+            descriptors += members;
+            state.record_bytes = state.record_bytes.max(record);
+            state.ring_bytes += (rings.pages(rate, record, page_size()) * page_size()) as u64;
+            state.ring_bytes_limit += (rings.most * page_size()) as u64;
+        }
+        state.descriptors += descriptors;
+        state.descriptors_per_cpu = state.descriptors_per_cpu.max(descriptors);
     }
+    state
+}
+
+/// How many members the group of software or of hardware events has on a CPU; `None` if there is none.
+fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
+    let events = plan.sets.iter().flat_map(|set| &set.events);
+    let mut mine = events.filter(|event| event.is_on(cpu) && needs_pmu(event) == hardware).peekable();
+    mine.peek()?;
+    let mut opened = leading(plan.granularity).to_vec();
+    for what in mine.map(member) {
+        if !opened.contains(&what) {
+            opened.push(what);
+        }
+    }
+    Some(opened.len())
+}
+
+/// The entries that count hardware events, if there are any.
+fn hardware_entries(plan: &Stream) -> Option<Vec<Arc<str>>> {
+    let sets = plan.sets.iter().filter(|set| set.events.iter().any(needs_pmu));
+    let entries: BTreeSet<Arc<str>> = sets.flat_map(|set| set.entries.iter().cloned()).collect();
+    (!entries.is_empty()).then(|| entries.into_iter().collect())
 }

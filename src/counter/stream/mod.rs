@@ -16,7 +16,7 @@ use crate::error::Errno;
 use crate::health::{Interval, Judgement, Refusal};
 use crate::host::{CpuSet, Facts};
 use crate::plan;
-use crate::ring::{Losses, Reader, Records, RingBudget, RingId, RingSet, Writers};
+use crate::ring::{Losses, Passing, Reader, Records, RingBudget, RingId, RingSet, Turns, Writers};
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
 use crate::target::CgroupId;
@@ -113,8 +113,8 @@ pub struct StreamState {
     pub descriptors: usize,
     /// Descriptors on the CPU that has the most.
     pub descriptors_per_cpu: usize,
-    /// The groups on a CPU, each of which writes a record at a switch, as the entries of the configuration that each
-    /// counts for; more than one where the PMU is too small for all.
+    /// The groups of hardware events on a CPU, each of which writes a record at a switch, as the entries of the configuration that
+    /// each counts for; more than one where the PMU is too small for all. Software events have a group of their own.
     pub groups: Vec<Vec<Arc<str>>>,
     /// Bytes of all rings.
     pub ring_bytes: u64,
@@ -230,8 +230,7 @@ impl<K: Kernel> Stream<K> {
         let rings: Vec<RingId> = (0..ready.len() as u32).map(|number| RingId { cpu, number }).collect();
         let mut bundles = Vec::new();
         for (&ring, (open, made)) in rings.iter().zip(ready) {
-            let Group { counters, untimed, .. } = &open.group;
-            let bundle = Bundle { counters: counters.clone(), untimed: *untimed };
+            let bundle = Bundle { counters: open.group.counters.clone(), untimed: open.group.untimed() };
             bundles.push((bundle, self.rings.add(ring, open, made)));
         }
         self.intake().add_cpu(cpu, bundles);
@@ -242,7 +241,7 @@ impl<K: Kernel> Stream<K> {
                 let intake = Arc::clone(intake);
                 // Locked for each, so that a collection does not wait for all.
                 let drain = move |ready: &[RingId]| match ready {
-                    [] => lock(&intake).drain_all(),
+                    [] => drain_all(&intake),
                     ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring)),
                 };
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
@@ -285,6 +284,7 @@ impl<K: Kernel> Stream<K> {
         self.read(|reading| readings.push(reading));
         let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget));
+        self.stop_turns();
         let shares = self.intake().take(|_| false);
         (readings, shares)
     }
@@ -304,6 +304,29 @@ impl<K: Kernel> Stream<K> {
     /// Makes the rings larger that ran over, as far as memory goes.
     pub(super) fn grow(&mut self) {
         self.rings.grow(&mut *lock(&self.intake));
+    }
+
+    /// What its records tell of threads from now on.
+    pub(super) fn turns(&self) -> Turns {
+        let passing = Arc::new(Passing::default());
+        self.intake().pass_on(Arc::clone(&passing));
+        let intake = Arc::downgrade(&self.intake);
+        Turns::new(passing, move || intake.upgrade().iter().for_each(|intake| drain_all(intake)))
+    }
+
+    /// Tells nobody of threads any more.
+    pub(super) fn stop_turns(&self) {
+        self.intake().stop_passing();
+    }
+
+    /// Whether its records tell of threads on all of these CPUs.
+    pub(super) fn tells_turns(&self, online: &CpuSet) -> bool {
+        self.plan.timed && self.is_everywhere(online) && self.groups_lead_without_pmu()
+    }
+
+    /// Whether the first group of each CPU is of software events: it has a record of each switch.
+    fn groups_lead_without_pmu(&self) -> bool {
+        self.rings.writers().filter(|(ring, _)| ring.number == 0).all(|(_, open)| open.group.untimed())
     }
 
     /// Whether it is open on all of these CPUs.
@@ -334,15 +357,17 @@ impl<K: Kernel> Stream<K> {
 
     /// Bytes of a record of a group.
     fn record_size(&self, group: &Group<K::Event>) -> usize {
-        record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed)
+        record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed())
     }
 
     pub(super) fn state(&self) -> StreamState {
         let intake = self.intake();
         let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         let (most, rings) = (self.rings.budget.most, self.rings.ids().len());
-        let groups =
-            |&cpu: &u32| self.of_cpu(cpu).map(|open| self.entries_of(&open.group)).collect::<Vec<_>>();
+        let groups = |&cpu: &u32| {
+            let hardware = self.of_cpu(cpu).filter(|open| open.group.hardware_sets > 0);
+            hardware.map(|open| self.entries_of(&open.group)).collect::<Vec<_>>()
+        };
         StreamState {
             granularity: self.plan.granularity,
             cpus: cpus.len(),
@@ -381,6 +406,12 @@ impl<K: Kernel> Stream<K> {
     }
 }
 
+/// Empties all rings. The lock is taken for each, so that a collection does not wait for all.
+fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Intake<R>>) {
+    let rings = lock(intake).rings();
+    rings.into_iter().for_each(|ring| lock(intake).drain(ring));
+}
+
 /// A panic of somebody else with the lock leaves sums that are still sums.
 fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
@@ -403,7 +434,7 @@ fn is_starved<E: Event>(leader: &E) -> bool {
 fn read_group<E: Event>(cpu: u32, group: &Group<E>, progress: &mut Progress, tell: &mut impl FnMut(Reading)) {
     let mut words = [0; WORDS];
     let length = match group.leader.read(&mut words) {
-        Ok(length) if group.untimed => add_times(&mut words, length),
+        Ok(length) if group.untimed() => add_times(&mut words, length),
         Ok(length) => length,
         Err(errno) => return tracing::debug!(cpu, %errno, "cannot read the switch stream"),
     };

@@ -43,8 +43,8 @@ pub(super) struct Group<E> {
     opened: Vec<Attr>,
     /// How many sets it holds that need the PMU.
     pub hardware_sets: usize,
-    /// Whether its readings carry no times, because it never has to wait.
-    pub untimed: bool,
+    /// Whether its records are ordered.
+    ordered: bool,
 }
 
 impl<E> Group<E> {
@@ -55,13 +55,22 @@ impl<E> Group<E> {
         Self::OWN + self.members.len()
     }
 
+    fn counts_anything(&self) -> bool {
+        self.counters.iter().any(|counters| !counters.is_empty())
+    }
+
+    /// Whether its readings carry no times, because it never has to wait for a PMU.
+    pub(super) fn untimed(&self) -> bool {
+        self.hardware_sets == 0
+    }
+
     /// Takes back the members from `keep` on, and the counters of a set.
-    fn roll_back(&mut self, keep: usize, set: std::ops::Range<usize>) {
+    fn roll_back(&mut self, keep: usize, set: &[(usize, &Named)]) {
         self.members.truncate(keep);
         self.counters.truncate(2 + keep);
         self.opened.truncate(2 + keep);
         for counters in &mut self.counters {
-            counters.retain(|counter| !set.contains(counter));
+            counters.retain(|counter| !set.iter().any(|(number, _)| number == counter));
         }
     }
 }
@@ -80,14 +89,14 @@ pub(super) struct Opener<'a, K> {
     pub spread: Spread,
 }
 
-/// How the sets of a CPU are spread over groups.
+/// How the hardware events of a CPU are spread over groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// All in one: a record at each switch.
+    /// All in one.
     Together,
-    /// What needs no PMU is in one group, which never waits; what needs it is in as few as the kernel takes.
+    /// In as few as the kernel takes.
     ByNeed,
-    /// As before, but each set that needs the PMU is by itself: the kernel took them together and found no place.
+    /// Each set is by itself: the kernel took them together and found no place.
     Each,
 }
 
@@ -95,26 +104,21 @@ pub(super) enum Spread {
 #[derive(Debug)]
 pub(super) struct DoesNotFit;
 
-impl<K: Kernel> Opener<'_, K> {
-    /// Opens every set. Nothing counts yet.
+impl<'a, K: Kernel> Opener<'a, K> {
+    /// Opens every set. Nothing counts yet. Software events are in one group, which comes first and never waits for a PMU: whatever
+    /// others do with the PMU, it has a record of each switch and counts all the time. Hardware events have groups of their own.
     ///
     /// # Errors
     /// When the sets do not fit into as few groups as is asked for. Nothing is open then.
     pub(super) fn open(&mut self) -> Result<Opened<K::Event>, DoesNotFit> {
         let (mut groups, mut refused): (Vec<Group<K::Event>>, Vec<Refused>) = (Vec::new(), Vec::new());
-        for (index, set) in self.plan.sets.iter().enumerate() {
-            let first = self.plan.first_of(index);
-            if !set.events.iter().any(|event| event.is_on(self.cpu)) {
-                continue;
-            }
-            let hardware = set.events.iter().any(|event| !event.kind.joins_any_group());
+        for (hardware, counted) in self.parts() {
             let group = groups.iter_mut().rfind(|group| match self.spread {
-                Spread::Together => true,
-                Spread::ByNeed => hardware == (group.hardware_sets > 0),
+                Spread::Together | Spread::ByNeed => hardware == (group.hardware_sets > 0),
                 Spread::Each => !hardware && group.hardware_sets == 0,
             });
             if let Some(group) = group {
-                match self.add(group, first, &set.events, true, &mut refused) {
+                match self.add(group, &counted, true, &mut refused) {
                     Ok(()) => {
                         group.hardware_sets += usize::from(hardware);
                         continue;
@@ -126,9 +130,12 @@ impl<K: Kernel> Opener<'_, K> {
             match self.lead(groups.is_empty(), hardware) {
                 Ok(mut group) => {
                     // Alone in its group, what does not fit is refused.
-                    let _fits = self.add(&mut group, first, &set.events, false, &mut refused);
+                    let _fits = self.add(&mut group, &counted, false, &mut refused);
                     group.hardware_sets = usize::from(hardware);
-                    groups.push(group);
+                    // One that counts nothing would cost a record at each switch.
+                    if group.counts_anything() {
+                        groups.push(group);
+                    }
                 }
                 Err(refusal) => {
                     refused.push(Refused { counter: None, refusal });
@@ -140,13 +147,29 @@ impl<K: Kernel> Opener<'_, K> {
         Ok((groups, refused))
     }
 
+    /// What is counted on this CPU, the software events of all sets first: whether it needs a PMU, and the events with their numbers.
+    fn parts(&self) -> Vec<(bool, Vec<(usize, &'a Named)>)> {
+        let mut parts = Vec::new();
+        for hardware in [false, true] {
+            for (index, set) in self.plan.sets.iter().enumerate() {
+                let numbered = (self.plan.first_of(index)..).zip(&set.events);
+                let mine = |event: &Named| event.is_on(self.cpu) && needs_pmu(event) == hardware;
+                let counted: Vec<_> = numbered.filter(|(_, event)| mine(event)).collect();
+                if !counted.is_empty() {
+                    parts.push((hardware, counted));
+                }
+            }
+        }
+        parts
+    }
+
     /// The leader and the clock of a group. The first of a CPU tells of comings and goings as well.
-    fn lead(&mut self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
+    fn lead(&self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
         let config = switches(self.plan.granularity);
-        let untimed = !(hardware || self.spread == Spread::Together && needs_pmu(self.plan, self.cpu));
-        let fields = bundle_fields(fields(self.plan), untimed);
+        let fields = bundle_fields(fields(self.plan), !hardware);
         let sideband = if first { sideband(self.plan) } else { Sideband::default() };
-        let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered: false };
+        let ordered = fields.time;
+        let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered };
         let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
             let refusal =
@@ -167,32 +190,32 @@ impl<K: Kernel> Opener<'_, K> {
             counters: vec![Vec::new(); 2],
             opened: leading(self.plan.granularity).to_vec(),
             hardware_sets: 0,
-            untimed,
+            ordered,
         })
     }
 
     fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
         let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
-        let sampling =
-            Sampling { rate: Rate::Period(period), fields, sideband: Sideband::default(), ordered: false };
+        let sampling = Sampling {
+            rate: Rate::Period(period),
+            fields,
+            sideband: Sideband::default(),
+            ordered: fields.time,
+        };
         Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader)
     }
 
-    /// Adds a set to a group. If it `may_leave` and does not fit beside what is there, the group stays as it was.
+    /// Adds events of a set, with their numbers, to a group. If they `may_leave` and do not fit beside what is there, the group
+    /// stays as it was.
     fn add(
         &self,
         group: &mut Group<K::Event>,
-        first: usize,
-        events: &[Named],
+        counted: &[(usize, &Named)],
         may_leave: bool,
         refused: &mut Vec<Refused>,
     ) -> Result<(), DoesNotFit> {
         let before = (group.members.len(), refused.len());
-        for (place, event) in events.iter().enumerate() {
-            let counter = first + place;
-            if !event.is_on(self.cpu) {
-                continue;
-            }
+        for &(counter, event) in counted {
             let what = member(event);
             if let Some(there) = group.opened.iter().position(|opened| *opened == what)
                 && let Some(counters) = group.counters.get_mut(there)
@@ -200,14 +223,15 @@ impl<K: Kernel> Opener<'_, K> {
                 counters.push(counter);
                 continue;
             }
-            match self.kernel.open(&what, Place::Cpu(self.cpu), Some(&group.leader)) {
+            let attr = Attr { ordered: group.ordered, ..what.clone() };
+            match self.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
                 Ok(member) => {
                     group.members.push(member);
                     group.counters.push(vec![counter]);
                     group.opened.push(what);
                 }
-                Err(Errno::EINVAL) if may_leave && !event.kind.joins_any_group() => {
-                    group.roll_back(before.0, first..first + events.len());
+                Err(Errno::EINVAL) if may_leave && needs_pmu(event) => {
+                    group.roll_back(before.0, counted);
                     refused.truncate(before.1);
                     return Err(DoesNotFit);
                 }
@@ -259,8 +283,7 @@ pub(super) fn member(event: &Named) -> Attr {
     Attr::counting(event).of_member()
 }
 
-/// Whether anything that a stream counts on a CPU needs a PMU.
-pub(super) fn needs_pmu(plan: &Stream, cpu: u32) -> bool {
-    let mut events = plan.sets.iter().flat_map(|set| &set.events);
-    events.any(|event| event.is_on(cpu) && !event.kind.joins_any_group())
+/// Whether an event has to wait for a place on a PMU.
+pub(super) fn needs_pmu(event: &Named) -> bool {
+    !event.kind.joins_any_group()
 }

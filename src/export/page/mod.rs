@@ -250,8 +250,12 @@ fn stream(html: &mut Html, stream: &Stream) {
     html.text(count(stream.descriptors)).raw(", however many cgroups and processes there are</dd>");
     html.raw("<dt>Groups</dt><dd>");
     match &stream.groups[..] {
-        [] | [_] => html.raw("one on each CPU"),
-        groups => html.text(count(groups.len() as u64)).raw(" on a CPU, which take turns on its PMU: "),
+        [] => html.raw("one on each CPU"),
+        [_] => html.raw("two on each CPU: of software events, and of hardware events"),
+        groups => {
+            html.raw("one of software events on each CPU, and ").text(count(groups.len() as u64));
+            html.raw(" of hardware events, which take turns on its PMU: ")
+        }
     };
     if stream.groups.len() > 1 {
         for (place, entries) in stream.groups.iter().take(LINES).enumerate() {

@@ -1,0 +1,196 @@
+//! What follows from events that are made by hand.
+
+mod quiet;
+
+use super::*;
+
+const ONE: Party<'_> = Party { tid: 1, comm: b"one" };
+const TWO: Party<'_> = Party { tid: 2, comm: b"two" };
+const IDLE: Party<'_> = Party { tid: 0, comm: b"swapper/0" };
+
+/// Who came, after which delay, and how long ago it had left and how.
+type CameRow = (u32, Option<u64>, Option<(Left, u64)>);
+
+/// What is told, with the thread that it is about.
+#[derive(Default)]
+struct Machine {
+    timeline: Timeline,
+    told: Vec<(u32, Told)>,
+}
+
+impl Machine {
+    fn switch(&mut self, cpu: u32, time: u64, from: Party<'_>, left: Left, to: Party<'_>) {
+        let tid = from.tid;
+        self.enter((cpu, time), (tid + 100, u64::from(tid) + 1000), Event::Switch { from, left, to });
+    }
+
+    fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>) {
+        let told = &mut self.told;
+        self.timeline.enter(at, of, event, &mut |who: &Who, what| told.push((who.tid, what)));
+    }
+
+    fn wakes(&mut self, time: u64, party: Party<'_>) {
+        self.enter((0, time), (0, 0), Event::Wakes(party));
+    }
+
+    /// Delays and waits of those that came, in order.
+    fn came(&self) -> Vec<CameRow> {
+        let of = |&(tid, told): &(u32, Told)| match told {
+            Told::Came(came) if tid != 0 => Some((tid, came.delay, came.wait)),
+            _ => None,
+        };
+        self.told.iter().filter_map(of).collect()
+    }
+
+    fn runs(&self) -> Vec<(u32, Option<u64>)> {
+        let of = |&(tid, told): &(u32, Told)| match told {
+            Told::Went(went) => Some((tid, went.run())),
+            _ => None,
+        };
+        self.told.iter().filter_map(of).collect()
+    }
+}
+
+#[test]
+fn a_sleeper_is_delayed_from_the_first_who_wakes_it_and_has_waited_since_it_slept() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+    machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
+    machine.wakes(50, ONE);
+    machine.wakes(60, ONE);
+    machine.switch(0, 75, IDLE, Left::Preempted, ONE);
+    assert_eq!(machine.came(), [(1, None, None), (1, Some(25), Some((Left::Sleeping, 45)))]);
+    assert_eq!(machine.runs(), [(0, None), (1, Some(20)), (0, Some(45))]);
+}
+
+#[test]
+fn who_is_preempted_is_delayed_from_then_on_and_who_takes_its_place_is_known() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, TWO, Left::Sleeping, ONE);
+    machine.wakes(20, TWO);
+    machine.switch(0, 30, ONE, Left::Preempted, TWO);
+    machine.switch(0, 42, TWO, Left::Blocked, ONE);
+    let came = machine.came();
+    assert_eq!(
+        came[1..],
+        [(2, Some(10), Some((Left::Sleeping, 20))), (1, Some(12), Some((Left::Preempted, 12)))]
+    );
+    let by = machine.told.iter().find_map(|&(tid, told)| match told {
+        Told::Went(went) if tid == 1 => Some((went.left, went.next.tid, went.next.pid, went.next.cgroup)),
+        _ => None,
+    });
+    assert_eq!(by, Some((Left::Preempted, 2, 102, 1002)), "it was seen before");
+}
+
+#[test]
+fn who_comes_without_a_switch_is_seen_if_the_cpu_tells_and_is_not_told_twice() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, ONE, Left::Sleeping, IDLE);
+    machine.wakes(40, ONE);
+    machine.enter((0, 45), (101, 0), Event::Comes { tid: 1 });
+    machine.enter((0, 46), (101, 0), Event::Comes { tid: 1 });
+    machine.switch(0, 60, ONE, Left::Sleeping, IDLE);
+    machine.enter((0, 61), (0, 0), Event::Comes { tid: 0 });
+    assert_eq!(machine.came(), [(1, Some(5), Some((Left::Sleeping, 35)))]);
+    assert_eq!(machine.runs(), [(1, None), (1, Some(15))]);
+    assert_eq!(machine.timeline.untold(), Untold::default());
+}
+
+#[test]
+fn a_wake_up_of_one_that_runs_is_no_delay() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+    machine.wakes(20, ONE);
+    machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
+    machine.wakes(90, ONE);
+    machine.switch(0, 91, IDLE, Left::Preempted, ONE);
+    assert_eq!(machine.came().last(), Some(&(1, Some(1), Some((Left::Sleeping, 61)))));
+}
+
+#[test]
+fn who_comes_without_having_been_woken_has_no_delay_and_is_counted() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+    machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
+    machine.switch(0, 75, IDLE, Left::Preempted, ONE);
+    assert_eq!(machine.came(), [(1, None, None), (1, None, Some((Left::Sleeping, 45)))]);
+    assert_eq!(machine.timeline.untold(), Untold { unwoken: 1, ..Untold::default() });
+}
+
+#[test]
+fn clocks_that_differ_give_no_time_and_are_counted() {
+    let mut machine = Machine::default();
+    machine.switch(0, 100, ONE, Left::Sleeping, IDLE);
+    machine.wakes(200, ONE);
+    machine.switch(1, 150, IDLE, Left::Preempted, ONE);
+    assert_eq!(machine.came(), [(1, None, Some((Left::Sleeping, 50)))]);
+    machine.switch(1, 140, ONE, Left::Sleeping, IDLE);
+    assert_eq!(machine.runs().last(), Some(&(1, None)));
+    assert_eq!(machine.timeline.untold().backwards, 2);
+}
+
+#[test]
+fn after_a_loss_nothing_is_told_of_what_was_under_way() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, TWO, Left::Sleeping, ONE);
+    machine.wakes(20, TWO);
+    machine.timeline.mark_gap();
+    machine.switch(0, 90, ONE, Left::Sleeping, TWO);
+    assert_eq!(machine.runs().last(), Some(&(1, None)));
+    assert_eq!(machine.came().last(), Some(&(2, None, None)));
+    assert_eq!(machine.timeline.untold(), Untold { dropped: 2, ..Untold::default() });
+}
+
+#[test]
+fn a_switch_from_somebody_who_was_not_seen_to_come_is_counted_and_gives_no_time() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, TWO, Left::Sleeping, IDLE);
+    machine.switch(0, 50, ONE, Left::Sleeping, TWO);
+    assert_eq!(machine.runs().last(), Some(&(1, None)));
+    assert_eq!(machine.timeline.untold().unseen, 1);
+}
+
+#[test]
+fn who_never_leaves_its_cpu_runs_all_the_same_and_no_time_is_told_twice() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+    let mut ran = Vec::new();
+    for time in [25, 20, 40] {
+        machine.timeline.pass(time, |who, told| ran.push((who.tid, told)));
+    }
+    assert_eq!(ran, [(1, Told::Ran(15)), (1, Told::Ran(15))]);
+    machine.switch(0, 47, ONE, Left::Sleeping, IDLE);
+    assert!(machine.told.contains(&(1, Told::Ran(7))));
+    assert_eq!(machine.runs().last(), Some(&(1, Some(37))));
+}
+
+#[test]
+fn the_dead_are_forgotten_and_a_number_that_comes_again_is_another_thread() {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, IDLE, Left::Preempted, ONE);
+    machine.switch(0, 20, ONE, Left::Dead, IDLE);
+    assert!(machine.timeline.is_empty());
+    let other = Party { tid: 1, comm: b"other" };
+    machine.wakes(30, other);
+    machine.switch(0, 31, IDLE, Left::Preempted, other);
+    assert_eq!(machine.came().last(), Some(&(1, Some(1), None)));
+}
+
+#[test]
+fn how_long_it_was_ready_before_it_moved_is_told() {
+    let mut machine = Machine::default();
+    machine.wakes(10, ONE);
+    machine.enter((0, 14), (0, 0), Event::Migrates(ONE));
+    machine.switch(1, 20, IDLE, Left::Preempted, ONE);
+    assert_eq!(machine.told[0], (1, Told::Migrated));
+    let came = Came { time: 20, cpu: 1, delay: Some(10), wait: None, migrated: Some(4) };
+    assert!(machine.told.contains(&(1, Told::Came(came))), "{:?}", machine.told);
+}
+
+#[test]
+fn a_name_is_fifteen_bytes_of_any_kind() {
+    let name = Comm::new(b"\xff\n0123456789abcdef");
+    assert_eq!(name.bytes(), b"\xff\n0123456789abc");
+    assert!(name.is(b"\xff\n0123456789abcdef"));
+    assert!(!Comm::new(b"one").is(b"ones"));
+}

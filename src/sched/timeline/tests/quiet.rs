@@ -1,0 +1,180 @@
+//! The switch stream and `sched:sched_switch` of those that do not sleep tell together what `sched:sched_switch` of all tells.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::metrics::Buckets;
+use crate::sched::{Event, Left, Party, Sum, Sums, Timeline, Untold};
+
+const CPUS: u32 = 2;
+const THREADS: u32 = 5;
+const NAMES: [&[u8]; 6] = [b"swapper", b"a", b"b", b"c", b"d", b"e"];
+
+/// What happens on a machine.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    /// A thread is woken, by a thread of a CPU.
+    Wakes(u32),
+    /// Whoever is on a CPU leaves it, for somebody who is ready if there is one.
+    Leaves(u32, Left),
+    /// A thread that waits for a CPU is given to another one.
+    Migrates(u32),
+    /// The clock of a CPU.
+    Ticks(u32),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let (cpu, thread) = (0..CPUS, 1..=THREADS);
+    let left = prop_oneof![
+        6 => Just(Left::Sleeping),
+        3 => Just(Left::Preempted),
+        2 => Just(Left::Blocked),
+        1 => Just(Left::Dead),
+    ];
+    prop_oneof![
+        4 => thread.clone().prop_map(Happens::Wakes),
+        6 => (cpu.clone(), left).prop_map(|(cpu, left)| Happens::Leaves(cpu, left)),
+        1 => thread.prop_map(Happens::Migrates),
+        2 => cpu.prop_map(Happens::Ticks),
+    ]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Sleeps,
+    Ready,
+    Runs,
+}
+
+/// A timeline, and what it has told, by thread.
+struct Told {
+    timeline: Timeline,
+    sums: Sums<u32>,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { timeline: Timeline::default(), sums: Sums::new(Buckets::exponential("seconds")) }
+    }
+
+    fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>) {
+        let sums = &mut self.sums;
+        self.timeline.enter(at, of, event, &mut |who, told| sums.add(who.tid, who, &told));
+    }
+
+    fn take(mut self) -> (BTreeMap<u32, Sum>, Untold) {
+        let sums = self.sums.take().sums.into_iter();
+        // Whoever is delayed most may be known better to the one than to the other.
+        let sums = sums.filter_map(|(tid, sum)| Some((tid?, Sum { longest: None, ..sum })));
+        (sums.collect(), self.timeline.untold())
+    }
+}
+
+/// A machine, and two that follow it: one by records of all switches, the other by the switch stream.
+struct Machine {
+    time: u64,
+    on: [u32; CPUS as usize],
+    states: [State; THREADS as usize + 1],
+    full: Told,
+    quiet: Told,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let states = [State::Sleeps; THREADS as usize + 1];
+        Self { time: 1000, on: [0; CPUS as usize], states, full: Told::new(), quiet: Told::new() }
+    }
+
+    fn party(tid: u32) -> Party<'static> {
+        Party { tid, comm: NAMES[tid as usize] }
+    }
+
+    fn of(tid: u32) -> (u32, u64) {
+        if tid == 0 { (0, 1) } else { (tid + 100, u64::from(tid) + 1000) }
+    }
+
+    fn both(&mut self, cpu: u32, event: Event<'_>) {
+        let of = Self::of(self.on[cpu as usize]);
+        self.full.enter((cpu, self.time), of, event);
+        self.quiet.enter((cpu, self.time), of, event);
+    }
+
+    fn goes_on(&mut self, happens: Happens) {
+        self.time += 10;
+        match happens {
+            Happens::Wakes(tid) => {
+                self.both(0, Event::Wakes(Self::party(tid)));
+                if self.states[tid as usize] == State::Sleeps {
+                    self.states[tid as usize] = State::Ready;
+                }
+            }
+            Happens::Migrates(tid) if self.states[tid as usize] == State::Ready => {
+                self.both(0, Event::Migrates(Self::party(tid)));
+            }
+            Happens::Migrates(_) => {}
+            Happens::Ticks(cpu) => {
+                let tid = self.on[cpu as usize];
+                self.quiet.enter((cpu, self.time), Self::of(tid), Event::Runs { tid });
+            }
+            Happens::Leaves(cpu, left) => self.leaves(cpu, left),
+        }
+    }
+
+    fn leaves(&mut self, cpu: u32, left: Left) {
+        let from = self.on[cpu as usize];
+        let to = (1..=THREADS).find(|&tid| self.states[tid as usize] == State::Ready).unwrap_or(0);
+        let left = if from == 0 { Left::Preempted } else { left };
+        if from == to {
+            return;
+        }
+        let (at, of) = ((cpu, self.time), Self::of(from));
+        let switch = Event::Switch { from: Self::party(from), left, to: Self::party(to) };
+        let dies = left == Left::Dead;
+        self.full.enter(at, of, switch);
+        if dies {
+            // As its exit tells, some time before.
+            self.quiet.enter((cpu, self.time - 1), of, Event::Runs { tid: from });
+        }
+        if from != 0 && left != Left::Sleeping {
+            self.quiet.enter(at, of, switch);
+        }
+        let (of, tid) = if dies { ((u32::MAX, 1), u32::MAX) } else { (of, from) };
+        self.quiet.enter(at, of, Event::Leaves { tid });
+        let state = if left == Left::Preempted { State::Ready } else { State::Sleeps };
+        (self.states[from as usize], self.states[to as usize]) = (state, State::Runs);
+        self.on[cpu as usize] = to;
+    }
+
+    /// All threads sleep, so that nothing is still to be told.
+    fn ends(&mut self) {
+        for _ in 0..=THREADS {
+            (0..CPUS).for_each(|cpu| self.goes_on(Happens::Leaves(cpu, Left::Sleeping)));
+        }
+        // Of what came last the stream tells when that leaves.
+        (0..CPUS).for_each(|cpu| self.goes_on(Happens::Ticks(cpu)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_tell_the_same_of_every_thread(plan in vec(happens(), 0..200)) {
+        let mut machine = Machine::new();
+        plan.into_iter().for_each(|happens| machine.goes_on(happens));
+        machine.ends();
+        prop_assert_eq!(machine.full.take(), machine.quiet.take());
+    }
+}
+
+#[test]
+fn others_that_ran_in_between_are_charged_to_nobody() {
+    let mut told = Told::new();
+    told.enter((0, 10), (101, 1001), Event::Leaves { tid: 1 });
+    told.timeline.miss(0);
+    told.enter((0, 50), (102, 1002), Event::Leaves { tid: 2 });
+    told.enter((0, 70), (103, 1003), Event::Leaves { tid: 3 });
+    let (sums, _) = told.take();
+    let ran: Vec<(u32, u64)> = sums.iter().map(|(&tid, sum)| (tid, sum.ran)).collect();
+    assert_eq!(ran, [(1, 0), (2, 0), (3, 20)]);
+}
