@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::{Counters, Per};
+use perf_exporter::config::Counters;
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{CpuSet, Facts, Roots};
@@ -25,7 +25,7 @@ use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
 use perf_exporter::sys::fake::FakeKernel;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::{Attr, Budget, Event, Kernel, Place, Start};
-use perf_exporter::target::{Attribution, CgroupSelection, Glob, Watch};
+use perf_exporter::target::{Attribution, CgroupSelection, Glob, Targets, Watch};
 
 const CGROUPS: usize = 100;
 const EVENTS: &str = "{task-clock,context-switches,cpu-migrations,page-faults,minor-faults,major-faults}";
@@ -70,7 +70,7 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
         attribution: Attribution::Dedicated,
     };
     let groups = parse(EVENTS).unwrap();
-    let entry = Counters { name: "os".into(), groups, per: vec![Per::Cgroup(selection)] };
+    let entry = Counters { name: "os".into(), groups, per: vec![Targets::Cgroups(selection)] };
     let facts = Facts::read(roots);
     plan(&Entries::counters(&[entry]), &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::clock::Monotonic;
-use crate::config::{Config, Per, Scheduler, Syscalls};
+use crate::config::{Config, Scheduler, Syscalls};
+use crate::target::Targets;
 
 /// For how long it must take too much before it does less. A burst is no reason, nor is a reload.
 const TOO_LONG: Duration = Duration::from_secs(30);
@@ -59,14 +60,14 @@ impl Detail {
     }
 
     /// What is left of those for whom it is told: at least all CPUs together.
-    fn per(self, per: &[Per]) -> Vec<Per> {
-        let keeps = |per: &&Per| match per {
-            Per::Host | Per::Cpu => true,
-            Per::Cgroup(_) => self < Self::HostOnly,
-            Per::Process(_) => self < Self::NoProcesses,
+    fn per(self, per: &[Targets]) -> Vec<Targets> {
+        let keeps = |per: &&Targets| match per {
+            Targets::Cpus(_) => true,
+            Targets::Cgroups(_) => self < Self::HostOnly,
+            Targets::Processes(_) => self < Self::NoProcesses,
         };
-        let kept: Vec<Per> = per.iter().filter(keeps).cloned().collect();
-        if kept.is_empty() { vec![Per::Host] } else { kept }
+        let kept: Vec<Targets> = per.iter().filter(keeps).cloned().collect();
+        if kept.is_empty() { vec![Targets::HOST] } else { kept }
     }
 
     /// What is told of the scheduler.
@@ -250,9 +251,9 @@ mod tests {
     fn what_is_told_is_never_nothing() {
         let config = config("scheduler: {per: [process]}\nsyscalls: {per: [cgroup, process]}");
         let scheduler = Detail::NoProcesses.scheduler(config.scheduler.as_ref()).unwrap();
-        assert_eq!((scheduler.per, scheduler.one_of), (vec![Per::Host], 1));
+        assert_eq!((scheduler.per, scheduler.one_of), (vec![Targets::HOST], 1));
         let syscalls = Detail::OneIn16.syscalls(config.syscalls.as_ref()).unwrap();
-        assert_eq!((syscalls.per, syscalls.one_of), (vec![Per::Host], 16));
+        assert_eq!((syscalls.per, syscalls.one_of), (vec![Targets::HOST], 16));
         assert_eq!(Detail::OneIn4.scheduler(None), None);
     }
 }

@@ -264,12 +264,7 @@ fn event_status<'a>(
 }
 
 fn how(group: &GroupState) -> String {
-    let what = match group.plan.scope() {
-        Scope::Host | Scope::Cpu => "CPUs",
-        Scope::Pmu => "PMU CPUs",
-        Scope::Cgroup => "cgroups",
-        Scope::Process => "processes",
-    };
+    let what = group.plan.scope().targets();
     let way = if group.plan.source == Source::Stream { "switch stream" } else { "own descriptors" };
     match (group.targets, group.left_out) {
         (targets, 0) => format!("{targets} {what}, {way}"),

@@ -313,7 +313,7 @@ fn unopened(
 fn counted(plan: &Plan, catalog: &Catalog, facts: &Facts) -> Option<Stream> {
     let mut stream = plan.stream.clone()?;
     for set in &mut stream.sets {
-        let refused = |event: &Event| foreseen(&event.name, event.kind, Scope::Cpu, catalog, facts).is_some();
+        let refused = |event: &Event| foreseen(&event.name, event.kind, Scope::CPU, catalog, facts).is_some();
         set.events.retain(|event| !refused(event));
     }
     stream.sets.retain(|set| !set.events.is_empty());

@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::fields::Records;
 use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
-use crate::config::{Counters, Per};
+use crate::config::Counters;
 use crate::counter::Measurement;
 use crate::event::{Catalog, Kind, Listed, parse};
 use crate::health::{Refusal, Scope};
@@ -21,7 +21,7 @@ use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::target::Whom;
+use crate::target::{Targets, Whom};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
@@ -82,7 +82,7 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     let rows = listed.iter().map(|event| {
         let row = match &mut prober {
             Some(prober) => row(event, "yes", prober.refusal(&event.name)),
-            None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::Cpu, &catalog, &facts)),
+            None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::CPU, &catalog, &facts)),
         };
         let records = (*event.name == *wanted.text()).then(|| Records::of(event, &catalog)).flatten();
         Row { records, ..row }
@@ -130,7 +130,7 @@ impl<'a> Prober<'a> {
     /// Why the event cannot be counted here; `None` if it can.
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let groups = parse(event).ok()?;
-        let entry = Counters { name: "list".into(), groups, per: vec![Per::Cpu] };
+        let entry = Counters { name: "list".into(), groups, per: vec![Targets::CPU] };
         let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(self.facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);

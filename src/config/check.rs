@@ -1,5 +1,7 @@
 //! From what is written to what is needed: the meaning of each setting, and what is wrong with it.
 
+use crate::health::Scope;
+use crate::target::Targets;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use super::file::{
     self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
+use super::per::reselected;
 use super::problem::shown;
 use super::profiled::profiled;
 use super::push::push;
@@ -19,7 +22,7 @@ use super::selection::{Selections, cgroups, number, processes};
 use super::tasks::{scheduler, syscalls};
 use super::traced::{Traced, traced};
 use super::value::{Address, Percent, Period, Size};
-use super::{Collection, Config, Counters, Limits, Per};
+use super::{Collection, Config, Counters, Limits};
 
 /// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
 /// processes are never seen, and events that take turns are scaled by stale shares.
@@ -47,7 +50,7 @@ pub(super) fn check(
     let syscalls = syscalls(file.syscalls.as_ref(), base.syscalls.as_ref(), &selections, report);
     if !entries_are_blamed(file, report) {
         let tasks = scheduler.iter().map(|entry| &entry.per).chain(syscalls.iter().map(|entry| &entry.per));
-        let tasks: Vec<&Per> = tasks.flatten().collect();
+        let tasks: Vec<&Targets> = tasks.flatten().collect();
         idle_service(
             file,
             !(counters.is_empty() && traced.is_empty() && profiles.is_empty() && tasks.is_empty()),
@@ -76,8 +79,7 @@ pub(super) fn check(
 impl Counters {
     /// The same for other cgroups and processes.
     fn reselected(&self, selections: &Selections) -> Self {
-        let per = self.per.iter().map(|per| per.reselected(selections));
-        Self { per: per.collect(), ..self.clone() }
+        Self { per: reselected(&self.per, selections), ..self.clone() }
     }
 }
 
@@ -106,7 +108,7 @@ fn idle_selections(
     file: &File,
     counters: &[Counters],
     traced: &[Traced],
-    tasks: &[&Per],
+    tasks: &[&Targets],
     report: &mut Report<'_>,
 ) {
     if counters.is_empty() && traced.is_empty() && tasks.is_empty() {
@@ -115,15 +117,16 @@ fn idle_selections(
     let entries =
         || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
     let all = || entries().chain(tasks.iter().copied());
-    let mut judge = |written: Option<_>, word: &str, counts: fn(&Per) -> bool| {
-        let Some(node) = written else { return };
-        if !all().any(counts) {
-            let message = format!("this has no effect: no entry counts per {word}");
-            report.warning(node, message, Some(format!("write `per: [{word}]` in one")));
+    for (written, scope) in [
+        (file.cgroups.as_ref().map(|at| at.node), Scope::Cgroup),
+        (file.processes.as_ref().map(|at| at.node), Scope::Process),
+    ] {
+        let Some(node) = written else { continue };
+        if !all().any(|per| per.scope() == scope) {
+            let message = format!("this has no effect: no entry counts per {scope}");
+            report.warning(node, message, Some(format!("write `per: [{scope}]` in one")));
         }
-    };
-    judge(file.cgroups.as_ref().map(|at| at.node), "cgroup", |per| matches!(per, Per::Cgroup(_)));
-    judge(file.processes.as_ref().map(|at| at.node), "process", |per| matches!(per, Per::Process(_)));
+    }
 }
 
 fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'_>) -> SocketAddr {
@@ -252,10 +255,10 @@ mod tests {
     fn the_built_in_entries_follow_the_selections_of_the_file() {
         let config = good("cgroups: {include: /a, depth: 2}\nprocesses: {by: pid}");
         let per = &config.counters[2].per;
-        let Per::Cgroup(cgroups) = &per[1] else { panic!("{per:?}") };
+        let Targets::Cgroups(cgroups) = &per[1] else { panic!("{per:?}") };
         assert_eq!((cgroups.include[0].as_str(), cgroups.depth), ("/a", Some(2)));
         assert_eq!(cgroups.exclude.len(), 1);
-        let Per::Process(processes) = &per[2] else { panic!("{per:?}") };
+        let Targets::Processes(processes) = &per[2] else { panic!("{per:?}") };
         assert_eq!(processes.by, [crate::target::GroupBy::Pid]);
     }
 

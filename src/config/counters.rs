@@ -10,10 +10,11 @@ use super::report::Report;
 use super::selection::{Selections, not_empty};
 use super::value::{Entries, Event, List, is_name};
 use super::yaml::NodeId;
-use super::{Counters, Per, file};
+use super::{Counters, file};
 use crate::event;
 use crate::event::syntax::{self, Group, Name, TermValue};
-use crate::target::{CgroupSelection, ProcessSelection};
+use crate::health::Scope;
+use crate::target::{CgroupSelection, ProcessSelection, Targets};
 
 /// The most events that all entries name together: more than any PMU can serve, and it bounds what a file may cost.
 const EVENT_LIMIT: usize = 4096;
@@ -178,11 +179,11 @@ fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
 #[derive(Default)]
 struct Clashes {
     /// By scope and metric, the entry that counts it first, and for whom.
-    first: BTreeMap<(&'static str, String), (Arc<str>, Per)>,
+    first: BTreeMap<(Scope, String), (Arc<str>, Targets)>,
 }
 
 impl Clashes {
-    fn look(&mut self, entry: &Arc<str>, per: &[Per], written: &[Written], report: &mut Report<'_>) {
+    fn look(&mut self, entry: &Arc<str>, per: &[Targets], written: &[Written], report: &mut Report<'_>) {
         for per in per {
             // One report for all events of a text or preset that clash with the same entry in the same way.
             let mut clashes: BTreeMap<(NodeId, Arc<str>, bool), Vec<String>> = BTreeMap::new();
@@ -227,19 +228,26 @@ fn metric(label: &str) -> String {
 }
 
 /// Whether both count for the same, in whatever way.
-fn same_whom(one: &Per, other: &Per) -> bool {
+fn same_whom(one: &Targets, other: &Targets) -> bool {
     match (one, other) {
-        (Per::Cgroup(one), Per::Cgroup(other)) => {
+        (Targets::Cgroups(one), Targets::Cgroups(other)) => {
             *one == CgroupSelection { attribution: one.attribution, ..other.clone() }
         }
-        (Per::Process(one), Per::Process(other)) => {
+        (Targets::Processes(one), Targets::Processes(other)) => {
             *one == ProcessSelection { attribution: one.attribution, ..other.clone() }
         }
         _ => one == other,
     }
 }
 
-fn report_clash(node: NodeId, scope: &str, by: &str, same: bool, labels: &[String], report: &mut Report<'_>) {
+fn report_clash(
+    node: NodeId,
+    scope: Scope,
+    by: &str,
+    same: bool,
+    labels: &[String],
+    report: &mut Report<'_>,
+) {
     const SHOWN: usize = 3;
     let words: Vec<&str> = labels.iter().map(String::as_str).collect();
     let what = match words.len() {

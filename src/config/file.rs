@@ -19,10 +19,11 @@ pub(super) use profiles::{
 };
 pub(super) use push::{Compression, Export, QUEUE_MAX, QUEUE_MIN, Tls};
 pub use push::{Histograms, Protocol, Signal, Temporality};
-pub(super) use tasks::{Scheduler, Syscalls, TaskPer};
-pub(super) use traced::{PENDING_MAX, Probe, Sum, TracedPer, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
+pub(super) use tasks::{Scheduler, Syscalls};
+pub(super) use traced::{PENDING_MAX, Probe, Sum, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
+use super::per::Per;
 use super::presets;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
 use crate::target::{Attribution, GroupBy};
@@ -129,18 +130,6 @@ impl Preset {
             Self::AllDetailed => "all-detailed",
         }
     }
-}
-
-/// For whom to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Per {
-    /// For each CPU: `perf_cpu_<event>_total{cpu}`.
-    Cpu,
-    /// For each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
-    Cgroup,
-    /// For the processes of `processes`: `perf_process_<event>_total`.
-    Process,
 }
 
 /// A selection of cgroups. Paths are relative to the mount point of the cgroup file system: `/system.slice/a.service`.

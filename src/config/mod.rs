@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::syntax::Group;
-use crate::target::{CgroupSelection, ProcessSelection};
+use crate::target::Targets;
 use file::File;
 use report::Report;
 use selection::Selections;
@@ -198,18 +198,5 @@ pub struct Counters {
     /// The groups, each scheduled together.
     pub groups: Vec<Group>,
     /// For whom; each at most once.
-    pub per: Vec<Per>,
-}
-
-/// For whom to count.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Per {
-    /// All CPUs together. Never in [`Counters`].
-    Host,
-    /// Each CPU.
-    Cpu,
-    /// The selected cgroups.
-    Cgroup(CgroupSelection),
-    /// The selected processes.
-    Process(ProcessSelection),
+    pub per: Vec<Targets>,
 }

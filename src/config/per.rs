@@ -1,13 +1,101 @@
-//! For whom an entry counts: `per`, `cgroups` and `processes`, which mean the same under `counters`, `tracepoints` and
-//! `probes`.
+//! For whom an entry counts: `per`, `cgroups` and `processes`, which mean the same in every section; and which scopes the
+//! `per` of each section can name.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::decode::At;
+use super::file;
 use super::report::Report;
 use super::selection::{Selections, cgroups, not_empty, once, processes};
 use super::value::List;
 use super::yaml::NodeId;
-use super::{Per, file};
-use crate::target::{CgroupSelection, ProcessSelection};
+use crate::health::Scope;
+use crate::target::Targets;
+
+/// For whom to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Per {
+    /// For each CPU: `perf_cpu_<event>_total{cpu}`.
+    Cpu,
+    /// For each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
+    Cgroup,
+    /// For the processes of `processes`: `perf_process_<event>_total`.
+    Process,
+}
+
+/// For whom to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TracedPer {
+    /// For all CPUs together.
+    Host,
+    /// For each CPU.
+    Cpu,
+    /// For each cgroup of `cgroups`.
+    Cgroup,
+    /// For the processes of `processes`.
+    Process,
+}
+
+/// For whom it is told what threads do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TaskPer {
+    /// For all CPUs together.
+    Host,
+    /// For each cgroup of `cgroups`.
+    Cgroup,
+    /// For the processes of `processes`.
+    Process,
+}
+
+/// A word of `per`.
+pub(super) trait Word: Copy + PartialEq {
+    /// The scope of entries without `per`.
+    const DEFAULT: Scope;
+
+    /// The scope that it names.
+    fn scope(self) -> Scope;
+}
+
+impl Word for Per {
+    const DEFAULT: Scope = Scope::CPU;
+
+    fn scope(self) -> Scope {
+        match self {
+            Self::Cpu => Scope::CPU,
+            Self::Cgroup => Scope::Cgroup,
+            Self::Process => Scope::Process,
+        }
+    }
+}
+
+impl Word for TracedPer {
+    const DEFAULT: Scope = Scope::HOST;
+
+    fn scope(self) -> Scope {
+        match self {
+            Self::Host => Scope::HOST,
+            Self::Cpu => Scope::CPU,
+            Self::Cgroup => Scope::Cgroup,
+            Self::Process => Scope::Process,
+        }
+    }
+}
+
+impl Word for TaskPer {
+    const DEFAULT: Scope = Scope::HOST;
+
+    fn scope(self) -> Scope {
+        match self {
+            Self::Host => Scope::HOST,
+            Self::Cgroup => Scope::Cgroup,
+            Self::Process => Scope::Process,
+        }
+    }
+}
 
 /// What an entry says about it.
 pub(super) struct Whom<'e, W> {
@@ -18,89 +106,34 @@ pub(super) struct Whom<'e, W> {
     pub(super) processes: Option<&'e At<file::Processes>>,
 }
 
-/// A word of `per`.
-pub(super) trait Word: Copy + PartialEq {
-    /// What holds where an entry says nothing, and how it is written.
-    const DEFAULT: (Self, &'static str);
-    const CGROUP: Self;
-    const PROCESS: Self;
-
-    /// Its meaning.
-    fn per(self, cgroups: &CgroupSelection, processes: &ProcessSelection) -> Per;
-}
-
-impl Word for file::Per {
-    const DEFAULT: (Self, &'static str) = (Self::Cpu, "cpu");
-    const CGROUP: Self = Self::Cgroup;
-    const PROCESS: Self = Self::Process;
-
-    fn per(self, cgroups: &CgroupSelection, processes: &ProcessSelection) -> Per {
-        match self {
-            Self::Cpu => Per::Cpu,
-            Self::Cgroup => Per::Cgroup(cgroups.clone()),
-            Self::Process => Per::Process(processes.clone()),
-        }
-    }
-}
-
-impl Word for file::TracedPer {
-    const DEFAULT: (Self, &'static str) = (Self::Host, "host");
-    const CGROUP: Self = Self::Cgroup;
-    const PROCESS: Self = Self::Process;
-
-    fn per(self, cgroups: &CgroupSelection, processes: &ProcessSelection) -> Per {
-        match self {
-            Self::Host => Per::Host,
-            Self::Cpu => Per::Cpu,
-            Self::Cgroup => Per::Cgroup(cgroups.clone()),
-            Self::Process => Per::Process(processes.clone()),
-        }
-    }
-}
-
 /// For whom an entry counts.
-pub(super) fn per<W: Word>(whom: &Whom<'_, W>, selections: &Selections, report: &mut Report<'_>) -> Vec<Per> {
-    let (default, name) = W::DEFAULT;
-    not_empty(whom.per, "counts for nobody", &format!("leave `per` out for `{name}`"), report);
-    let words = match whom.per {
-        Some(per) => once(per, report),
+pub(super) fn per<W: Word>(
+    whom: &Whom<'_, W>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Vec<Targets> {
+    not_empty(whom.per, "counts for nobody", &format!("leave `per` out for `{}`", W::DEFAULT), report);
+    let scopes: Vec<Scope> = match whom.per {
+        Some(per) => once(per, report).into_iter().map(Word::scope).collect(),
         None if report.gives(whom.entry, "per") => Vec::new(),
-        None => vec![default],
+        None => vec![W::DEFAULT],
     };
-    let overrides = [
-        (whom.cgroups.map(|at| at.node), W::CGROUP, "cgroup"),
-        (whom.processes.map(|at| at.node), W::PROCESS, "process"),
-    ];
-    for (node, word, name) in overrides {
-        let unheard = !words.contains(&word) && !whom.per.is_some_and(|per| report.blames(per.node));
-        if let Some(node) = node.filter(|_| unheard && !words.is_empty()) {
-            let message = format!("this has no effect: the entry does not count per {name}");
-            report.warning(node, message, Some(format!("add `{name}` to its `per`, or leave it out")));
+    let overrides =
+        [(whom.cgroups.map(|at| at.node), Scope::Cgroup), (whom.processes.map(|at| at.node), Scope::Process)];
+    for (node, scope) in overrides {
+        let unheard = !scopes.contains(&scope) && !whom.per.is_some_and(|per| report.blames(per.node));
+        if let Some(node) = node.filter(|_| unheard && !scopes.is_empty()) {
+            let message = format!("this has no effect: the entry does not count per {scope}");
+            report.warning(node, message, Some(format!("add `{scope}` to its `per`, or leave it out")));
         }
     }
     let cgroups = cgroups(whom.cgroups, &selections.cgroups, report);
     let processes = processes(whom.processes, &selections.processes, report);
-    words.into_iter().map(|word| word.per(&cgroups, &processes)).collect()
+    scopes.into_iter().map(|scope| Targets::new(scope, &cgroups, &processes)).collect()
 }
 
-impl Per {
-    /// The word in the file and in the names of metrics.
-    pub(super) fn scope(&self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cpu => "cpu",
-            Self::Cgroup(_) => "cgroup",
-            Self::Process(_) => "process",
-        }
-    }
-
-    /// The same for other cgroups and processes.
-    pub(super) fn reselected(&self, selections: &Selections) -> Self {
-        match self {
-            Self::Host => Self::Host,
-            Self::Cpu => Self::Cpu,
-            Self::Cgroup(_) => Self::Cgroup(selections.cgroups.clone()),
-            Self::Process(_) => Self::Process(selections.processes.clone()),
-        }
-    }
+/// The same scopes for other cgroups and processes.
+pub(super) fn reselected(per: &[Targets], selections: &Selections) -> Vec<Targets> {
+    let Selections { cgroups, processes } = selections;
+    per.iter().map(|per| Targets::new(per.scope(), cgroups, processes)).collect()
 }

@@ -276,9 +276,9 @@ fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::Config;
     use crate::config::tests::{good, report};
-    use crate::config::{Config, Per};
-    use crate::target::Attribution;
+    use crate::target::{Attribution, Targets};
 
     /// The report about one pattern of `cgroups.include`, without its place.
     fn cgroup(pattern: &str) -> String {
@@ -399,7 +399,7 @@ mod tests {
         );
         assert!(rule("{kernel: yes}").contains("; write `true`"));
         let config = good("processes: {exclude: [{kernel: true}]}");
-        let Per::Process(processes) = &config.counters[2].per[2] else { panic!("{config:?}") };
+        let Targets::Processes(processes) = &config.counters[2].per[2] else { panic!("{config:?}") };
         assert_eq!(processes.exclude[0].kernel, Some(true));
     }
 
@@ -418,7 +418,7 @@ mod tests {
             ("attribution: dedicated", "attribution: auto", Attribution::Auto),
         ] {
             let Config { counters, .. } = good(&text(file, entry));
-            let [Per::Cgroup(cgroups), Per::Process(processes)] = &counters[0].per[..] else {
+            let [Targets::Cgroups(cgroups), Targets::Processes(processes)] = &counters[0].per[..] else {
                 panic!("{counters:?}")
             };
             assert_eq!((cgroups.attribution, processes.attribution), (expected, expected), "{file} {entry}");
@@ -435,7 +435,7 @@ mod tests {
     fn what_an_entry_overrides_inherits_the_rest_from_the_file() {
         let entry = "counters: {a: {events: cycles, per: process, processes: {include: {comm: x}}}}";
         let Config { counters, .. } = good(&format!("processes: {{by: [pid, exe]}}\n{entry}"));
-        let [Per::Process(processes)] = &counters[0].per[..] else { panic!("{counters:?}") };
+        let [Targets::Processes(processes)] = &counters[0].per[..] else { panic!("{counters:?}") };
         assert_eq!(processes.include.len(), 1);
         assert_eq!(processes.by, [crate::target::GroupBy::Pid, crate::target::GroupBy::Exe]);
     }

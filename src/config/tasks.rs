@@ -3,23 +3,22 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::Per;
 use super::decode::At;
-use super::file::{self, TaskPer};
-use super::per::{Whom, Word, per};
+use super::file;
+use super::per::{TaskPer, Whom, per, reselected};
 use super::problem::shown;
 use super::report::Report;
 use super::selection::{Selections, cgroups as cgroups_of, processes as processes_of};
 use super::value::{List, Period};
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
-use crate::target::{CgroupSelection, Glob, ProcessSelection};
+use crate::target::{Glob, Targets};
 
 /// What is told of the scheduler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scheduler {
     /// For whom; each at most once, and at least one.
-    pub per: Vec<Per>,
+    pub per: Vec<Targets>,
     /// Whether it is told by whom threads are preempted.
     pub preemption: bool,
     /// Of one of so many threads, a power of two; 1 = of all. No file says it, but the [governor](crate::app).
@@ -30,7 +29,7 @@ pub struct Scheduler {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Syscalls {
     /// For whom; each at most once, and at least one.
-    pub per: Vec<Per>,
+    pub per: Vec<Targets>,
     /// Of which calls; none = of all.
     pub include: Vec<Glob>,
     /// Of which not; stronger than `include`.
@@ -61,31 +60,13 @@ const STUCKS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::
 /// The most patterns of one list: more than there are system calls.
 const PATTERNS: usize = 512;
 
-impl Word for TaskPer {
-    const DEFAULT: (Self, &'static str) = (Self::Host, "host");
-    const CGROUP: Self = Self::Cgroup;
-    const PROCESS: Self = Self::Process;
-
-    fn per(self, cgroups: &CgroupSelection, processes: &ProcessSelection) -> Per {
-        match self {
-            Self::Host => Per::Host,
-            Self::Cgroup => Per::Cgroup(cgroups.clone()),
-            Self::Process => Per::Process(processes.clone()),
-        }
-    }
-}
-
 /// For whom a section tells; `None` where it does not say.
-fn whom(whom: &Whom<'_, TaskPer>, selections: &Selections, report: &mut Report<'_>) -> Option<Vec<Per>> {
+fn whom(whom: &Whom<'_, TaskPer>, selections: &Selections, report: &mut Report<'_>) -> Option<Vec<Targets>> {
     match whom.per {
         Some(list) if list.is_empty() && !report.blames(list.node) => Some(Vec::new()),
         Some(_) => Some(per(whom, selections, report)),
         None => None,
     }
-}
-
-fn reselected(per: &[Per], selections: &Selections) -> Vec<Per> {
-    per.iter().map(|per| per.reselected(selections)).collect()
 }
 
 /// What the section says, over what `base` says.
@@ -108,7 +89,7 @@ pub(super) fn scheduler(
                 cgroups: cgroups_of(words.cgroups, &selections.cgroups, report),
                 processes: processes_of(words.processes, &selections.processes, report),
             };
-            base.as_ref().map_or_else(|| vec![Per::Host], |base| reselected(&base.per, &own))
+            base.as_ref().map_or_else(|| vec![Targets::HOST], |base| reselected(&base.per, &own))
         }
     };
     let preemption = preemption.map_or(base.is_none_or(|base| base.preemption), |at| at.value);

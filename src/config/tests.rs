@@ -2,6 +2,7 @@
 
 mod validator;
 
+use crate::target::Targets;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -343,7 +344,7 @@ fn a_file_of_nothing_but_problems_is_cut_off() {
 fn the_scheduler_is_told_of_as_the_file_says_and_else_as_built_in() {
     let scopes = |text: &str| {
         let per = good(text).scheduler.map(|scheduler| scheduler.per);
-        per.map(|per| per.iter().map(Per::scope).collect::<Vec<_>>())
+        per.map(|per| per.iter().map(|targets| targets.scope().as_str()).collect::<Vec<_>>())
     };
     assert_eq!(scopes("{}"), Some(vec!["host", "cgroup"]));
     assert_eq!(scopes("scheduler: {preemption: false}"), Some(vec!["host", "cgroup"]));
@@ -351,7 +352,7 @@ fn the_scheduler_is_told_of_as_the_file_says_and_else_as_built_in() {
     assert_eq!(scopes("scheduler: {per: []}"), None);
     assert!(!good("scheduler: {preemption: false}").scheduler.unwrap().preemption);
     let narrow = good("scheduler: {cgroups: {include: /a}}").scheduler.unwrap();
-    let Per::Cgroup(cgroups) = &narrow.per[1] else { panic!("{:?}", narrow.per) };
+    let Targets::Cgroups(cgroups) = &narrow.per[1] else { panic!("{:?}", narrow.per) };
     assert_eq!(cgroups.include[0].as_str(), "/a");
     assert!(report("scheduler: {per: cpu}").contains("`host`, `cgroup` or `process`, found `cpu`"));
 }
@@ -362,7 +363,7 @@ fn system_calls_are_selected_by_names_that_exist() {
     let calls = good("syscalls: {include: [futex, \"epoll_*\"], exclude: epoll_ctl}").syscalls.unwrap();
     let wanted = ["futex", "epoll_wait", "epoll_ctl", "read"].map(|name| calls.matches(name));
     assert_eq!((wanted, calls.takes_all()), ([true, true, false, false], false));
-    assert_eq!(calls.per, [Per::Host]);
+    assert_eq!(calls.per, [Targets::HOST]);
     assert!(good("syscalls: {}").syscalls.unwrap().takes_all());
     assert_eq!(
         report("syscalls: {include: fsnc}"),

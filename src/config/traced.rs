@@ -14,9 +14,10 @@ pub(super) use entries::{Names, traced, tracepoints};
 pub(super) use fields::{Fields, filter};
 pub(super) use probes::{Place, one_place, root};
 
-use super::{Per, Preset};
+use super::Preset;
 use crate::event::syntax::Event;
 use crate::probe::Definition;
+use crate::target::Targets;
 
 /// One entry of `tracepoints` or `probes`, or of a preset: one metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +29,7 @@ pub struct Traced {
     /// The events.
     pub what: What,
     /// For whom; each at most once.
-    pub per: Vec<Per>,
+    pub per: Vec<Targets>,
     /// In the kernel's filter language, not yet held against the fields. Of a [`Pair`] it is about `from`, of a timed
     /// function about its entry.
     pub filter: Option<Arc<str>>,

@@ -14,9 +14,9 @@ use crate::clock::{Monotonic, Timestamp};
 use crate::health::{Interval, Scope, Verdict, judge};
 use crate::host::CpuSet;
 use crate::metrics::Labels;
-use crate::plan::{Counter, Group, Targets};
+use crate::plan::{Counter, Group};
 use crate::series::SeriesId;
-use crate::target::{CgroupId, parent_of};
+use crate::target::{CgroupId, Targets, parent_of};
 
 /// Why a count of the CPUs stands in no series of a group, beside the reasons of the stream itself.
 mod rest {

@@ -13,10 +13,10 @@ use crate::clock::Monotonic;
 use crate::health::Verdict;
 use crate::host::{CpuSet, KernelVersion};
 use crate::metrics::Labels;
-use crate::plan::{Group, Targets};
+use crate::plan::Group;
 use crate::series::SeriesId;
 use crate::sys::Kernel;
-use crate::target::parent_of;
+use crate::target::{Targets, parent_of};
 
 /// A target that is being counted.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl<K: Kernel> GroupCounter<K> {
             return;
         }
         match self.plan.targets {
-            Targets::Host | Targets::Cpus | Targets::PmuCpus => {
+            Targets::Cpus(_) => {
                 let gone: Vec<Key> = before.iter().filter(|&cpu| !now.contains(cpu)).map(Key::Cpu).collect();
                 self.remove(&gone, context);
                 for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {

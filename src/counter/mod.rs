@@ -33,10 +33,10 @@ use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{CpuSet, Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Group, Plan, Source, StreamSupport, Targets};
+use crate::plan::{Group, Plan, Source, StreamSupport};
 use crate::ring::{self, Losses, Turns};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
-use crate::target::{Cgroup, Changed, Changes, Process, Watch};
+use crate::target::{Cgroup, Changed, Changes, Process, Targets, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, BornPath, Collected};
 use busy::Busy;
@@ -584,7 +584,7 @@ impl<K: Kernel> Collector<K> {
 /// Everybody who may be a target of a group now, CPUs excepted.
 fn subjects_of(group: &Group, targets: &Watch) -> Vec<Subject> {
     match group.scope() {
-        Scope::Host | Scope::Cpu | Scope::Pmu => Vec::new(),
+        Scope::Cpus(_) => Vec::new(),
         Scope::Cgroup => targets.cgroups().into_iter().map(Subject::Cgroup).collect(),
         Scope::Process => targets.processes().into_iter().map(Subject::Process).collect(),
     }

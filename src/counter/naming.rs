@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::subject::Subject;
 use crate::metrics::Labels;
-use crate::plan::{Group, Targets};
+use crate::plan::Group;
 use crate::series::{Naming, Own, OwnName};
+use crate::target::Targets;
 
 /// Whether a group is for this target.
 pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
     match (&plan.targets, subject) {
-        (Targets::Host | Targets::Cpus | Targets::PmuCpus, Subject::Cpu(_)) => true,
+        (Targets::Cpus(_), Subject::Cpu(_)) => true,
         (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) => selection.matches(cgroup),
         (Targets::Processes(selection), Subject::Process(process)) => selection.matches(process),
         _ => false,
@@ -30,8 +31,8 @@ pub(super) fn naming_of<I: Default>(plan: &Group, rest: &Arc<Labels>, subject: &
             return Naming { labels: labels(plan, selection.labels(process)), rest, own, info: I::default() };
         }
         (_, Subject::Cgroup(cgroup)) => labels(plan, [("cgroup", Arc::clone(&cgroup.path))]),
-        (Targets::Host, _) => labels(plan, None),
-        (_, Subject::Cpu(cpu)) => labels(plan, [("cpu", cpu.to_string().into())]),
+        (Targets::Cpus(cpus), Subject::Cpu(cpu)) => labels(plan, cpus.label_of(*cpu)),
+        (_, Subject::Cpu(_)) => labels(plan, None),
         (_, Subject::Process(process)) => labels(plan, [("comm", Arc::clone(&process.comm))]),
     };
     Naming { labels, rest, own: None, info: I::default() }
@@ -41,8 +42,7 @@ pub(super) fn naming_of<I: Default>(plan: &Group, rest: &Arc<Labels>, subject: &
 pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
     let rest = || Arc::from("other");
     match &plan.targets {
-        Targets::Host => labels(plan, None),
-        Targets::Cpus | Targets::PmuCpus => labels(plan, [("cpu", rest())]),
+        Targets::Cpus(cpus) => labels(plan, cpus.label().map(|label| (label, rest()))),
         Targets::Cgroups(_) => labels(plan, [("cgroup", rest())]),
         Targets::Processes(selection) => labels(plan, selection.by.iter().map(|by| (by.label(), rest()))),
     }

@@ -185,9 +185,9 @@ mod tests {
     fn the_same_reason_for_many_targets_is_one_line_until_the_last_is_taken_back() {
         let mut board = Board::default();
         let entry: Arc<str> = "core".into();
-        let first = board.add(&entry, Scope::Cpu, refusal("cycles", "cpu 0"));
-        let second = board.add(&entry, Scope::Cpu, refusal("cycles", "cpu 1"));
-        let _other = board.add(&entry, Scope::Cpu, refusal("instructions", "cpu 0"));
+        let first = board.add(&entry, Scope::CPU, refusal("cycles", "cpu 0"));
+        let second = board.add(&entry, Scope::CPU, refusal("cycles", "cpu 1"));
+        let _other = board.add(&entry, Scope::CPU, refusal("instructions", "cpu 0"));
         let lines = |board: &Board| -> Vec<(String, usize)> {
             board.lines().map(|line| (line.refusal.event.to_string(), line.targets)).collect()
         };
@@ -202,7 +202,7 @@ mod tests {
     fn events_that_are_refused_for_one_reason_are_told_together() {
         let mut board = Board::default();
         for (entry, event) in [("core", "cycles"), ("core", "instructions"), ("more", "cycles")] {
-            let _ticket = board.add(&entry.into(), Scope::Cpu, refusal(event, "cpu 0"));
+            let _ticket = board.add(&entry.into(), Scope::CPU, refusal(event, "cpu 0"));
         }
         let groups = board.by_reason();
         assert_eq!(groups.len(), 1);
@@ -220,7 +220,7 @@ mod tests {
     fn a_flood_of_different_reasons_is_bounded_and_counted() {
         let mut board = Board::default();
         let entry: Arc<str> = "core".into();
-        let add = |n| board.add(&entry, Scope::Cpu, refusal(&format!("e{n}"), "cpu 0"));
+        let add = |n| board.add(&entry, Scope::CPU, refusal(&format!("e{n}"), "cpu 0"));
         let tickets: Vec<Ticket> = (0..MOST_LINES + 7).map(add).collect();
         assert_eq!((board.lines().len(), board.beyond()), (MOST_LINES, 7));
         tickets.into_iter().for_each(|ticket| board.remove(ticket));

@@ -2,58 +2,9 @@
 //!
 //! The meanings are those of `perf_event_open(2)` and of the kernel's `kernel/events/core.c`.
 
-use std::fmt;
-
-use super::{Cause, Refusal};
+use super::{Cause, Refusal, Scope};
 use crate::error::Errno;
 use crate::host::{Capabilities, Facts, KernelVersion};
-
-/// Whom an event was to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scope {
-    /// All CPUs together.
-    Host,
-    /// Everything on a CPU.
-    Cpu,
-    /// A PMU beside the cores.
-    Pmu,
-    /// A cgroup.
-    Cgroup,
-    /// A process.
-    Process,
-}
-
-impl Scope {
-    /// The word in metric names and labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cpu => "cpu",
-            Self::Pmu => "pmu",
-            Self::Cgroup => "cgroup",
-            Self::Process => "process",
-        }
-    }
-}
-
-impl Scope {
-    /// How the counts of a series are put together, in the words of its help.
-    pub const fn over(self) -> &'static str {
-        match self {
-            Self::Host => "over all CPUs",
-            Self::Cpu => "per CPU",
-            Self::Pmu => "per PMU",
-            Self::Cgroup => "per cgroup, over all CPUs",
-            Self::Process => "per group of processes, over all CPUs",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What was tried when the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,8 +166,8 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     }
     let level = facts.paranoid.unwrap_or(2);
     let needed = match attempt.scope {
-        Scope::Host | Scope::Cpu | Scope::Pmu | Scope::Cgroup if attempt.tracepoint => -1,
-        Scope::Host | Scope::Cpu | Scope::Pmu | Scope::Cgroup => 0,
+        Scope::Cpus(_) | Scope::Cgroup if attempt.tracepoint => -1,
+        Scope::Cpus(_) | Scope::Cgroup => 0,
         Scope::Process => 1,
     };
     if attempt.scope == Scope::Process && attempt.user_only && level <= 2 {
@@ -258,7 +209,7 @@ fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
 mod tests {
     use super::*;
 
-    const HARDWARE: Attempt = Attempt { on_core_pmu: true, ..Attempt::software(Scope::Cpu) };
+    const HARDWARE: Attempt = Attempt { on_core_pmu: true, ..Attempt::software(Scope::CPU) };
 
     fn unprivileged(paranoid: i32) -> Facts {
         Facts { kernel: KernelVersion(6, 12), paranoid: Some(paranoid), ..Facts::default() }

@@ -2,10 +2,12 @@
 
 mod board;
 mod classify;
+mod scope;
 mod verdict;
 
 pub use board::{Board, Line, SameReason, Ticket};
-pub use classify::{Attempt, Judgement, Scope, classify, no_descriptors};
+pub use classify::{Attempt, Judgement, classify, no_descriptors};
+pub use scope::{CpuScope, Scope};
 pub use verdict::{Interval, Verdict, judge};
 
 use std::fmt;

@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Per, Profiled, Scheduler, Syscalls, Traced};
+use crate::config::{Counters, Profiled, Scheduler, Syscalls, Traced};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
 use crate::probe::install::Placements;
-use crate::target::{Attribution, CgroupSelection, Needs, ProcessSelection};
+use crate::target::{Needs, Targets};
 
 /// The most counters that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
 /// whole group when it is passed.
@@ -95,11 +95,7 @@ impl Plan {
         let mut needs = Needs::default();
         let traced = self.traces.iter().flat_map(|trace| &trace.outputs).map(|output| &output.targets);
         for targets in self.groups.iter().map(|group| &group.targets).chain(traced) {
-            match targets {
-                Targets::Host | Targets::Cpus | Targets::PmuCpus => {}
-                Targets::Cgroups(_) => needs.cgroups = true,
-                Targets::Processes(selection) => needs.add_processes(selection),
-            }
+            targets.add_needs(&mut needs);
         }
         for sampler in &self.samplers {
             // Samples tell their cgroups by number.
@@ -166,62 +162,6 @@ pub enum Source {
     Refused,
 }
 
-/// For whom a group counts.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Targets {
-    /// All CPUs together.
-    Host,
-    /// Each CPU.
-    Cpus,
-    /// Each CPU that a PMU beside the cores names as its own.
-    PmuCpus,
-    /// Cgroups.
-    Cgroups(CgroupSelection),
-    /// Processes.
-    Processes(ProcessSelection),
-}
-
-impl Targets {
-    /// How the file wants targets to be told apart, where there is a choice.
-    fn attribution(&self) -> Option<Attribution> {
-        match self {
-            Self::Host | Self::Cpus | Self::PmuCpus => None,
-            Self::Cgroups(selection) => Some(selection.attribution),
-            Self::Processes(selection) => Some(selection.attribution),
-        }
-    }
-
-    /// Whether it is a few targets, each by its name.
-    fn names_few(&self) -> bool {
-        match self {
-            Self::Host | Self::Cpus | Self::PmuCpus => false,
-            Self::Cgroups(selection) => selection.names_few(),
-            Self::Processes(selection) => selection.names_few(),
-        }
-    }
-
-    /// Whether processes must be told apart by their cgroups.
-    fn needs_cgroup(&self) -> bool {
-        matches!(self, Self::Processes(selection) if selection.need().cgroup)
-    }
-
-    /// Whether whole CPUs are counted, whoever runs there.
-    pub fn are_cpus(&self) -> bool {
-        matches!(self, Self::Host | Self::Cpus | Self::PmuCpus)
-    }
-
-    /// The scope as a word.
-    pub fn scope(&self) -> Scope {
-        match self {
-            Self::Host => Scope::Host,
-            Self::Cpus => Scope::Cpu,
-            Self::PmuCpus => Scope::Pmu,
-            Self::Cgroups(_) => Scope::Cgroup,
-            Self::Processes(_) => Scope::Process,
-        }
-    }
-}
-
 /// One member of a group and the metric that it becomes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counter {
@@ -275,7 +215,7 @@ impl Group {
     pub fn descriptors_per_target(&self, online: &CpuSet) -> usize {
         match self.targets {
             _ if self.source != Source::Dedicated => 0,
-            Targets::Host | Targets::Cpus | Targets::PmuCpus | Targets::Processes(_) => self.counters.len(),
+            Targets::Cpus(_) | Targets::Processes(_) => self.counters.len(),
             Targets::Cgroups(_) => self.counters.len() * self.cpus(online).len(),
         }
     }
@@ -372,7 +312,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
 
 /// Plans one group of events for a measurement that publishes no metrics, and so may count an event more than once.
 /// They are resolved already; `entry` is what refusals call the measurement.
-pub fn groups(entry: &Arc<str>, per: &Per, events: Vec<Event>) -> Plan {
+pub fn groups(entry: &Arc<str>, per: &Targets, events: Vec<Event>) -> Plan {
     let mut builder = Builder::default();
     builder.add(entry, per, events);
     let Builder { mut plan, groups, .. } = builder;
@@ -416,14 +356,14 @@ impl Context {
 
 impl Builder {
     /// Plans one group of one entry for one scope, as far as this host has its events.
-    fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Per, group: &syntax::Group) {
+    fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Targets, group: &syntax::Group) {
         let mut resolved: Vec<Event> = Vec::new();
         for event in &group.events {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
                 Err(unresolved) => {
                     let mistake = unresolved.cause.is_mistake();
-                    self.refuse(entry, scope_of(per), refusal(event, &unresolved), mistake);
+                    self.refuse(entry, per.scope(), refusal(event, &unresolved), mistake);
                 }
             }
         }
@@ -431,7 +371,7 @@ impl Builder {
     }
 
     /// Plans events that were written as one group, for one scope.
-    fn add(&mut self, entry: &Arc<str>, per: &Per, resolved: Vec<Event>) {
+    fn add(&mut self, entry: &Arc<str>, per: &Targets, resolved: Vec<Event>) {
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
         // Software events go with the hardware they were written beside, if there is one such PMU and it counts on
         // every CPU; else they are a group of their own, so that each is opened once per CPU.
@@ -451,19 +391,17 @@ impl Builder {
     }
 
     /// Plans events of one context, in chunks that the kernel takes.
-    fn add_contexts(&mut self, entry: &Arc<str>, per: &Per, context: Context, events: Vec<Event>) {
+    fn add_contexts(&mut self, entry: &Arc<str>, per: &Targets, context: Context, events: Vec<Event>) {
         let beside_cores = |event: &Event| event.kind == Kind::Pmu && event.cpus.is_some();
-        let targets = match per {
-            Per::Cpu if events.iter().any(beside_cores) => Targets::PmuCpus,
-            Per::Host => Targets::Host,
-            Per::Cpu => Targets::Cpus,
-            Per::Cgroup(selection) => Targets::Cgroups(selection.clone()),
-            Per::Process(selection) => Targets::Processes(selection.clone()),
+        let sockets = per.scope().beside_cores();
+        let targets = match sockets {
+            Some(cpus) if events.iter().any(beside_cores) => Targets::Cpus(cpus),
+            _ => per.clone(),
         };
         let scope = targets.scope();
         let mut counters = Vec::new();
         for event in events {
-            if scope > Scope::Pmu && beside_cores(&event) {
+            if sockets.is_none() && beside_cores(&event) {
                 let refusal = wrong_scope(&event, scope);
                 self.refuse(entry, scope, refusal, false);
                 continue;
@@ -542,15 +480,6 @@ fn taken_name(entry: &str, event: Arc<str>, reason: String) -> Refusal {
         errno: None,
         reason,
         remedy: Some("give it a name of its own: {event: …, name: …}".into()),
-    }
-}
-
-fn scope_of(per: &Per) -> Scope {
-    match per {
-        Per::Host => Scope::Host,
-        Per::Cpu => Scope::Cpu,
-        Per::Cgroup(_) => Scope::Cgroup,
-        Per::Process(_) => Scope::Process,
     }
 }
 

@@ -197,7 +197,7 @@ pub fn sampler(
         }),
         Err(unfit) => {
             let Unfit { refusal, mistake, picture } = *unfit;
-            let (section, entry, scope) = (PROFILES, Arc::clone(&profiled.name), Scope::Host);
+            let (section, entry, scope) = (PROFILES, Arc::clone(&profiled.name), Scope::HOST);
             Err(Box::new(Refused { section, entry, scope, refusal, mistake, picture }))
         }
     }
@@ -429,7 +429,7 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Result<(), Box
 
 /// Nothing is taken in the place of an event that a machine does not have: its samples would mean something else.
 fn no_pmu(event: &Event, facts: &Facts) -> Unfit {
-    let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::Host), facts).refusal(
+    let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::HOST), facts).refusal(
         &event.name,
         "this host",
         None,

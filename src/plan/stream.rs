@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Group, Source, Targets};
+use super::{Group, Source};
 use crate::event::Event;
-use crate::health::{Cause, Refusal, Scope};
+use crate::health::{Cause, CpuScope, Refusal, Scope};
 use crate::host::{Facts, KernelVersion};
-use crate::target::Attribution;
+use crate::target::{Attribution, Targets};
 
 /// How finely the stream tells owners apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -212,8 +212,7 @@ impl Stream {
         // What the stream counts anyway costs nothing more.
         for group in groups.iter_mut() {
             let fine = match group.scope() {
-                Scope::Host | Scope::Cpu => true,
-                Scope::Pmu => false,
+                Scope::Cpus(cpus) => cpus != CpuScope::Pmu,
                 Scope::Cgroup => stream.cgroup,
                 Scope::Process => stream.granularity == Granularity::Process && !group.targets.needs_cgroup(),
             };
@@ -230,7 +229,7 @@ impl Stream {
     /// Adds what a group wants.
     fn take_in(&mut self, group: &Group, support: &StreamSupport) {
         match &group.targets {
-            Targets::Host | Targets::Cpus | Targets::PmuCpus => {}
+            Targets::Cpus(_) => {}
             Targets::Cgroups(selection) => {
                 self.cgroup = true;
                 // Idle time can be told from what the root cgroup does only by thread.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::trace::{Amount, Output, Refusable, Source, Trace, targets_of, tracepoints};
-use super::{Builder, Refused, Targets, scope_of};
+use super::trace::{Amount, Output, Refusable, Source, Trace, tracepoints};
+use super::{Builder, Refused};
 use crate::config::traced::TracedKind;
-use crate::config::{Per, Scheduler, Syscalls};
+use crate::config::{Scheduler, Syscalls};
 use crate::event::format::Field;
 use crate::event::{Catalog, parse};
 use crate::health::{Cause, Refusal, Scope};
@@ -14,6 +14,7 @@ use crate::metrics::{self, Buckets, Metadata, NameError};
 use crate::probe::install::Placed;
 use crate::sched::Layout;
 use crate::syscall::{Abi, Call};
+use crate::target::Targets;
 
 /// What the series of a trace are made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -137,7 +138,7 @@ const SYSCALLS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 /// One section.
 struct Section<'a> {
     kind: TracedKind,
-    per: &'a [Per],
+    per: &'a [Targets],
     one_of: u32,
     sources: Vec<Source>,
 }
@@ -213,7 +214,7 @@ impl Fact {
     fn output(self, targets: Targets) -> Result<Output, NameError> {
         let Names { hits, amount, rest } = self.names();
         let scope = targets.scope();
-        let word = if scope == Scope::Host { String::new() } else { format!("{}_", scope.as_str()) };
+        let word = scope.prefix().map(|word| format!("{word}_")).unwrap_or_default();
         let gauge = matches!(self, Self::LongestDelay | Self::Stuck(_));
         let histogram = matches!(self, Self::Delay | Self::Durations);
         let kind = match (gauge, histogram) {
@@ -305,8 +306,8 @@ impl Builder {
         let entry: Arc<str> = section.kind.section().into();
         for &fact in facts {
             let mut outputs = Vec::new();
-            for per in section.per {
-                let output = fact.output(targets_of(per)).map_err(|error| wrong(&entry, error.to_string()));
+            for targets in section.per {
+                let output = fact.output(targets.clone()).map_err(|error| wrong(&entry, error.to_string()));
                 let reserved = output.and_then(|output| {
                     output
                         .hits
@@ -338,8 +339,8 @@ impl Builder {
         }
     }
 
-    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Per], refusal: Refusal, mistake: bool) {
-        let scope = per.first().map_or(Scope::Host, scope_of);
+    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], refusal: Refusal, mistake: bool) {
+        let scope = per.first().map_or(Scope::HOST, Targets::scope);
         let (section, entry) = (kind.section(), kind.section().into());
         self.plan.refusals.push(Refused { section, entry, scope, refusal, mistake, picture: None });
     }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tasks::{Feed, Role};
-use super::{Builder, Group, Refused, Source as GroupSource, Targets, refusal, scope_of};
+use super::{Builder, Group, Refused, Source as GroupSource, refusal};
+use crate::config::Profiled;
 use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
-use crate::config::{Per, Profiled};
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
 use crate::probe::install::{Placed, Placements, Wish};
+use crate::target::Targets;
 
 /// What looks into the records of one or more events.
 #[derive(Debug, Clone, PartialEq)]
@@ -238,8 +239,7 @@ impl Builder {
     /// Counters without records.
     fn count(&mut self, traced: &Traced, events: Vec<Placed>) {
         let several = events.len() > 1;
-        for per in &traced.per {
-            let targets = targets_of(per);
+        for targets in &traced.per {
             let mut counters = Vec::new();
             for Placed { event, .. } in &events {
                 let label = several.then(|| Arc::clone(&event.name));
@@ -287,8 +287,8 @@ impl Builder {
             return;
         }
         let mut outputs = Vec::new();
-        for per in &traced.per {
-            match self.output(traced, per, &sources) {
+        for targets in &traced.per {
+            match self.output(traced, targets, &sources) {
                 Ok(output) => outputs.push(output),
                 Err(refusal) => self.refuse_traced(traced, refusal, true),
             }
@@ -316,8 +316,7 @@ impl Builder {
     }
 
     /// The metrics of an entry for one scope.
-    fn output(&mut self, traced: &Traced, per: &Per, sources: &[Source]) -> Result<Output, Refusal> {
-        let targets = targets_of(per);
+    fn output(&mut self, traced: &Traced, targets: &Targets, sources: &[Source]) -> Result<Output, Refusal> {
         let unit = traced.unit();
         let base = traced.base();
         let names: Vec<&str> = sources.iter().map(|source| &*source.event.name).collect();
@@ -362,7 +361,7 @@ impl Builder {
     }
 
     fn refuse_traced(&mut self, traced: &Traced, refusal: Refusal, mistake: bool) {
-        let scope = traced.per.first().map_or(Scope::Host, scope_of);
+        let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
         let (section, entry) = (traced.kind.section(), traced.entry());
         let refused = Refused { section, entry, scope, refusal, mistake, picture: None };
         // Entries of one preset may miss the same event.
@@ -377,21 +376,11 @@ const TIMED: (Duration, usize) = (Duration::from_secs(60), 16_384);
 
 /// The word in front of a metric of an entry: the scope, or for all CPUs together what the entry is about.
 fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
-    match (scope, kind) {
-        (Scope::Host, TracedKind::Tracepoint | TracedKind::Preset(_)) => "tracepoint",
-        (Scope::Host, TracedKind::Probe) => "probe",
-        (Scope::Host, TracedKind::Scheduler | TracedKind::Syscalls) => "",
-        (scope, _) => scope.as_str(),
-    }
-}
-
-pub(super) fn targets_of(per: &Per) -> Targets {
-    match per {
-        Per::Host => Targets::Host,
-        Per::Cpu => Targets::Cpus,
-        Per::Cgroup(selection) => Targets::Cgroups(selection.clone()),
-        Per::Process(selection) => Targets::Processes(selection.clone()),
-    }
+    scope.prefix().unwrap_or(match kind {
+        TracedKind::Tracepoint | TracedKind::Preset(_) => "tracepoint",
+        TracedKind::Probe => "probe",
+        TracedKind::Scheduler | TracedKind::Syscalls => "",
+    })
 }
 
 /// Why there is no event, and whether that is a mistake on any host.

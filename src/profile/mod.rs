@@ -281,7 +281,7 @@ impl<K: Kernel> Profiler<K> {
                     .first()
                     .map_or_else(|| Arc::clone(&refusal.event), |event| Arc::clone(&event.name));
                 let refusal = Refusal { event, ..refusal.clone() };
-                let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::Cpu, Whom::scope);
+                let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::CPU, Whom::scope);
                 self.rings.refuse(ring, context.board.add(&at.entry, scope, refusal));
             }
         }

@@ -240,7 +240,7 @@ impl<'w> Spot<'w> {
     /// Whoever runs there.
     fn everybody(cpu: u32) -> Self {
         let (inherit, start) = (Inherit::Nothing, Start::Later);
-        Self { place: Place::Cpu(cpu), scope: Scope::Cpu, inherit, start, name: format!("cpu {cpu}") }
+        Self { place: Place::Cpu(cpu), scope: Scope::CPU, inherit, start, name: format!("cpu {cpu}") }
     }
 
     fn thread(tid: u32, cpu: u32, start: Start) -> Self {
@@ -488,7 +488,7 @@ mod tests {
         let mut set = RingSet::new("samples");
         drop(set.add(RingId::of_cpu(3), tapped, made));
         let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
-        set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::Cpu, refusal));
+        set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
         let online: CpuSet = "0-3".parse().unwrap();
         assert_eq!(set.missing(&online, 1), [0, 2].map(RingId::of_cpu));
         assert_eq!(set.outside(&"0-2".parse().unwrap()), [RingId::of_cpu(3)]);

@@ -8,6 +8,7 @@ mod attribution;
 mod cgroup;
 mod glob;
 mod process;
+mod targets;
 #[cfg(test)]
 mod testing;
 mod watch;
@@ -21,6 +22,7 @@ pub use glob::{Glob, GlobError};
 pub use process::{
     GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of,
 };
+pub use targets::Targets;
 pub use watch::{Changed, Changes, Needs, Watch};
 pub use whom::Whom;
 

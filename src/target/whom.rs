@@ -29,7 +29,7 @@ impl Whom {
     /// What refusals of their events are about.
     pub fn scope(&self) -> Scope {
         match self {
-            Self::Cpus(_) => Scope::Cpu,
+            Self::Cpus(_) => Scope::CPU,
             Self::Cgroup { .. } => Scope::Cgroup,
             Self::Threads(_) | Self::Command(_) => Scope::Process,
         }

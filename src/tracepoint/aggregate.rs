@@ -9,7 +9,8 @@ use super::pending::{Begun, Pending};
 use super::values::{Fresh, ValueId, Values};
 use crate::event::format::{Field, Value};
 use crate::metrics::Histogram;
-use crate::plan::{Amount, Output, Take, Targets, Trace, TraceSource as Source};
+use crate::plan::{Amount, Output, Take, Trace, TraceSource as Source};
+use crate::target::Targets;
 
 /// How many label sets are kept apart in one round: what comes then goes to `other` until the next collection.
 const MOST_CELLS: usize = 1 << 16;
@@ -339,8 +340,7 @@ fn cell<'t>(
     owners: &mut Owners,
 ) -> &'t mut Cell {
     let owner = match &output.targets {
-        Targets::Host => OwnerId(0),
-        Targets::Cpus | Targets::PmuCpus => OwnerId(who.cpu),
+        Targets::Cpus(cpus) => OwnerId(cpus.number_of(who.cpu)),
         Targets::Cgroups(_) => owners.cgroup(who),
         Targets::Processes(_) => owners.process(who),
     };

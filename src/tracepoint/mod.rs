@@ -340,7 +340,7 @@ impl<K: Kernel> Tracer<K> {
                     continue;
                 }
                 told.push(&trace.entry);
-                let scope = trace.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
+                let scope = trace.outputs.first().map_or(Scope::HOST, |output| output.targets.scope());
                 let refusal = Refusal { event: Arc::clone(&wanted.event.name), ..refusal.clone() };
                 self.rings.refuse(ring, context.board.add(&trace.entry, scope, refusal));
             }
@@ -443,7 +443,7 @@ impl<K: Kernel> Tracer<K> {
     /// In how many places each event is counted, by scope.
     pub(crate) fn places(&self) -> Vec<(Arc<str>, Scope, usize)> {
         let of = |state: TraceState| {
-            let scope = state.plan.outputs.first().map_or(Scope::Host, |output| output.targets.scope());
+            let scope = state.plan.outputs.first().map_or(Scope::HOST, |output| output.targets.scope());
             let sources = state.plan.sources.iter().zip(state.open);
             sources.map(|(source, open)| (Arc::clone(&source.event.name), scope, open)).collect::<Vec<_>>()
         };

@@ -10,10 +10,10 @@ use super::values::{Fresh, Owned, ValueId};
 use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
 use crate::host::Roots;
-use crate::plan::{Feed, Take, Targets, Trace};
+use crate::plan::{Feed, Take, Trace};
 use crate::probe::kallsyms;
 use crate::series::OwnName;
-use crate::target::{Cgroup, CgroupId, parent_of};
+use crate::target::{Cgroup, CgroupId, Targets, parent_of};
 
 /// The labels of an owner.
 pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;
@@ -59,10 +59,10 @@ impl Names<'_> {
         round: &Round,
     ) -> Result<Vec<Named>, &'static str> {
         match targets {
-            Targets::Host => Ok(vec![Vec::new().into()]),
+            Targets::Cpus(cpus) if cpus.label().is_none() => Ok(vec![Vec::new().into()]),
             _ if owner == OwnerId::IDLE => Err(rest::IDLE),
             _ if owner == OwnerId::UNKNOWN => Err(rest::UNKNOWN),
-            Targets::Cpus | Targets::PmuCpus => Ok(vec![vec![("cpu", owner.0.to_string().into())].into()]),
+            Targets::Cpus(cpus) => Ok(vec![Vec::from_iter(cpus.label_of(owner.0)).into()]),
             Targets::Cgroups(selection) => {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let path: Arc<str> = match *id {
@@ -94,7 +94,7 @@ impl Names<'_> {
     /// The labels of every owner that is there now; `None` where owners do not come and go.
     pub(super) fn there(&self, targets: &Targets) -> Option<FxHashSet<OwnerLabels>> {
         match targets {
-            Targets::Host | Targets::Cpus | Targets::PmuCpus => None,
+            Targets::Cpus(_) => None,
             Targets::Cgroups(_) => {
                 Some(self.census.paths().map(|path| vec![("cgroup", Arc::clone(path))]).collect())
             }

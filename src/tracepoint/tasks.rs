@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::owners::{KTHREADD, OwnerId, Owners, Who};
+use crate::health::Scope;
 use crate::metrics::Buckets;
-use crate::plan::{Fact, Feed, Role, Targets, Trace};
+use crate::plan::{Fact, Feed, Role, Trace};
 use crate::ring::{Sample, Task, Turn};
 use crate::sched::{self, Event, Longest, Timeline, Told};
 use crate::syscall::{self, Abi, Begun, Call, Calls};
@@ -14,45 +15,25 @@ const MOST_TOLD: usize = 16;
 /// For how long delays are told one by one, in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
-/// By whom sums are kept apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Apart {
-    /// Nobody: all together.
-    Host,
-    /// Cgroups.
-    Cgroups,
-    /// Processes.
-    Processes,
-}
-
-impl Apart {
-    fn of(targets: &Targets) -> Self {
-        match targets {
-            Targets::Cgroups(_) => Self::Cgroups,
-            Targets::Processes(_) => Self::Processes,
-            Targets::Host | Targets::Cpus | Targets::PmuCpus => Self::Host,
-        }
-    }
-
-    #[inline]
-    fn owner(self, who: &sched::Who, owners: &mut Owners) -> OwnerId {
-        let of = Who { cpu: 0, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
-        match self {
-            Self::Host => OwnerId(0),
-            Self::Cgroups if who.cgroup == 0 => OwnerId::UNKNOWN,
-            Self::Cgroups => owners.cgroup(of),
-            Self::Processes if who.pid == 0 => OwnerId::UNKNOWN,
-            Self::Processes => owners.process(of),
-        }
+/// The number of the owner of what a thread did, in the sums of a scope.
+#[inline]
+fn owner_in(scope: Scope, who: &sched::Who, owners: &mut Owners) -> OwnerId {
+    let of = Who { cpu: 0, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
+    match scope {
+        Scope::Cpus(_) => OwnerId(0),
+        Scope::Cgroup if who.cgroup == 0 => OwnerId::UNKNOWN,
+        Scope::Cgroup => owners.cgroup(of),
+        Scope::Process if who.pid == 0 => OwnerId::UNKNOWN,
+        Scope::Process => owners.process(of),
     }
 }
 
 /// Sums of one kind, once for each way in which they are kept apart.
 #[derive(Debug)]
 struct Side<S> {
-    sums: Vec<(Apart, S)>,
+    sums: Vec<(Scope, S)>,
     /// The outputs of its traces.
-    outputs: Vec<Apart>,
+    outputs: Vec<Scope>,
 }
 
 impl<S> Default for Side<S> {
@@ -63,14 +44,14 @@ impl<S> Default for Side<S> {
 
 impl<S> Side<S> {
     /// What all together have follows from what each has, so that it is added up apart only where nothing else is.
-    fn new(outputs: Vec<Apart>, sums: impl Fn() -> S) -> Self {
-        let mut aparts = outputs.clone();
-        if aparts.iter().any(|&apart| apart != Apart::Host) {
-            aparts.retain(|&apart| apart != Apart::Host);
+    fn new(outputs: Vec<Scope>, sums: impl Fn() -> S) -> Self {
+        let mut scopes = outputs.clone();
+        if scopes.iter().any(|&scope| scope != Scope::HOST) {
+            scopes.retain(|&scope| scope != Scope::HOST);
         }
-        aparts.sort_unstable();
-        aparts.dedup();
-        Self { sums: aparts.into_iter().map(|apart| (apart, sums())).collect(), outputs }
+        scopes.sort_unstable();
+        scopes.dedup();
+        Self { sums: scopes.into_iter().map(|scope| (scope, sums())).collect(), outputs }
     }
 
     fn is_empty(&self) -> bool {
@@ -78,7 +59,7 @@ impl<S> Side<S> {
     }
 
     /// Is for these outputs from now on. What was added up for the same stays.
-    fn follow(&mut self, outputs: Vec<Apart>, sums: impl Fn() -> S) {
+    fn follow(&mut self, outputs: Vec<Scope>, sums: impl Fn() -> S) {
         if self.outputs != outputs {
             *self = Self::new(outputs, sums);
         }
@@ -191,7 +172,7 @@ impl Tasks {
         let outputs = |of: fn(Fact) -> bool| {
             let feeds = |trace: &&Arc<Trace>| matches!(trace.feed, Feed::Tasks(fact, _) if of(fact));
             let outputs = traces.iter().find(feeds).map(|trace| &trace.outputs);
-            outputs.into_iter().flatten().map(|output| Apart::of(&output.targets)).collect::<Vec<_>>()
+            outputs.into_iter().flatten().map(|output| output.targets.scope()).collect::<Vec<_>>()
         };
         let seconds = || Buckets::exponential("seconds");
         let is_call = |fact| matches!(fact, Fact::Calls | Fact::Errors | Fact::Durations | Fact::Stuck(_));
@@ -269,8 +250,8 @@ impl Tasks {
 
     fn end(&mut self, (tid, number): (u32, u32), time: u64, result: i64, owners: &mut Owners) {
         let Some(ended) = self.calls.end(tid, number, time, result) else { return };
-        for (apart, sums) in &mut self.syscalls.sums {
-            sums.add(apart.owner(&ended.who, owners), &ended);
+        for (scope, sums) in &mut self.syscalls.sums {
+            sums.add(owner_in(*scope, &ended.who, owners), &ended);
         }
     }
 
@@ -341,21 +322,21 @@ impl Tasks {
     pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
         let sums = &mut self.sched.sums;
         self.timeline.pass(now, |who, told| add(sums, who, &told, owners));
-        let sched: Vec<_> = self.sched.sums.iter_mut().map(|(apart, sums)| (*apart, sums.take())).collect();
+        let sched: Vec<_> = self.sched.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
         let calls: Vec<_> =
-            self.syscalls.sums.iter_mut().map(|(apart, sums)| (*apart, sums.take())).collect();
+            self.syscalls.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
         let mut remarkable = self.remarkable(now);
         for (begun, _) in remarkable.stuck.iter_mut().filter(|(begun, _)| begun.who.comm.bytes().is_empty()) {
             let process = owners.name(begun.who.pid).map(|name| sched::Comm::new(name.as_bytes()));
             begun.who.comm = process.unwrap_or_default();
         }
         Taken {
-            sched: self.sched.outputs.iter().map(|&apart| of_output(&sched, apart, sched_of_all)).collect(),
+            sched: self.sched.outputs.iter().map(|&scope| of_output(&sched, scope, sched_of_all)).collect(),
             calls: self
                 .syscalls
                 .outputs
                 .iter()
-                .map(|&apart| of_output(&calls, apart, calls_of_all))
+                .map(|&scope| of_output(&calls, scope, calls_of_all))
                 .collect(),
             stuck: self.stuck(now, owners),
             remarkable,
@@ -372,27 +353,27 @@ impl Tasks {
     }
 
     fn stuck(&self, now: u64, owners: &mut Owners) -> Vec<Vec<(OwnerId, Call, u64)>> {
-        let of = |&apart: &Apart| {
+        let of = |&scope: &Scope| {
             let stuck = self.calls.stuck(now, self.stuck);
-            stuck.map(|(begun, age)| (apart.owner(&begun.who, owners), begun.call, age)).collect()
+            stuck.map(|(begun, age)| (owner_in(scope, &begun.who, owners), begun.call, age)).collect()
         };
         self.syscalls.outputs.iter().map(of).collect()
     }
 }
 
 #[inline]
-fn add(sums: &mut [(Apart, sched::Sums<OwnerId>)], who: &sched::Who, told: &Told, owners: &mut Owners) {
+fn add(sums: &mut [(Scope, sched::Sums<OwnerId>)], who: &sched::Who, told: &Told, owners: &mut Owners) {
     if who.tid == 0 {
         return;
     }
-    for (apart, sums) in sums {
-        sums.add(apart.owner(who, owners), who, told);
+    for (scope, sums) in sums {
+        sums.add(owner_in(*scope, who, owners), who, told);
     }
 }
 
 /// What an output gets: what was kept apart for it, or all of it together.
-fn of_output<T: Clone + Default>(taken: &[(Apart, T)], apart: Apart, all: impl Fn(&T) -> T) -> T {
-    match taken.iter().find(|(of, _)| *of == apart) {
+fn of_output<T: Clone + Default>(taken: &[(Scope, T)], scope: Scope, all: impl Fn(&T) -> T) -> T {
+    match taken.iter().find(|(of, _)| *of == scope) {
         Some((_, own)) => own.clone(),
         None => taken.first().map(|(_, first)| all(first)).unwrap_or_default(),
     }

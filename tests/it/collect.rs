@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::{Counters, Per};
+use perf_exporter::config::Counters;
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
@@ -17,7 +17,7 @@ use perf_exporter::sys::Budget;
 use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
 use perf_exporter::target::{
-    Attribution, CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Watch,
+    Attribution, CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Targets, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -56,11 +56,11 @@ impl World {
     }
 
     /// Counts `events` as one group.
-    fn count(&mut self, events: &str, per: Per) {
+    fn count(&mut self, events: &str, per: Targets) {
         self.count_at_most(events, per, 100);
     }
 
-    fn count_at_most(&mut self, events: &str, per: Per, series: usize) {
+    fn count_at_most(&mut self, events: &str, per: Targets, series: usize) {
         let groups = parse(events).unwrap();
         let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
         let facts = Facts::read(&self.roots);
@@ -148,8 +148,8 @@ fn cgroups(include: &[&str]) -> CgroupSelection {
     }
 }
 
-fn everybody() -> Per {
-    Per::Process(ProcessSelection {
+fn everybody() -> Targets {
+    Targets::Processes(ProcessSelection {
         include: vec![ProcessRule::default()],
         exclude: vec![],
         by: vec![GroupBy::Comm],
@@ -160,7 +160,7 @@ fn everybody() -> Per {
 #[test]
 fn each_cpu_has_its_series_and_counts_add_up() {
     let mut world = World::new(100);
-    world.count("{page-faults,context-switches}", Per::Cpu);
+    world.count("{page-faults,context-switches}", Targets::CPU);
     world.run(7, on_cpu(0));
     world.run(9, on_cpu(1));
     world.collect();
@@ -175,7 +175,7 @@ fn each_cpu_has_its_series_and_counts_add_up() {
 fn a_refused_member_leaves_the_others_counting_and_says_why() {
     let mut world = World::new(100);
     world.kernel.refuse(Errno::ENOENT, |attr, _, _| attr.selector.config[0] == 2);
-    world.count("{page-faults,context-switches}", Per::Cpu);
+    world.count("{page-faults,context-switches}", Targets::CPU);
     world.run(7, on_cpu(0));
     let families = world.collect();
     // PERF_COUNT_SW_PAGE_FAULTS is 2: the leader is refused, and the member leads.
@@ -189,7 +189,7 @@ fn a_refused_member_leaves_the_others_counting_and_says_why() {
 #[test]
 fn a_counter_that_shares_the_pmu_is_scaled_and_never_falls() {
     let mut world = World::new(100);
-    world.count("cycles", Per::Cpu);
+    world.count("cycles", Targets::CPU);
     let mut before = 0;
     for (running, expected) in
         [(SECOND, 1000), (SECOND / 2, 3000), (SECOND / 4, 7000), (0, 7000), (SECOND, 8000)]
@@ -206,7 +206,7 @@ fn a_counter_that_shares_the_pmu_is_scaled_and_never_falls() {
 #[test]
 fn a_counter_that_never_ran_is_a_state_and_not_zero() {
     let mut world = World::new(100);
-    world.count("cycles", Per::Cpu);
+    world.count("cycles", Targets::CPU);
     world.run_for(0, SECOND, 0, |_| true);
     let families = world.collect();
     assert_eq!(value(&families, "perf_cpu_cycles", "cpu=\"0\""), None);
@@ -217,7 +217,7 @@ fn a_counter_that_never_ran_is_a_state_and_not_zero() {
 fn cycles_that_stand_still_in_a_busy_cgroup_are_not_published() {
     let mut world = World::new(100);
     let a = world.cgroup("a");
-    world.count("cycles", Per::Cgroup(cgroups(&["/a"])));
+    world.count("cycles", Targets::Cgroups(cgroups(&["/a"])));
     world.run(5_000_000_000, in_cgroup(&a));
     assert_eq!(value(&world.collect(), "perf_cgroup_cycles", "cgroup=\"/a\""), Some(5_000_000_000));
     world.run(0, in_cgroup(&a));
@@ -231,7 +231,7 @@ fn cycles_that_stand_still_in_a_busy_cgroup_are_not_published() {
 #[test]
 fn a_pinned_group_without_a_place_on_the_pmu_is_full_and_publishes_nothing() {
     let mut world = World::new(100);
-    world.count("cycles:D", Per::Cpu);
+    world.count("cycles:D", Targets::CPU);
     world.kernel.set_unplaced(true);
     let families = world.collect();
     assert_eq!(state(&families, "cycles:D", "cpu", "full"), 2);
@@ -247,7 +247,7 @@ fn a_pinned_group_without_a_place_on_the_pmu_is_full_and_publishes_nothing() {
 fn a_cgroup_counts_what_is_its_own_and_the_sum_is_the_whole() {
     let mut world = World::new(100);
     let (a, b) = (world.cgroup("a"), world.cgroup("a/x/b"));
-    world.count("page-faults", Per::Cgroup(cgroups(&["/a", "/a/x/b"])));
+    world.count("page-faults", Targets::Cgroups(cgroups(&["/a", "/a/x/b"])));
     // The kernel counts the parent together with what is below it.
     world.run(100, in_cgroup(&a));
     world.run(30, in_cgroup(&b));
@@ -260,7 +260,7 @@ fn a_cgroup_counts_what_is_its_own_and_the_sum_is_the_whole() {
 fn a_parent_that_is_read_before_its_child_waits_and_catches_up() {
     let mut world = World::new(100);
     let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
-    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     world.run(100, in_cgroup(&a));
     world.run(100, in_cgroup(&b));
     world.collect();
@@ -275,7 +275,7 @@ fn with_descendants_a_cgroup_is_published_as_the_kernel_counts_it() {
     let mut world = World::new(100);
     let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
     let selection = CgroupSelection { descendants: true, ..cgroups(&["/**"]) };
-    world.count("page-faults", Per::Cgroup(selection));
+    world.count("page-faults", Targets::Cgroups(selection));
     world.run(100, in_cgroup(&a));
     world.run(30, in_cgroup(&b));
     assert_eq!(value(&world.collect(), "perf_cgroup_page_faults", "cgroup=\"/a\""), Some(100));
@@ -285,7 +285,7 @@ fn with_descendants_a_cgroup_is_published_as_the_kernel_counts_it() {
 fn what_a_cgroup_counted_last_is_published_for_five_minutes_after_it_went() {
     let mut world = World::new(100);
     let a = world.cgroup("a");
-    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     world.run(5, in_cgroup(&a));
     world.collect();
     world.run(6, in_cgroup(&a));
@@ -302,7 +302,7 @@ fn what_a_cgroup_counted_last_is_published_for_five_minutes_after_it_went() {
 fn a_parent_that_goes_together_with_its_child_is_not_charged_for_it() {
     let mut world = World::new(100);
     let (a, b) = (world.cgroup("a"), world.cgroup("a/b"));
-    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     world.run(100, in_cgroup(&a));
     world.run(60, in_cgroup(&b));
     fs::remove_dir_all(&a).unwrap();
@@ -315,7 +315,7 @@ fn a_parent_that_goes_together_with_its_child_is_not_charged_for_it() {
 fn what_does_not_fit_into_the_descriptors_is_told_and_tried_again() {
     let mut world = World::new(5);
     let (a, b) = (world.cgroup("a"), world.cgroup("b"));
-    world.count("{page-faults,context-switches}", Per::Cgroup(cgroups(&["/**"])));
+    world.count("{page-faults,context-switches}", Targets::Cgroups(cgroups(&["/**"])));
     assert_eq!(world.kernel.opened().len(), 4);
     assert_eq!(world.collector.states()[0].left_out, 1);
     assert!(world.reasons()[0].contains("the budget of 5 descriptors is used up"), "{:?}", world.reasons());
@@ -346,7 +346,7 @@ fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
     world.cgroup("a");
     world.cgroup("b");
     world.kernel.limit_descriptors(2);
-    world.count("page-faults", Per::Cgroup(cgroups(&["/**"])));
+    world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     assert_eq!(world.collector.states()[0].targets, 1);
     assert!(world.reasons()[0].contains("the process has no file descriptor left"), "{:?}", world.reasons());
 }
@@ -354,7 +354,7 @@ fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
 #[test]
 fn a_cpu_that_goes_keeps_its_count_and_goes_on_when_it_comes_back() {
     let mut world = World::new(100);
-    world.count("page-faults", Per::Cpu);
+    world.count("page-faults", Targets::CPU);
     world.run(5, on_cpu(1));
     world.collect();
     let online = world.roots.sys.join("devices/system/cpu/online");
@@ -517,7 +517,7 @@ fn a_counter_that_is_not_believed_takes_nothing_away_from_the_others_without_a_n
 fn a_member_that_does_not_fit_is_told_from_one_that_is_wrong() {
     let mut world = World::new(100);
     world.kernel.refuse(Errno::EINVAL, |attr, _, member| member && attr.selector.config[0] == 1);
-    world.count("{cycles,instructions}", Per::Cpu);
+    world.count("{cycles,instructions}", Targets::CPU);
     assert!(world.reasons()[0].contains("does not fit on the PMU together"), "{:?}", world.reasons());
     assert_eq!(world.kernel.opened().len(), 2);
 }
@@ -526,7 +526,7 @@ fn a_member_that_does_not_fit_is_told_from_one_that_is_wrong() {
 fn a_weak_group_is_broken_up_instead() {
     let mut world = World::new(100);
     world.kernel.refuse(Errno::EINVAL, |attr, _, member| member && attr.selector.config[0] == 1);
-    world.count("{cycles,instructions}:W", Per::Cpu);
+    world.count("{cycles,instructions}:W", Targets::CPU);
     assert!(world.reasons().is_empty(), "{:?}", world.reasons());
     let opened = world.kernel.opened();
     assert_eq!((opened.len(), opened.iter().filter(|event| event.is_member()).count()), (4, 0));
@@ -537,23 +537,23 @@ fn a_weak_group_is_broken_up_instead() {
 #[test]
 fn a_new_plan_keeps_what_it_shares_with_the_old_one() {
     let mut world = World::new(100);
-    world.count("page-faults", Per::Cpu);
+    world.count("page-faults", Targets::CPU);
     world.run(5, on_cpu(0));
     world.collect();
     let opened: Vec<FakePlace> = world.kernel.opened().iter().map(|event| event.place).collect();
     let calls = world.kernel.open_calls();
-    world.count("page-faults,context-switches", Per::Cpu);
+    world.count("page-faults,context-switches", Targets::CPU);
     assert_eq!(world.kernel.open_calls() - calls, 2);
     assert_eq!(opened, world.kernel.opened()[..2].iter().map(|event| event.place).collect::<Vec<_>>());
     assert_eq!(value(&world.collect(), "perf_cpu_page_faults", "cpu=\"0\""), Some(5));
-    world.count("context-switches", Per::Cpu);
+    world.count("context-switches", Targets::CPU);
     assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (2, 2));
 }
 
 #[test]
 fn only_groups_that_can_be_rotated_have_a_ratio_and_labels_tell_them_apart() {
     let mut world = World::new(100);
-    world.count("{cycles},{instructions},page-faults", Per::Cpu);
+    world.count("{cycles},{instructions},page-faults", Targets::CPU);
     world.run_for(1_000_000, SECOND, SECOND / 4, |_| true);
     let families = world.collect();
     let ratio =

@@ -84,7 +84,7 @@ fn each_memory_controller_is_a_group_on_one_cpu_of_its_socket() {
     let plan = planned("intel-server", yaml);
     assert_eq!(plan.groups.len(), 6);
     for (number, group) in plan.groups.iter().enumerate() {
-        assert_eq!(group.scope(), Scope::Pmu);
+        assert_eq!(group.scope(), Scope::PMU);
         assert_eq!(group.pmu.as_deref(), Some(&*format!("uncore_imc_{number}")));
         assert_eq!(group.cpus.as_ref().unwrap().to_string(), "0,28");
         let metrics: Vec<&str> = group.counters.iter().map(|counter| counter.metric.name()).collect();
@@ -270,7 +270,7 @@ fn an_entry_of_the_stream_that_is_refused_everywhere_counts_for_nobody() {
         let states = collector.states();
         let state = states
             .iter()
-            .find(|state| &*state.plan.entry == entry && state.plan.scope() == Scope::Cpu)
+            .find(|state| &*state.plan.entry == entry && state.plan.scope() == Scope::CPU)
             .unwrap();
         (state.targets, state.left_out)
     };

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perf_exporter::config::traced::{Measure, TracedKind};
-use perf_exporter::config::{Config, Per, Preset, Traced, load};
+use perf_exporter::config::{Config, Preset, Traced, load};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
+use perf_exporter::target::Targets;
 use perf_exporter::{profile, tracepoint};
 
 use crate::fake::scrape;
@@ -132,14 +133,12 @@ fn traced(traced: &Traced) -> Vec<String> {
         Measure::Sum(_) => vec![format!("{base}_total"), format!("{stem}_total")],
         Measure::Histogram(..) | Measure::Elapsed(_) => vec![stem],
     };
-    let scope = |per: &Per| match (per, traced.kind) {
-        (Per::Host, TracedKind::Tracepoint | TracedKind::Preset(_)) => "tracepoint",
-        (Per::Host, TracedKind::Probe) => "probe",
-        (Per::Host, TracedKind::Scheduler | TracedKind::Syscalls) => panic!("these are no entries"),
-        (Per::Cpu, _) => "cpu",
-        (Per::Cgroup(_), _) => "cgroup",
-        (Per::Process(_), _) => "process",
+    let about = match traced.kind {
+        TracedKind::Tracepoint | TracedKind::Preset(_) => "tracepoint",
+        TracedKind::Probe => "probe",
+        TracedKind::Scheduler | TracedKind::Syscalls => panic!("these are no entries"),
     };
+    let scope = |per: &Targets| per.scope().prefix().unwrap_or(about);
     let scopes: Vec<&str> = traced.per.iter().map(scope).collect();
     metrics
         .iter()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::{self, Per};
+use perf_exporter::config;
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::Catalog;
 use perf_exporter::host::{Facts, Roots};
@@ -13,7 +13,7 @@ use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
-use perf_exporter::target::{Attribution, Watch};
+use perf_exporter::target::{Attribution, Targets, Watch};
 
 /// A collector that believes in this machine, on a clock that stands still.
 #[derive(Debug)]
@@ -30,10 +30,9 @@ impl Counting {
         assert_eq!(warnings, []);
         for per in config.counters.iter_mut().flat_map(|entry| &mut entry.per) {
             match per {
-                Per::Host => {}
-                Per::Cpu => {}
-                Per::Cgroup(selection) => selection.attribution = Attribution::Dedicated,
-                Per::Process(selection) => selection.attribution = Attribution::Dedicated,
+                Targets::Cpus(_) => {}
+                Targets::Cgroups(selection) => selection.attribution = Attribution::Dedicated,
+                Targets::Processes(selection) => selection.attribution = Attribution::Dedicated,
             }
         }
         let roots = Roots::default();

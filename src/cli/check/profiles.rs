@@ -96,7 +96,7 @@ impl ProfileRow {
     pub(super) fn all(plan: &Plan, facts: &Facts, refused: &[RefusalRow]) -> Vec<Self> {
         let rows = plan.samplers.iter().map(|sampler| Self::new(sampler, facts));
         let taken = |row: &Self| {
-            let is_of = |refusal: &&RefusalRow| refusal.entry == row.entry && refusal.scope == SCOPE.as_str();
+            let is_of = |refusal: &&RefusalRow| refusal.entry == row.entry && refusal.scope == SCOPE;
             let lost = refused.iter().filter(is_of).filter(|refusal| row.events.contains(&refusal.event));
             lost.count() < row.events.len()
         };
@@ -159,7 +159,7 @@ fn rule(rule: &ProcessRule) -> String {
 }
 
 /// For whom profiles are refused.
-const SCOPE: Scope = Scope::Host;
+const SCOPE: Scope = Scope::HOST;
 
 /// Opens each event for a moment on the first of its CPUs: what is refused there is refused on all.
 pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<RefusalRow> {
@@ -170,7 +170,7 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
             let Some(cpu) = sampler.cpus(event, &facts.online).iter().next() else { continue };
             let opened = kernel.open(&attr(event), Place::Cpu(cpu), None).and_then(|event| event.id());
             let Err(errno) = opened else { continue };
-            let attempt = event.attempt(Scope::Cpu);
+            let attempt = event.attempt(Scope::CPU);
             let refusal = classify(errno, &attempt, facts).refusal(&event.name, "this host", Some(errno));
             rows.push(RefusalRow::new(&sampler.entry, SCOPE, 1, &refusal));
         }

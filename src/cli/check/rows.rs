@@ -31,7 +31,7 @@ pub(super) struct Descriptors {
 #[derive(Debug, Serialize)]
 pub(super) struct GroupRow {
     pub(super) entry: String,
-    pub(super) scope: &'static str,
+    pub(super) scope: Scope,
     /// Where the host has several PMUs for one event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pmu: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct GroupRow {
 #[derive(Debug, Serialize)]
 pub(super) struct RefusalRow {
     pub(super) entry: String,
-    pub(super) scope: &'static str,
+    pub(super) scope: Scope,
     pub(super) event: String,
     pub(super) target: String,
     pub(super) targets: usize,
@@ -89,9 +89,9 @@ impl Descriptors {
         };
         for group in groups.iter().filter(|group| !group.is_refused()) {
             match group.scope {
-                "cgroup" => descriptors.per_cgroup += group.descriptors_per_target,
-                "process" => descriptors.per_thread += group.descriptors_per_target,
-                _ => descriptors.cpus += group.descriptors_per_target * group.cpus,
+                Scope::Cgroup => descriptors.per_cgroup += group.descriptors_per_target,
+                Scope::Process => descriptors.per_thread += group.descriptors_per_target,
+                Scope::Cpus(_) => descriptors.cpus += group.descriptors_per_target * group.cpus,
             }
         }
         descriptors
@@ -107,7 +107,7 @@ impl GroupRow {
         let streamed = group.source == Source::Stream;
         Self {
             entry: group.entry.to_string(),
-            scope: group.scope().as_str(),
+            scope: group.scope(),
             pmu: group.pmu.as_deref().map(str::to_owned),
             attribution: if streamed { "stream" } else { "dedicated" },
             why: Some(group.why(support)).filter(|&why| why != Why::Whole).map(|why| why.to_string()),
@@ -136,7 +136,7 @@ impl RefusalRow {
     pub(super) fn new(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> Self {
         Self {
             entry: entry.to_owned(),
-            scope: scope.as_str(),
+            scope,
             event: refusal.event.to_string(),
             target: refusal.target.clone(),
             targets,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::rows::GroupRow;
 use crate::counter::StreamState;
+use crate::health::Scope;
 use crate::host::Facts;
 use crate::plan::{Plan, StreamSupport, Why};
 
@@ -60,7 +61,7 @@ pub(super) struct Dedicated {
 /// Why groups that leave the choice to the program are not counted by the stream.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct NoStreamRow {
-    pub(super) scope: &'static str,
+    pub(super) scope: Scope,
     pub(super) cause: &'static str,
     pub(super) reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,14 +98,14 @@ impl Dedicated {
         for group in groups.iter().filter(|group| group.is_streamed() && !group.is_refused()) {
             let each = group.dedicated_per_target;
             match group.scope {
-                "cgroup" => all.per_cgroup += each,
-                "process" => all.per_thread += each,
-                _ => all.cpus += each * group.cpus,
+                Scope::Cgroup => all.per_cgroup += each,
+                Scope::Process => all.per_thread += each,
+                Scope::Cpus(_) => all.cpus += each * group.cpus,
             }
             let now = match (group.scope, group.targets) {
                 (_, None) => None,
-                ("cgroup" | "process", Some(targets)) => Some(each * targets),
-                (_, Some(_)) => Some(each * group.cpus),
+                (Scope::Cgroup | Scope::Process, Some(targets)) => Some(each * targets),
+                (Scope::Cpus(_), Some(_)) => Some(each * group.cpus),
             };
             all.at_least_now = now.map(|now| all.at_least_now.unwrap_or(0) + now);
         }
@@ -119,7 +120,7 @@ impl NoStreamRow {
         for group in &plan.groups {
             let Why::NoStream(unsupported) = group.why(support) else { continue };
             let row = Self {
-                scope: group.scope().as_str(),
+                scope: group.scope(),
                 cause: unsupported.cause.as_str(),
                 reason: unsupported.reason.clone(),
                 remedy: unsupported.remedy.clone(),

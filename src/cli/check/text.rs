@@ -7,6 +7,7 @@ use super::rows::{Descriptors, GroupRow, RefusalRow};
 use super::stream::{NoStreamRow, RingBound, StreamRow};
 use super::{containers, presets, profiles, pushes, traces};
 use crate::error::printable;
+use crate::health::Scope;
 
 /// Writes the report.
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -98,12 +99,9 @@ fn takes(same: &Together<'_, GroupRow>) -> String {
     let left_out: usize = same.all.iter().filter_map(|group| group.left_out).sum();
     // A CPU has one of several core PMUs; a cgroup and a thread are opened on all of them.
     let of_all = same.all.iter().map(|group| group.descriptors_per_target).sum();
-    let (descriptors, each) = match same.first.scope {
-        "cgroup" => (of_all, "cgroup"),
-        "process" => (of_all, "thread"),
-        "pmu" => (same.first.descriptors_per_target, "cpu of each PMU"),
-        _ => (same.first.descriptors_per_target, "cpu"),
-    };
+    let (scope, first) = (same.first.scope, same.first.descriptors_per_target);
+    let descriptors = if matches!(scope, Scope::Cpus(_)) { first } else { of_all };
+    let each = scope.each();
     let counted = match (targets, left_out) {
         (None, _) => None,
         (Some(0), 0) => Some("there is none now".to_owned()),
@@ -167,10 +165,9 @@ fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
 
 /// Why there is no stream where the program may choose.
 fn no_stream(out: &mut impl Write, rows: &[NoStreamRow]) -> io::Result<()> {
-    let plural = |row: &&NoStreamRow| if row.scope == "cgroup" { "cgroups" } else { "processes" };
     for same in together(rows, |row| (&row.reason, &row.remedy)) {
         let row = same.first;
-        let scopes: Vec<&str> = same.all.iter().map(plural).collect();
+        let scopes: Vec<&str> = same.all.iter().map(|row| row.scope.targets()).collect();
         writeln!(out, "\nNo switch stream for {}: {}", scopes.join(" and "), printable(&row.reason))?;
         row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
     }

@@ -66,7 +66,7 @@ fn metrics(plan: &Plan) -> Vec<String> {
         _ => metric.name().to_owned(),
     };
     let counted = plan.groups.iter().flat_map(|group| {
-        let scope = (group.scope() != crate::health::Scope::Host).then(|| group.scope().as_str());
+        let scope = (group.scope() != crate::health::Scope::HOST).then(|| group.scope().as_str());
         group
             .counters
             .iter()

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::{Failure, Target};
-use crate::config::Per;
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
-use crate::target::Whom;
 use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
+use crate::target::{Targets, Whom};
 
 /// Who is counted.
 #[derive(Debug)]
@@ -57,17 +56,17 @@ impl Subject {
     }
 
     /// For whom groups are to be planned. Who exactly it is, the plan need not know.
-    pub(in crate::cli) fn per(&self) -> Per {
+    pub(in crate::cli) fn per(&self) -> Targets {
         match self {
-            Self::Machine { .. } => Per::Cpu,
-            Self::Cgroups { .. } => Per::Cgroup(CgroupSelection {
+            Self::Machine { .. } => Targets::CPU,
+            Self::Cgroups { .. } => Targets::Cgroups(CgroupSelection {
                 include: Vec::new(),
                 exclude: Vec::new(),
                 depth: None,
                 descendants: true,
                 attribution: Attribution::Dedicated,
             }),
-            Self::Processes(_) | Self::Threads(_) | Self::Command => Per::Process(ProcessSelection {
+            Self::Processes(_) | Self::Threads(_) | Self::Command => Targets::Processes(ProcessSelection {
                 include: Vec::new(),
                 exclude: Vec::new(),
                 by: Vec::new(),

@@ -50,7 +50,7 @@ fn of_event(
         None => by_default(catalog)?,
     };
     for found in resolved(&event, user_only, catalog)? {
-        if let Some(refusal) = foreseen(&found.name, found.kind, Scope::Host, catalog, catalog.facts()) {
+        if let Some(refusal) = foreseen(&found.name, found.kind, Scope::HOST, catalog, catalog.facts()) {
             let instead = "-e cpu-clock samples time, and needs none";
             let remedy = match refusal.remedy {
                 Some(remedy) => format!("{instead}; or {remedy}"),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::derive::{Role, View};
-use crate::config::Per;
 use crate::event::{Catalog, Event, Kind, Missing, Scale, Unresolved, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};
+use crate::target::Targets;
 
 /// What refusals call the measurement.
 const ENTRY: &str = "stat";
@@ -81,7 +81,7 @@ impl Selection {
     pub(super) fn new(
         catalog: &Catalog,
         user_only: bool,
-        per: &Per,
+        per: &Targets,
         written: &[syntax::Group],
     ) -> Result<Self, Unresolved> {
         let mut selection = Self::default();
@@ -131,7 +131,7 @@ impl Selection {
     }
 
     /// Plans the events of one written group.
-    fn plan(&mut self, per: &Per, members: Vec<(usize, Event)>) {
+    fn plan(&mut self, per: &Targets, members: Vec<(usize, Event)>) {
         let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
         let planned = plan::groups(&ENTRY.into(), per, events.clone());
         // What a plan still refuses is a PMU beside the cores, with advice for the configuration.
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn instances_of_an_uncore_pmu_share_a_line_and_kinds_of_cores_do_not() {
         let server =
-            selection("intel-server", &Per::Cpu, "uncore_imc/cas_count_read/,power/energy-pkg/").unwrap();
+            selection("intel-server", &Targets::CPU, "uncore_imc/cas_count_read/,power/energy-pkg/").unwrap();
         assert_eq!(names(&server), ["uncore_imc/cas_count_read/", "power/energy-pkg/"]);
         assert!(server.groups.len() > 2, "{}", server.groups.len());
         assert_eq!(server.lines[1].unit.as_ref(), "joules");
-        let hybrid = selection("intel-hybrid", &Per::Cpu, "{cycles,instructions}").unwrap();
+        let hybrid = selection("intel-hybrid", &Targets::CPU, "{cycles,instructions}").unwrap();
         let expected =
             ["cpu_atom/cycles/", "cpu_core/cycles/", "cpu_atom/instructions/", "cpu_core/instructions/"];
         assert_eq!(names(&hybrid), expected);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_written_twice_has_two_lines_and_is_counted_twice() {
-        let twice = selection("amd", &Per::Cpu, "{cycles,instructions},{cycles,cycles}").unwrap();
+        let twice = selection("amd", &Targets::CPU, "{cycles,instructions},{cycles,cycles}").unwrap();
         assert_eq!(names(&twice), ["cycles", "instructions", "cycles", "cycles"]);
         assert_eq!(opened(&twice), [["cycles", "instructions"], ["cycles", "cycles"]]);
         assert_eq!(twice.line_of(1, 1), Some(3));
@@ -204,17 +204,17 @@ mod tests {
 
     #[test]
     fn what_this_host_lacks_has_a_line_and_what_no_host_has_is_an_error() {
-        let vm = selection("vm", &Per::Cpu, "power/energy-pkg/,task-clock").unwrap();
+        let vm = selection("vm", &Targets::CPU, "power/energy-pkg/,task-clock").unwrap();
         assert_eq!(names(&vm), ["power/energy-pkg/", "task-clock"]);
         assert_eq!(opened(&vm), [["task-clock"]]);
         assert_eq!(vm.refusals.len(), 1);
-        let error = selection("vm", &Per::Cpu, "task-clock,cylces").unwrap_err();
+        let error = selection("vm", &Targets::CPU, "task-clock,cylces").unwrap_err();
         assert_eq!(error.suggestion.as_deref(), Some("cycles"));
     }
 
     #[test]
     fn clocks_are_shown_in_milliseconds() {
-        let clocks = selection("vm", &Per::Cpu, "task-clock,page-faults").unwrap();
+        let clocks = selection("vm", &Targets::CPU, "task-clock,page-faults").unwrap();
         assert_eq!(clocks.lines[0].quantity(1_500_000), 1.5);
         assert_eq!((&*clocks.lines[0].unit, clocks.lines[0].is_quantity()), ("msec", true));
         assert_eq!(clocks.lines[1].quantity(1_500_000), 1_500_000.0);

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::select::{Line, Selection};
 use super::table::{Key, Reading, Sum};
-use crate::config::Per;
 use crate::event::{Catalog, Unresolved, parse};
 use crate::health::Interval;
 use crate::host::{Facts, Roots};
+use crate::target::Targets;
 
 /// What `text` comes to on a fixture host.
-pub(super) fn selection(host: &str, per: &Per, text: &str) -> Result<Selection, Unresolved> {
+pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selection, Unresolved> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
     let roots = Roots::under(&root);
     let catalog = Catalog::load(&roots, &Facts::read(&roots));
@@ -20,7 +20,7 @@ pub(super) fn selection(host: &str, per: &Per, text: &str) -> Result<Selection, 
 
 /// The lines of `text` on a fixture host.
 pub(super) fn lines(host: &str, text: &str) -> Vec<Line> {
-    selection(host, &Per::Cpu, text).unwrap().lines
+    selection(host, &Targets::CPU, text).unwrap().lines
 }
 
 /// A reading after so many milliseconds, of (key, count, nanoseconds enabled, nanoseconds running).

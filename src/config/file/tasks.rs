@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{Cgroups, Processes};
 use crate::config::decode::At;
+use crate::config::per::TaskPer;
 use crate::config::value::{List, Period};
 
 /// What is told of the scheduler.
@@ -40,16 +41,4 @@ pub(in crate::config) struct Syscalls {
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
     /// Other processes than those of the file; what is left out is as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
-}
-
-/// For whom it is told what threads do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::config) enum TaskPer {
-    /// For all CPUs together.
-    Host,
-    /// For each cgroup of `cgroups`.
-    Cgroup,
-    /// For the processes of `processes`.
-    Process,
 }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{Cgroups, PID_MAX, Processes};
 use crate::config::decode::At;
+use crate::config::per::TracedPer;
 use crate::config::value::{Histogram, Labels, List, Period};
 
 /// Where tracepoints and probes are found.
@@ -149,20 +150,6 @@ pub(in crate::config) enum Unit {
     Sectors,
     /// Pages of the size that this kernel has.
     Pages,
-}
-
-/// For whom to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::config) enum TracedPer {
-    /// For all CPUs together.
-    Host,
-    /// For each CPU.
-    Cpu,
-    /// For each cgroup of `cgroups`.
-    Cgroup,
-    /// For the processes of `processes`.
-    Process,
 }
 
 /// The most that wait for their second event: some 100 MB.

@@ -1,8 +1,9 @@
 //! Ready-made entries: that they are what a user could write, and that a user's own come first.
 
 use super::*;
+use crate::config::Config;
 use crate::config::tests::{good, report};
-use crate::config::{Config, Per};
+use crate::target::Targets;
 
 /// The entries of presets that a file comes to, with their sets.
 fn ready_made(text: &str) -> Vec<(&'static str, String)> {
@@ -62,7 +63,7 @@ fn an_entry_of_the_file_takes_the_place_of_a_ready_made_one_of_its_name() {
 fn ready_made_entries_count_for_the_cgroups_of_the_file() {
     let entries = good("cgroups: {include: /a}\npresets: forks").traced;
     for entry in &entries {
-        let [Per::Cgroup(cgroups)] = &entry.per[..] else { panic!("{entry:?}") };
+        let [Targets::Cgroups(cgroups)] = &entry.per[..] else { panic!("{entry:?}") };
         assert_eq!(cgroups.include[0].as_str(), "/a");
     }
 }

@@ -9,6 +9,7 @@ use crate::config::Counters;
 use crate::config::counters::{metric_word, metrics};
 use crate::config::decode::At;
 use crate::config::file::{File, Tracepoint};
+use crate::config::per::reselected;
 use crate::config::presets::presets;
 use crate::config::problem::shown;
 use crate::config::report::Report;
@@ -129,7 +130,6 @@ fn me(traced: &Traced) -> String {
 impl Traced {
     /// The same for other cgroups and processes.
     fn reselected(&self, selections: &Selections) -> Self {
-        let per = self.per.iter().map(|per| per.reselected(selections));
-        Self { per: per.collect(), ..self.clone() }
+        Self { per: reselected(&self.per, selections), ..self.clone() }
     }
 }

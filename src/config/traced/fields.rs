@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::{Label, Measure, Quantity, Unit};
-use crate::config::Per;
 use crate::config::decode::At;
 use crate::config::file::{self, VALUES_MAX};
 use crate::config::problem::{all_of, shown};
@@ -13,7 +12,7 @@ use crate::config::selection::{not_empty, number};
 use crate::config::value::{Histogram, HistogramBlock, Labels, List};
 use crate::config::yaml::NodeId;
 use crate::event::nearest;
-use crate::target::ProcessSelection;
+use crate::target::Targets;
 
 /// The values of a label that are kept apart unless the entry says otherwise.
 const VALUES: usize = 100;
@@ -153,7 +152,7 @@ pub(in crate::config) fn filter(
 pub(super) fn labels(
     written: Option<&At<Labels>>,
     fields: Fields<'_>,
-    per: &[Per],
+    per: &[Targets],
     report: &mut Report<'_>,
 ) -> Vec<Label> {
     let Some(written) = written else { return Vec::new() };
@@ -185,16 +184,12 @@ pub(super) fn labels(
 }
 
 /// Why a word cannot be a label here, and what to write instead.
-fn unfit(name: &str, field: &str, per: &[Per]) -> Option<(String, String)> {
+fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
     let apart = || {
         let field_name = field.rsplit('.').next().unwrap_or(field);
         format!("name it apart: {{field_{}: {field}}}", field_name.trim_start_matches('_'))
     };
-    let owner = per.iter().find(|per| match per {
-        Per::Host => false,
-        Per::Cpu | Per::Cgroup(_) => per.scope() == name,
-        Per::Process(ProcessSelection { by, .. }) => by.iter().any(|by| by.label() == name),
-    });
+    let owner = per.iter().find(|per| per.has_label(name));
     if let Some((side, of)) = name.split_once('.').filter(|_| name == field) {
         return Some((
             format!("{} cannot be a label", shown(name)),

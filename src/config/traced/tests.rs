@@ -6,9 +6,10 @@ use proptest::prelude::*;
 
 use super::{Label, Measure, Pair, Quantity, Traced, TracedKind, Unit, What};
 use crate::config::tests::{good, report};
-use crate::config::{Config, Per, Preset};
+use crate::config::{Config, Preset};
+use crate::health::CpuScope;
 use crate::probe::{Definition, Root};
-use crate::target::GroupBy;
+use crate::target::{GroupBy, Targets};
 
 /// The one entry of `tracepoints`.
 fn tracepoint(entry: &str) -> Traced {
@@ -45,7 +46,7 @@ fn labels(written: &str) -> Vec<(String, String)> {
 fn an_entry_of_one_event_counts_it_on_the_host() {
     let Traced { kind, name, what, per, filter, labels, measure, values } =
         tracepoint("event: 'sched:sched_process_fork'");
-    assert_eq!((kind, &*name, per, filter), (TracedKind::Tracepoint, "a", vec![Per::Host], None));
+    assert_eq!((kind, &*name, per, filter), (TracedKind::Tracepoint, "a", vec![Targets::HOST], None));
     let What::Events(events) = what else { panic!("{what:?}") };
     assert_eq!(events.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sched:sched_process_fork"]);
     assert_eq!((labels, measure, values), (vec![], Measure::Count, 100));
@@ -364,7 +365,13 @@ fn an_entry_counts_for_whom_the_file_says_or_it_says_itself() {
     let entry =
         "tracepoints: {a: {event: 'sys:one', per: [host, cpu, cgroup, process], processes: {by: exe}}}";
     let Config { traced, .. } = good(&format!("{file}{entry}"));
-    let [Per::Host, Per::Cpu, Per::Cgroup(cgroups), Per::Process(processes)] = &traced[0].per[..] else {
+    let [
+        Targets::Cpus(CpuScope::Host),
+        Targets::Cpus(CpuScope::Cpu),
+        Targets::Cgroups(cgroups),
+        Targets::Processes(processes),
+    ] = &traced[0].per[..]
+    else {
         panic!("{traced:?}")
     };
     assert_eq!((cgroups.include[0].as_str(), &processes.by[..]), ("/a", &[GroupBy::Exe][..]));

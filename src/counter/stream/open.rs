@@ -173,7 +173,7 @@ impl<'a, K: Kernel> Opener<'a, K> {
         let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
             let refusal =
-                self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::Cpu), errno, false);
+                self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::CPU), errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
         };
         if !self.budget.has_room_for(2 + self.plan.width()) {
@@ -240,7 +240,7 @@ impl<'a, K: Kernel> Opener<'a, K> {
                     let alone = Attr { start: Start::Later, ..what };
                     let opens_alone = errno == Errno::EINVAL
                         && self.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
-                    let refusal = self.refusal(&event.name, event.attempt(Scope::Cpu), errno, opens_alone);
+                    let refusal = self.refusal(&event.name, event.attempt(Scope::CPU), errno, opens_alone);
                     refused.push(Refused { counter: Some(counter), refusal });
                 }
             }

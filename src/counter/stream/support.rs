@@ -26,7 +26,7 @@ fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32)
     let sampling = Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered: false };
     let attr = Attr::software(switches(granularity), Some(sampling), Start::Later);
     let Err(errno) = kernel.open(&attr, Place::Cpu(cpu), None) else { return Ok(()) };
-    let judgement = classify(errno, &Attempt::software(Scope::Cpu), facts);
+    let judgement = classify(errno, &Attempt::software(Scope::CPU), facts);
     let reason = match errno {
         Errno::EINVAL => format!(
             "the kernel refuses {} with records ({errno}): it may be built without CONFIG_CGROUP_PERF",

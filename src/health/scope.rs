@@ -1,0 +1,132 @@
+//! Scopes: what counts are attributed to. Everything that differs between scopes is here, and all other modules ask.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+/// What counts are attributed to, which decides where events are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// CPUs, with everything that runs on them: on each CPU.
+    Cpus(CpuScope),
+    /// Cgroups: for each cgroup on each CPU.
+    Cgroup,
+    /// Processes: for each thread.
+    Process,
+}
+
+/// Which CPUs have a series together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuScope {
+    /// All CPUs.
+    Host,
+    /// Each CPU has its own.
+    Cpu,
+    /// Each CPU that a PMU beside the cores names as its own has its own.
+    Pmu,
+}
+
+/// The words of a scope.
+struct Words {
+    /// In the configuration, in metric names and labels, on pages.
+    name: &'static str,
+    /// In the help of a metric.
+    over: &'static str,
+    /// The targets of a group, in the plural.
+    targets: &'static str,
+    /// What each takes descriptors.
+    each: &'static str,
+}
+
+impl Scope {
+    /// All CPUs together.
+    pub const HOST: Self = Self::Cpus(CpuScope::Host);
+    /// Each CPU.
+    pub const CPU: Self = Self::Cpus(CpuScope::Cpu);
+    /// Each CPU of a PMU beside the cores.
+    pub const PMU: Self = Self::Cpus(CpuScope::Pmu);
+
+    const fn words(self) -> Words {
+        let (name, over, targets, each) = match self {
+            Self::Cpus(CpuScope::Host) => ("host", "over all CPUs", "CPUs", "cpu"),
+            Self::Cpus(CpuScope::Cpu) => ("cpu", "per CPU", "CPUs", "cpu"),
+            Self::Cpus(CpuScope::Pmu) => ("pmu", "per PMU", "PMU CPUs", "cpu of each PMU"),
+            Self::Cgroup => ("cgroup", "per cgroup, over all CPUs", "cgroups", "cgroup"),
+            Self::Process => ("process", "per group of processes, over all CPUs", "processes", "thread"),
+        };
+        Words { name, over, targets, each }
+    }
+
+    /// The word in the configuration, in metric names and labels, and on pages.
+    pub const fn as_str(self) -> &'static str {
+        self.words().name
+    }
+
+    /// The word in front of metric names; `None` for metrics over all CPUs, whose names begin with what they are about.
+    pub const fn prefix(self) -> Option<&'static str> {
+        match self {
+            Self::Cpus(CpuScope::Host) => None,
+            scope => Some(scope.as_str()),
+        }
+    }
+
+    /// How the counts of a series are added up, for the help of its metric.
+    pub const fn over(self) -> &'static str {
+        self.words().over
+    }
+
+    /// The targets of a group, in the plural: `CPUs`.
+    pub const fn targets(self) -> &'static str {
+        self.words().targets
+    }
+
+    /// What takes descriptors of its own in a group: `cpu`, `thread`.
+    pub const fn each(self) -> &'static str {
+        self.words().each
+    }
+
+    /// The same for events of a PMU beside the cores; `None` where such a PMU does not know who caused what it counts.
+    pub const fn beside_cores(self) -> Option<CpuScope> {
+        match self {
+            Self::Cpus(CpuScope::Host) => Some(CpuScope::Host),
+            Self::Cpus(CpuScope::Cpu | CpuScope::Pmu) => Some(CpuScope::Pmu),
+            Self::Cgroup | Self::Process => None,
+        }
+    }
+}
+
+impl CpuScope {
+    /// The label that its series have; `None` if there is one series.
+    pub const fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Host => None,
+            Self::Cpu | Self::Pmu => Some("cpu"),
+        }
+    }
+
+    /// The label of the series that a CPU counts in.
+    pub fn label_of(self, cpu: u32) -> Option<(&'static str, Arc<str>)> {
+        Some((self.label()?, cpu.to_string().into()))
+    }
+
+    /// The number under which what happens on a CPU is added up until its series is looked up.
+    pub const fn number_of(self, cpu: u32) -> u32 {
+        match self {
+            Self::Host => 0,
+            Self::Cpu | Self::Pmu => cpu,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Scope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
