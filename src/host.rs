@@ -4,11 +4,13 @@
 mod cpuset;
 mod environment;
 mod facts;
+mod nodes;
 
 pub use cpuset::{CpuSet, CpuSetError};
 pub use environment::Environment;
 pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
+pub use nodes::{Cpu, Nodes};
 
 use std::fs::{File, ReadDir};
 use std::io::{self, ErrorKind, Read};

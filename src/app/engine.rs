@@ -280,8 +280,9 @@ impl<K: Kernel> Engine<K> {
 
     /// Reads the facts and PMUs of the host again.
     fn look_at_host(&mut self) {
-        self.facts = Facts::read(&self.roots);
+        self.facts.read_again(&self.roots);
         self.catalog = Catalog::load(&self.roots, &self.facts);
+        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
     }
 
     /// Puts the configuration in force.
@@ -393,11 +394,15 @@ impl<K: Kernel> Engine<K> {
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
         let changes = self.look(begin);
-        self.collector.follow(&changes, &self.watch);
-        if *self.watch.online() != self.online {
-            // PMUs beside the cores move to another CPU of their socket when theirs goes offline.
+        let other_cpus = *self.watch.online() != self.online;
+        if other_cpus {
+            // PMUs beside the cores move to another CPU of their socket when theirs goes offline; and the NUMA node of a new
+            // CPU must be known before it is counted.
             tracing::info!(cpus = %self.watch.online(), "other CPUs are online");
             self.look_at_host();
+        }
+        self.collector.follow(&changes, &self.watch);
+        if other_cpus {
             self.apply();
         } else {
             self.follow_files();

@@ -9,6 +9,7 @@ use super::push::url;
 use super::report::Report;
 use super::value::List;
 pub use super::value::Socket;
+use crate::health::Scope;
 use crate::metrics::fit_label_name;
 
 /// Who is asked, and for what.
@@ -43,20 +44,9 @@ pub struct Pods {
     pub node: Option<String>,
 }
 
-/// Labels that series of cgroups have for other reasons.
-const TAKEN: [&str; 11] = [
-    "cgroup",
-    "container",
-    "counters",
-    "cpu",
-    "event",
-    "leader",
-    "namespace",
-    "pod",
-    "reason",
-    "service",
-    "state",
-];
+/// Labels that series of cgroups have for other reasons, beside those of scopes.
+const TAKEN: [&str; 9] =
+    ["container", "counters", "event", "leader", "namespace", "pod", "reason", "service", "state"];
 
 /// The most labels that are taken.
 const MOST: usize = 16;
@@ -123,7 +113,8 @@ fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<st
     let mut labels: Vec<(String, Arc<str>)> = Vec::new();
     for key in keys(at, report) {
         let name = fit_label_name(&key.value);
-        if TAKEN.contains(&&*name) {
+        let of_scope = Scope::ALL.iter().any(|scope| scope.label() == Some(&*name));
+        if of_scope || TAKEN.contains(&&*name) {
             let message = format!("series have a label `{name}` of another meaning");
             report.error(key.node, message, Some("`service` may name pods by such a label".into()));
         } else if labels.iter().any(|label| *label.1 == *name) {

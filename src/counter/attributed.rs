@@ -12,7 +12,7 @@ use super::subject::{Key, Subject};
 use crate::attribute::{Census, Owner, ROOT, Shares, Task};
 use crate::clock::{Monotonic, Timestamp};
 use crate::health::{Interval, Scope, Verdict, judge};
-use crate::host::CpuSet;
+use crate::host::{CpuSet, Nodes};
 use crate::metrics::Labels;
 use crate::plan::{Counter, Group};
 use crate::series::SeriesId;
@@ -105,7 +105,7 @@ impl AttributedGroup {
     }
 
     /// Follows the CPUs.
-    pub(super) fn set_online(&mut self, online: &CpuSet, monotonic: Monotonic) {
+    pub(super) fn set_online(&mut self, online: &CpuSet, nodes: &Nodes, monotonic: Monotonic) {
         let here = self.plan.cpus(online);
         let before = std::mem::replace(&mut self.online, here.clone());
         if self.plan.targets.are_cpus() {
@@ -113,7 +113,7 @@ impl AttributedGroup {
                 self.remove(Key::Cpu(cpu), monotonic);
             }
             for cpu in here.iter().filter(|&cpu| !before.contains(cpu)) {
-                self.add(Subject::Cpu(cpu), monotonic);
+                self.add(Subject::Cpu(nodes.cpu(cpu)), monotonic);
             }
         }
     }

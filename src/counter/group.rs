@@ -93,7 +93,7 @@ impl<K: Kernel> GroupCounter<K> {
                 let gone: Vec<Key> = before.iter().filter(|&cpu| !now.contains(cpu)).map(Key::Cpu).collect();
                 self.remove(&gone, context);
                 for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {
-                    self.add(Subject::Cpu(cpu), context);
+                    self.add(Subject::Cpu(context.facts.nodes.cpu(cpu)), context);
                 }
             }
             Targets::Cgroups(_) => {
@@ -248,7 +248,7 @@ impl<K: Kernel> GroupCounter<K> {
             let Some(series) = self.series.get_mut(target.series) else { continue };
             let series = &mut series.total;
             let work = match &target.subject {
-                Subject::Cpu(cpu) => Work::Known(busy.time(*cpu)),
+                Subject::Cpu(cpu) => Work::Known(busy.time(cpu.number)),
                 Subject::Cgroup(_) | Subject::Process(_) => Work::IsRunningTime,
             };
             let tallies = &mut target.tallies;

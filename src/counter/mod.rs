@@ -257,7 +257,7 @@ impl<K: Kernel> Collector<K> {
             self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));
         }
         self.follow_stream(targets);
-        self.tracer.collect(&self.census, &self.roots);
+        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
         let turns = self.turns(plan.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
         tracer.apply(&plan.traces, bounds.series, ring_memory, (targets.online(), turns), &mut context);
@@ -278,7 +278,7 @@ impl<K: Kernel> Collector<K> {
         if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
             let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, series_limit, now);
             attributed.series.set_names(self.names);
-            attributed.set_online(targets.online(), monotonic);
+            attributed.set_online(targets.online(), &self.facts.nodes, monotonic);
             let subjects = subjects_of(group, targets).into_iter();
             subjects.for_each(|subject| attributed.add(subject, monotonic));
             return Counting::Attributed(attributed);
@@ -342,7 +342,7 @@ impl<K: Kernel> Collector<K> {
                     }
                 }
                 Counting::Attributed(group) => {
-                    group.set_online(targets.online(), monotonic);
+                    group.set_online(targets.online(), &context.facts.nodes, monotonic);
                     removed.iter().for_each(|&key| group.remove(key, monotonic));
                     changed.iter().for_each(|subject| group.change(subject.clone(), monotonic));
                     added.iter().for_each(|subject| group.add(subject.clone(), monotonic));
@@ -446,7 +446,7 @@ impl<K: Kernel> Collector<K> {
             stream.grow();
             self.stream = Some(stream);
         }
-        self.tracer.collect(&self.census, &self.roots);
+        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
         self.publish()
     }
 
@@ -466,7 +466,7 @@ impl<K: Kernel> Collector<K> {
     /// processes were charged with, and what could not be attributed, to the last count.
     pub fn finish(&mut self) -> Vec<Family> {
         self.close_stream();
-        self.tracer.collect(&self.census, &self.roots);
+        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
         self.publish()
     }
 

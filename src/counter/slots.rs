@@ -11,7 +11,7 @@ use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
-use crate::host::CpuSet;
+use crate::host::{Cpu, CpuSet};
 use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Event, Kernel, Place};
 use crate::target::{Cgroup, Process};
@@ -77,9 +77,9 @@ impl<E: Event> Slots<E> {
     ) -> Outcome {
         let new = self.places.is_empty();
         let outcome = match subject {
-            Subject::Cpu(cpu) => {
-                let opened = context.open(plan, Place::Cpu(*cpu), &|| format!("cpu {cpu}"));
-                self.keep(plan, *cpu, opened, context)
+            Subject::Cpu(Cpu { number, .. }) => {
+                let opened = context.open(plan, Place::Cpu(*number), &|| format!("cpu {number}"));
+                self.keep(plan, *number, opened, context)
             }
             Subject::Cgroup(cgroup) => self.open_cgroup(plan, cgroup, online, context),
             Subject::Process(process) => self.open_threads(plan, process, context),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::host::Cpu;
 use crate::target::{Cgroup, CgroupId, Process, ProcessKey};
 
 /// What a target is known by while it lives.
@@ -15,7 +16,7 @@ pub(super) enum Key {
 /// A target as it was found.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
-    Cpu(u32),
+    Cpu(Cpu),
     Cgroup(Arc<Cgroup>),
     Process(Arc<Process>),
 }
@@ -23,7 +24,7 @@ pub(super) enum Subject {
 impl Subject {
     pub(super) fn key(&self) -> Key {
         match self {
-            Self::Cpu(cpu) => Key::Cpu(*cpu),
+            Self::Cpu(cpu) => Key::Cpu(cpu.number),
             Self::Cgroup(cgroup) => Key::Cgroup(cgroup.id),
             Self::Process(process) => Key::Process(process.key),
         }

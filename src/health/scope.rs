@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use crate::host::Cpu;
+
 /// What counts are attributed to, which decides where events are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
@@ -31,6 +33,8 @@ pub enum CpuScope {
 struct Words {
     /// In the configuration, in metric names and labels, on pages.
     name: &'static str,
+    /// One of its targets, in refusals.
+    target: &'static str,
     /// In the help of a metric.
     over: &'static str,
     /// The targets of a group, in the plural.
@@ -47,15 +51,20 @@ impl Scope {
     /// Each CPU of a PMU beside the cores.
     pub const PMU: Self = Self::Cpus(CpuScope::Pmu);
 
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::HOST, Self::CPU, Self::PMU, Self::Cgroup, Self::Process];
+
     const fn words(self) -> Words {
-        let (name, over, targets, each) = match self {
-            Self::Cpus(CpuScope::Host) => ("host", "over all CPUs", "CPUs", "cpu"),
-            Self::Cpus(CpuScope::Cpu) => ("cpu", "per CPU", "CPUs", "cpu"),
-            Self::Cpus(CpuScope::Pmu) => ("pmu", "per PMU", "PMU CPUs", "cpu of each PMU"),
-            Self::Cgroup => ("cgroup", "per cgroup, over all CPUs", "cgroups", "cgroup"),
-            Self::Process => ("process", "per group of processes, over all CPUs", "processes", "thread"),
+        let (name, target, over, targets, each) = match self {
+            Self::Cpus(CpuScope::Host) => ("host", "host", "over all CPUs", "CPUs", "cpu"),
+            Self::Cpus(CpuScope::Cpu) => ("cpu", "CPU", "per CPU", "CPUs", "cpu"),
+            Self::Cpus(CpuScope::Pmu) => ("pmu", "PMU", "per PMU", "PMU CPUs", "cpu of each PMU"),
+            Self::Cgroup => ("cgroup", "cgroup", "per cgroup, over all CPUs", "cgroups", "cgroup"),
+            Self::Process => {
+                ("process", "process", "per group of processes, over all CPUs", "processes", "thread")
+            }
         };
-        Words { name, over, targets, each }
+        Words { name, target, over, targets, each }
     }
 
     /// The word in the configuration, in metric names and labels, and on pages.
@@ -71,6 +80,11 @@ impl Scope {
         }
     }
 
+    /// One of its targets, in refusals: `NUMA node`.
+    pub const fn target(self) -> &'static str {
+        self.words().target
+    }
+
     /// How the counts of a series are added up, for the help of its metric.
     pub const fn over(self) -> &'static str {
         self.words().over
@@ -84,6 +98,15 @@ impl Scope {
     /// What takes descriptors of its own in a group: `cpu`, `thread`.
     pub const fn each(self) -> &'static str {
         self.words().each
+    }
+
+    /// The label that its series have; `None` if there is one series, or if the configuration names the labels.
+    pub const fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Cpus(cpus) => cpus.label(),
+            Self::Cgroup => Some("cgroup"),
+            Self::Process => None,
+        }
     }
 
     /// The same for events of a PMU beside the cores; `None` where such a PMU does not know who caused what it counts.
@@ -106,8 +129,12 @@ impl CpuScope {
     }
 
     /// The label of the series that a CPU counts in.
-    pub fn label_of(self, cpu: u32) -> Option<(&'static str, Arc<str>)> {
-        Some((self.label()?, cpu.to_string().into()))
+    pub fn label_of(self, cpu: Cpu) -> Option<(&'static str, Arc<str>)> {
+        let value = match self {
+            Self::Host => return None,
+            Self::Cpu | Self::Pmu => cpu.number,
+        };
+        Some((self.label()?, value.to_string().into()))
     }
 
     /// The number under which what happens on a CPU is added up until its series is looked up.

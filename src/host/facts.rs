@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
-use super::{CpuSet, Roots, read_number, read_text};
+use super::{CpuSet, Nodes, Roots, read_number, read_text};
 use crate::error::FileError;
 
 /// A kernel's version, as far as features depend on it.
@@ -66,6 +66,8 @@ pub struct Facts {
     pub kernel: KernelVersion,
     /// CPUs that are online.
     pub online: CpuSet,
+    /// The NUMA nodes of CPUs.
+    pub nodes: Nodes,
     /// `kernel.perf_event_paranoid`; `None` where the kernel has no perf events at all.
     pub paranoid: Option<i32>,
     /// `kernel.nmi_watchdog`: the watchdog holds one hardware counter on every CPU.
@@ -97,6 +99,7 @@ impl Facts {
         Self {
             kernel: sysctl("osrelease").and_then(|text| text.parse().ok()).unwrap_or_default(),
             online: online_cpus(roots).unwrap_or_default(),
+            nodes: Nodes::read(roots),
             paranoid: sysctl("perf_event_paranoid").and_then(|text| text.trim().parse().ok()),
             nmi_watchdog: read_number(&roots.proc.join("sys/kernel/nmi_watchdog")).is_ok_and(|n| n != 0),
             capabilities: capabilities(roots).unwrap_or_default(),
@@ -111,6 +114,12 @@ impl Facts {
             own_pid_namespace: fs::read_link(roots.proc.join("self/ns/pid"))
                 .is_ok_and(|namespace| namespace.as_os_str() != INITIAL_PID_NAMESPACE),
         }
+    }
+
+    /// Reads them again. CPUs that are offline by now keep their nodes.
+    pub fn read_again(&mut self, roots: &Roots) {
+        let before = std::mem::replace(self, Self::read(roots));
+        self.nodes.keep(before.nodes);
     }
 }
 

@@ -511,10 +511,13 @@ fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
     let pmu = event.pmu.as_deref().unwrap_or("its PMU");
     Refusal {
         event: Arc::clone(&event.name),
-        target: format!("each {scope}"),
+        target: format!("each {}", scope.target()),
         cause: Cause::Absent,
         errno: None,
-        reason: format!("{pmu} counts for a whole socket or die and cannot tell one {scope} from another"),
+        reason: format!(
+            "{pmu} counts for a whole socket or die and cannot tell one {} from another",
+            scope.target()
+        ),
         remedy: Some("count it with per: [cpu]".into()),
     }
 }

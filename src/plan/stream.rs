@@ -301,7 +301,7 @@ impl Unsupported {
         let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
         Refusal {
             event: events.join(",").into(),
-            target: format!("each {}", group.scope()),
+            target: format!("each {}", group.scope().target()),
             cause: self.cause,
             errno: None,
             reason: format!("attribution: stream cannot be had: {}", self.reason),

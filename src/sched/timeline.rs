@@ -232,18 +232,19 @@ impl Timeline {
     }
 
     /// Tells of those that run, and have run for a while: nobody else may want their CPU for long.
-    pub fn pass(&mut self, time: u64, mut told: impl FnMut(&Who, Told)) {
-        let running = self.cpus.values_mut().filter_map(|cpu| match &mut cpu.occupant {
-            Occupant::Known(running) => Some(running),
+    /// What comes of it is told with the CPU.
+    pub fn pass(&mut self, time: u64, mut told: impl FnMut(u32, &Who, Told)) {
+        let running = self.cpus.iter_mut().filter_map(|(&number, cpu)| match &mut cpu.occupant {
+            Occupant::Known(running) => Some((number, running)),
             Occupant::Unknown | Occupant::CameAt(_) => None,
         });
-        for running in running.filter(|running| running.came.is_some()) {
+        for (cpu, running) in running.filter(|(_, running)| running.came.is_some()) {
             let ran = time.saturating_sub(running.told);
             running.told = running.told.max(time);
             let idle = Who::default();
             let who = self.tasks.get(&running.tid).map_or(&idle, |task| &task.who);
             if ran > 0 {
-                told(who, Told::Ran(ran));
+                told(cpu, who, Told::Ran(ran));
             }
         }
     }

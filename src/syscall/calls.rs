@@ -19,6 +19,8 @@ pub struct Begun {
     pub call: Call,
     /// Since when, in nanoseconds of the clock of the records.
     pub time: u64,
+    /// On which CPU it began.
+    pub cpu: u32,
 }
 
 /// A call that has.
@@ -139,7 +141,7 @@ mod tests {
 
     fn begun(tid: u32, number: u32, time: u64) -> Begun {
         let who = Who { tid, pid: tid, ..Who::default() };
-        Begun { who, call: Call { abi: Abi::X86_64, number }, time }
+        Begun { who, call: Call { abi: Abi::X86_64, number }, time, cpu: 0 }
     }
 
     #[test]

@@ -41,8 +41,7 @@ impl Targets {
     /// Whether its series have a label of this name.
     pub fn has_label(&self, name: &str) -> bool {
         match self {
-            Self::Cpus(cpus) => cpus.label() == Some(name),
-            Self::Cgroups(_) => name == Scope::Cgroup.as_str(),
+            Self::Cpus(_) | Self::Cgroups(_) => self.scope().label() == Some(name),
             Self::Processes(selection) => selection.by.iter().any(|by| by.label() == name),
         }
     }

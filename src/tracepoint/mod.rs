@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::attribute::Census;
 use crate::clock::Clock;
 use crate::health::{Refusal, Scope};
-use crate::host::CpuSet;
+use crate::host::{CpuSet, Nodes, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, Role, Trace};
 use crate::ring::{
@@ -373,7 +373,7 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Takes in what was hit since the last time.
-    pub(crate) fn collect(&mut self, census: &Census, roots: &crate::host::Roots) {
+    pub(crate) fn collect(&mut self, census: &Census, roots: &Roots, nodes: &Nodes) {
         if self.books.is_empty() {
             return;
         }
@@ -389,7 +389,7 @@ impl<K: Kernel> Tracer<K> {
         };
         let shared = Arc::clone(&self.intake);
         let born = move |id: CgroupId| lock(&shared).desk.path_of(id);
-        let names = Names { roots, census, born: &born };
+        let names = Names { roots, nodes, census, born: &born };
         self.remarkable.follow(remarkable, kernel);
         for (book, taken) in self.books.iter_mut().zip(entries) {
             book.enter(taken, &round, &names, monotonic);

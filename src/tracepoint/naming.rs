@@ -9,7 +9,7 @@ use super::owners::{OwnerId, Round};
 use super::values::{Fresh, Owned, ValueId};
 use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
-use crate::host::Roots;
+use crate::host::{Nodes, Roots};
 use crate::plan::{Feed, Take, Trace};
 use crate::probe::kallsyms;
 use crate::series::OwnName;
@@ -45,6 +45,7 @@ mod rest {
 /// Where names are looked up.
 pub(super) struct Names<'a> {
     pub(super) roots: &'a Roots,
+    pub(super) nodes: &'a Nodes,
     pub(super) census: &'a Census,
     /// The paths of cgroups that nobody saw.
     pub(super) born: &'a dyn Fn(CgroupId) -> Option<Arc<str>>,
@@ -62,7 +63,7 @@ impl Names<'_> {
             Targets::Cpus(cpus) if cpus.label().is_none() => Ok(vec![Vec::new().into()]),
             _ if owner == OwnerId::IDLE => Err(rest::IDLE),
             _ if owner == OwnerId::UNKNOWN => Err(rest::UNKNOWN),
-            Targets::Cpus(cpus) => Ok(vec![Vec::from_iter(cpus.label_of(owner.0)).into()]),
+            Targets::Cpus(cpus) => Ok(vec![Vec::from_iter(cpus.label_of(self.nodes.cpu(owner.0))).into()]),
             Targets::Cgroups(selection) => {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let path: Arc<str> = match *id {

@@ -15,12 +15,12 @@ const MOST_TOLD: usize = 16;
 /// For how long delays are told one by one, in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
-/// The number of the owner of what a thread did, in the sums of a scope.
+/// The number of the owner of what a thread did on a CPU, in the sums of a scope.
 #[inline]
-fn owner_in(scope: Scope, who: &sched::Who, owners: &mut Owners) -> OwnerId {
-    let of = Who { cpu: 0, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
+fn owner_in(scope: Scope, cpu: u32, who: &sched::Who, owners: &mut Owners) -> OwnerId {
+    let of = Who { cpu, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
     match scope {
-        Scope::Cpus(_) => OwnerId(0),
+        Scope::Cpus(cpus) => OwnerId(cpus.number_of(cpu)),
         Scope::Cgroup if who.cgroup == 0 => OwnerId::UNKNOWN,
         Scope::Cgroup => owners.cgroup(of),
         Scope::Process if who.pid == 0 => OwnerId::UNKNOWN,
@@ -212,14 +212,14 @@ impl Tasks {
             },
             Role::Enter { number, calls } => match number.number(sample.raw) {
                 Some(number) => {
-                    self.begin(number as u32, calls.as_deref(), sample);
+                    self.begin(number as u32, cpu, calls.as_deref(), sample);
                     true
                 }
                 None => false,
             },
             Role::Exit { number, result } => match (number.number(sample.raw), result.number(sample.raw)) {
                 (Some(number), Some(result)) => {
-                    self.end((sample.tid, number as u32), sample.time, result as i64, owners);
+                    self.end((sample.tid, number as u32), (cpu, sample.time), result as i64, owners);
                     true
                 }
                 _ => false,
@@ -232,11 +232,11 @@ impl Tasks {
         let (sums, longests) = (&mut self.sched.sums, &mut self.longests);
         self.timeline.enter(at, of, event, &mut |who, told| {
             longests.note(who, &told);
-            add(sums, who, &told, owners);
+            add(sums, at.0, who, &told, owners);
         });
     }
 
-    fn begin(&mut self, number: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
+    fn begin(&mut self, number: u32, cpu: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
         let Some(abi) = Abi::here(!sample.narrow) else { return };
         let call = Call { abi, number };
         if wanted.is_some_and(|wanted| wanted.binary_search(&call).is_err()) {
@@ -245,13 +245,13 @@ impl Tasks {
         let Sample { pid, tid, cgroup, time, .. } = *sample;
         let known = self.timeline.who(tid).map(|who| who.comm).unwrap_or_default();
         let who = sched::Who { tid, pid, cgroup, comm: known, kernel: false };
-        self.calls.begin(Begun { who, call, time });
+        self.calls.begin(Begun { who, call, time, cpu });
     }
 
-    fn end(&mut self, (tid, number): (u32, u32), time: u64, result: i64, owners: &mut Owners) {
+    fn end(&mut self, (tid, number): (u32, u32), (cpu, time): (u32, u64), result: i64, owners: &mut Owners) {
         let Some(ended) = self.calls.end(tid, number, time, result) else { return };
         for (scope, sums) in &mut self.syscalls.sums {
-            sums.add(owner_in(*scope, &ended.who, owners), &ended);
+            sums.add(owner_in(*scope, cpu, &ended.who, owners), &ended);
         }
     }
 
@@ -321,7 +321,7 @@ impl Tasks {
     /// Takes out what was added up until `now`, which is on the clock of the records.
     pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
         let sums = &mut self.sched.sums;
-        self.timeline.pass(now, |who, told| add(sums, who, &told, owners));
+        self.timeline.pass(now, |cpu, who, told| add(sums, cpu, who, &told, owners));
         let sched: Vec<_> = self.sched.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
         let calls: Vec<_> =
             self.syscalls.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
@@ -355,19 +355,27 @@ impl Tasks {
     fn stuck(&self, now: u64, owners: &mut Owners) -> Vec<Vec<(OwnerId, Call, u64)>> {
         let of = |&scope: &Scope| {
             let stuck = self.calls.stuck(now, self.stuck);
-            stuck.map(|(begun, age)| (owner_in(scope, &begun.who, owners), begun.call, age)).collect()
+            stuck
+                .map(|(begun, age)| (owner_in(scope, begun.cpu, &begun.who, owners), begun.call, age))
+                .collect()
         };
         self.syscalls.outputs.iter().map(of).collect()
     }
 }
 
 #[inline]
-fn add(sums: &mut [(Scope, sched::Sums<OwnerId>)], who: &sched::Who, told: &Told, owners: &mut Owners) {
+fn add(
+    sums: &mut [(Scope, sched::Sums<OwnerId>)],
+    cpu: u32,
+    who: &sched::Who,
+    told: &Told,
+    owners: &mut Owners,
+) {
     if who.tid == 0 {
         return;
     }
     for (scope, sums) in sums {
-        sums.add(owner_in(*scope, who, owners), who, told);
+        sums.add(owner_in(*scope, cpu, who, owners), who, told);
     }
 }
 

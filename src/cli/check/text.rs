@@ -55,7 +55,8 @@ fn refusals(out: &mut impl Write, rows: &[RefusalRow]) -> io::Result<()> {
 
 /// Where, if that says more than the entry and the scope do.
 fn places(row: &RefusalRow) -> String {
-    let said = [String::from("this host"), format!("each {}", row.scope), format!("entry {}", row.entry)];
+    let said =
+        [String::from("this host"), format!("each {}", row.scope.target()), format!("entry {}", row.entry)];
     match row.targets {
         0 | 1 if said.contains(&row.target) => String::new(),
         0 | 1 => format!(" ({})", row.target),

@@ -131,7 +131,7 @@ mod tests {
             let ended = Ended { who: who(comm), call: call(number), time: 1_200_000_000, took, result };
             lines.ended(&ended, Some(&[1, 2, 3, 4, 5, 6]));
         }
-        let begun = Begun { who: who(b"sh"), call: call(231), time: 1_150_000_000 };
+        let begun = Begun { who: who(b"sh"), call: call(231), time: 1_150_000_000, cpu: 0 };
         lines.unended(&begun, 1_210_000_000, None);
         lines.text
     }

@@ -140,8 +140,8 @@ impl Listener for Tracer<'_> {
     fn hear(&mut self, heard: &Heard<'_>) {
         match heard {
             Heard::Hit { sample, .. } if sample.pid == self.own => {}
-            Heard::Hit { source, sample, .. } => {
-                if self.hit(*source, sample).is_none() {
+            Heard::Hit { source, cpu, sample } => {
+                if self.hit(*source, *cpu, sample).is_none() {
                     self.unreadable += 1;
                 }
             }
@@ -159,7 +159,7 @@ impl Listener for Tracer<'_> {
 }
 
 impl Tracer<'_> {
-    fn hit(&mut self, source: usize, sample: &Sample<'_>) -> Option<()> {
+    fn hit(&mut self, source: usize, cpu: u32, sample: &Sample<'_>) -> Option<()> {
         let tap = self.taps.get(source)?;
         // A call of no number is none: somebody asked for -1, or a signal handler returns.
         let number = u32::try_from(tap.number.number(sample.raw)?).unwrap_or(u32::MAX);
@@ -177,7 +177,7 @@ impl Tracer<'_> {
             for (register, word) in registers.iter_mut().zip(words) {
                 *register = u64::from_ne_bytes(*word);
             }
-            self.begin(Begun { who, call, time: sample.time }, registers);
+            self.begin(Begun { who, call, time: sample.time, cpu }, registers);
         } else {
             let result = tap.payload.number(sample.raw)? as i64;
             self.ended(who, number, sample.time, result);

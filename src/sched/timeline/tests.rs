@@ -156,7 +156,7 @@ fn who_never_leaves_its_cpu_runs_all_the_same_and_no_time_is_told_twice() {
     machine.switch(0, 10, IDLE, Left::Preempted, ONE);
     let mut ran = Vec::new();
     for time in [25, 20, 40] {
-        machine.timeline.pass(time, |who, told| ran.push((who.tid, told)));
+        machine.timeline.pass(time, |_, who, told| ran.push((who.tid, told)));
     }
     assert_eq!(ran, [(1, Told::Ran(15)), (1, Told::Ran(15))]);
     machine.switch(0, 47, ONE, Left::Sleeping, IDLE);

@@ -9,28 +9,18 @@
 
 use std::borrow::Cow;
 
+use crate::health::Scope;
 use crate::metrics::{Kind, Metadata};
 
 /// Units of metrics, and what they are in the Unified Code for Units of Measure. A Collector knows these by the same words.
 const UNITS: [(&str, &str); 6] =
     [("seconds", "s"), ("bytes", "By"), ("joules", "J"), ("watts", "W"), ("celsius", "Cel"), ("ratio", "1")];
 
-/// Words that are rooms for names, by how deep they stand. The last are within scopes as well as of their own.
+/// Words that are rooms for names, by how deep they stand; beside these, the second has the scopes. The last are within scopes
+/// as well as of their own.
 const ROOMS: [&[&str]; 3] = [
     &["perf", "process"],
-    &[
-        "cgroup",
-        "cpu",
-        "event",
-        "exporter",
-        "pmu",
-        "probe",
-        "process",
-        "sched",
-        "syscall",
-        "tracepoint",
-        "unattributed",
-    ],
+    &["event", "exporter", "probe", "sched", "syscall", "tracepoint", "unattributed"],
     &["sched", "syscall"],
 ];
 
@@ -115,9 +105,10 @@ fn without_unit<'b>(
 /// With dots behind the rooms.
 fn dotted(name: &str) -> String {
     let (mut dotted, mut rest) = (String::with_capacity(name.len()), name);
-    for rooms in ROOMS {
+    for (depth, rooms) in ROOMS.iter().enumerate() {
+        let is_scope = |room| depth == 1 && Scope::ALL.iter().any(|scope| scope.prefix() == Some(room));
         match rest.split_once('_') {
-            Some((room, within)) if rooms.contains(&room) && !within.is_empty() => {
+            Some((room, within)) if !within.is_empty() && (rooms.contains(&room) || is_scope(room)) => {
                 dotted.push_str(room);
                 dotted.push('.');
                 rest = within;
