@@ -10,7 +10,7 @@ use super::report::Report;
 use super::selection::{Selections, cgroups, not_empty, once, processes};
 use super::value::List;
 use super::yaml::NodeId;
-use crate::health::Scope;
+use crate::health::{CpuScope, Scope};
 use crate::target::Targets;
 
 /// For whom to count.
@@ -49,6 +49,23 @@ pub(super) enum TaskPer {
     Cgroup,
     /// For the processes of `processes`.
     Process,
+}
+
+/// By what the samples of a profile are told apart, besides threads and cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ProfilePer {
+    /// By CPU: the label `cpu`.
+    Cpu,
+}
+
+impl ProfilePer {
+    /// The scope that it names.
+    pub(super) fn cpus(self) -> CpuScope {
+        match self {
+            Self::Cpu => CpuScope::Cpu,
+        }
+    }
 }
 
 /// A word of `per`.

@@ -18,6 +18,7 @@ pub use sampled::{Unsuitable, one_event};
 use super::file::{STACK_MAX, STACK_MIN};
 use super::value;
 use crate::event::syntax::Event;
+use crate::health::CpuScope;
 use crate::host::CpuSet;
 use crate::probe::Definition;
 use crate::target::{CgroupSelection, ProcessSelection};
@@ -35,6 +36,8 @@ pub struct Profiled {
     pub lines: bool,
     /// Whose samples are kept.
     pub whose: Whose,
+    /// By which part of the machine metrics tell samples apart.
+    pub per: Option<CpuScope>,
     /// How many functions have metrics of their own, the busiest first; 0 = none.
     pub functions: usize,
     /// How far the pages look back unless they are asked for another time.

@@ -10,7 +10,7 @@ use crate::config::profiled::{Rate, Source, Unwind, Whose};
 use crate::error::Errno;
 use crate::event::format::Field;
 use crate::event::{Catalog, Event, Kind, syntax};
-use crate::health::{Attempt, Cause, Refusal, Scope, classify};
+use crate::health::{Attempt, Cause, CpuScope, Refusal, Scope, classify};
 use crate::host::{CpuSet, Facts, KernelVersion};
 use crate::probe::Location;
 use crate::probe::install::{Placed, Placements, Wish};
@@ -49,6 +49,8 @@ pub struct Sampler {
     /// Whether profiles tell CPUs apart. Off unless somebody sets it: nothing but OTLP shows them, and every CPU that a
     /// stack was seen on takes a place of its own.
     pub cpus: bool,
+    /// By which part of the machine metrics tell samples apart.
+    pub per: Option<CpuScope>,
     /// How many functions have metrics of their own.
     pub functions: usize,
     /// How far the pages look back.
@@ -192,6 +194,7 @@ pub fn sampler(
             whose: profiled.whose.clone(),
             tells_cgroup: catalog.facts().kernel >= CGROUP_IN_SAMPLES,
             cpus: false,
+            per: profiled.per,
             functions: profiled.functions,
             window: profiled.window,
         }),

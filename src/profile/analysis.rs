@@ -33,7 +33,7 @@ struct Source {
     sampler: Arc<Sampler>,
     window: Window,
     /// What was seen in the current turn.
-    fresh: FxHashMap<(TaskId, Mode), Sum>,
+    fresh: FxHashMap<(TaskId, Mode, Option<u32>), Sum>,
     /// How often each stack was seen since functions were counted last.
     unnamed: FxHashMap<StackId, u64>,
     /// Whether the samples of a task are kept.
@@ -234,13 +234,14 @@ impl Analysis {
         let tasks = &self.tasks;
         let of = |source: &mut Source| {
             let mut sums = FxHashMap::default();
-            for ((task, mode), sum) in source.fresh.drain() {
+            for ((task, mode, cpu), sum) in source.fresh.drain() {
                 let Some(task) = tasks.get(task) else { continue };
                 let series = Series {
                     comm: Arc::clone(&task.comm),
                     cgroup: task.process.cgroup.clone(),
                     kernel_thread: task.process.kernel_thread,
                     mode,
+                    cpu,
                 };
                 *sums.entry(series).or_default() += sum.count;
             }
@@ -314,7 +315,8 @@ impl Analysis {
             }
         };
         // No kernel has more CPUs than 16 bits can number.
-        let cpu = if source.sampler.cpus { u16::try_from(cpu).ok() } else { None };
+        let apart = source.sampler.cpus || source.sampler.per.is_some();
+        let cpu = if apart { u16::try_from(cpu).ok() } else { None };
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
             // Without a chain, a stack is the address that was sampled.
@@ -357,7 +359,9 @@ impl Analysis {
         let Some(source) = self.sources.get_mut(place) else { return };
         // Pages show no CPUs.
         source.window.add(time, key.anywhere(), sum);
-        source.fresh.entry((key.task, key.mode)).or_default().add(sum);
+        let cpu = source.sampler.per.zip(key.cpu).map(|(per, cpu)| per.number_of(cpu.into()));
+        source.fresh.entry((key.task, key.mode, cpu)).or_default().add(sum);
+        let key = if source.sampler.cpus { key } else { key.anywhere() };
         if source.sampler.functions > 0 {
             *source.unnamed.entry(key.stack).or_default() += sum.count;
         }

@@ -29,6 +29,8 @@ pub(super) struct Series {
     /// Whether the kernel chose the name.
     pub(super) kernel_thread: bool,
     pub(super) mode: Mode,
+    /// The CPU, where metrics tell CPUs apart: a number of [`CpuScope::number_of`](crate::health::CpuScope::number_of).
+    pub(super) cpu: Option<u32>,
 }
 
 /// The samples of one entry since the last collection.
@@ -41,7 +43,7 @@ pub(super) struct Fresh {
 impl Series {
     /// The series of all for which there is no other.
     fn other(mode: Mode) -> Self {
-        Self { comm: "other".into(), cgroup: None, kernel_thread: false, mode }
+        Self { comm: "other".into(), cgroup: None, kernel_thread: false, mode, cpu: None }
     }
 }
 
@@ -49,7 +51,10 @@ impl Fresh {
     fn add(&mut self, sums: FxHashMap<Series, u64>) {
         for (series, count) in sums {
             let room = self.sums.len() < MOST_SERIES || self.sums.contains_key(&series);
-            let series = if room { series } else { Series::other(series.mode) };
+            let series = match room {
+                true => series,
+                false => Series { cpu: series.cpu, ..Series::other(series.mode) },
+            };
             let sum = self.sums.entry(series).or_default();
             *sum = sum.saturating_add(count);
         }

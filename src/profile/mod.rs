@@ -163,6 +163,7 @@ impl<K: Kernel> Profiler<K> {
         online: &CpuSet,
         context: &mut Context<'_, K>,
     ) {
+        self.publisher.set_nodes(&context.facts.nodes);
         let stay = self.publisher.set(samplers, limit, self.clock.now());
         self.shared.keep_functions(&stay);
         self.shared.debug_info.store(debug_info, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::ask::Shared;
 use super::handoff::{Fresh, Series};
 use crate::clock::{Monotonic, Timestamp};
+use crate::host::Nodes;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
 use crate::ring::{Losses, Records, RingMetrics};
@@ -44,23 +45,22 @@ struct Book {
 }
 
 impl Book {
-    fn add(&mut self, Series { comm, cgroup, mode, kernel_thread }: Series, count: u64, now: Monotonic) {
+    fn add(&mut self, series: Series, count: u64, nodes: &Nodes, now: Monotonic) {
+        let Series { comm, cgroup, mode, kernel_thread, cpu } = series;
         let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
-        let render = |comm: &str, cgroup: &str, mode: &str| {
-            Labels::new([
-                ("cgroup", cgroup),
-                ("comm", comm),
-                ("mode", mode),
-                ("profile", &self.sampler.entry),
-            ])
+        let cpu = self.sampler.per.zip(cpu).and_then(|(per, cpu)| per.label_of(nodes.cpu(cpu)));
+        let render = |comm: &str, cgroup: &str, mode: &str, other: Option<&str>| {
+            let cpu = cpu.as_ref().map(|(label, value)| (*label, other.unwrap_or(value)));
+            let all = [("cgroup", cgroup), ("comm", comm), ("mode", mode), ("profile", &self.sampler.entry)];
+            Labels::new(all.into_iter().chain(cpu))
         };
-        let labels = render(&comm, &cgroup, mode.as_str());
+        let labels = render(&comm, &cgroup, mode.as_str(), None);
         let id = self.series.find_or_insert_with(&labels, now, || Naming {
             labels: Arc::clone(&labels),
-            rest: render("other", "other", "other"),
+            rest: render("other", "other", "other", Some("other")),
             // The kernel names its own threads.
             own: (!kernel_thread).then(|| Own {
-                labels: render("other", &cgroup, mode.as_str()),
+                labels: render("other", &cgroup, mode.as_str(), None),
                 name: OwnName { owner: Arc::clone(&cgroup), name: comm },
                 info: now,
             }),
@@ -90,6 +90,7 @@ pub(super) struct Publisher {
     books: Vec<Book>,
     /// How many names of threads a cgroup may have, in each book.
     names: usize,
+    nodes: Nodes,
     samples: Arc<Metadata>,
     aggregated: Arc<Metadata>,
     rings: RingMetrics,
@@ -108,6 +109,7 @@ impl Publisher {
         Ok(Self {
             books: Vec::new(),
             names: usize::MAX,
+            nodes: Nodes::default(),
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
             // This is the collector's, too.
             aggregated: counter(
@@ -158,6 +160,11 @@ impl Publisher {
         self.books.iter_mut().for_each(|book| book.series.set_names(per_cgroup));
     }
 
+    /// Sets the NUMA nodes of CPUs.
+    pub(super) fn set_nodes(&mut self, nodes: &Nodes) {
+        self.nodes.clone_from(nodes);
+    }
+
     /// Limits the number of series of each entry.
     pub(super) fn limit_series(&mut self, limit: usize) {
         self.books.iter_mut().for_each(|book| book.series.set_limit(limit));
@@ -197,7 +204,7 @@ impl Publisher {
             let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
                 continue;
             };
-            sums.into_iter().for_each(|(series, count)| book.add(series, count, monotonic));
+            sums.into_iter().for_each(|(series, count)| book.add(series, count, &self.nodes, monotonic));
         }
         for book in &mut self.books {
             book.series.remove_where(|series| monotonic.since(series.info) > KEPT);
@@ -319,6 +326,8 @@ fn lineless<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::CpuScope;
+    use crate::profile::Mode;
     use crate::profile::specimen::sampler;
 
     #[test]
@@ -329,5 +338,32 @@ mod tests {
         assert!(stay.is_empty(), "all are new: {stay:?}");
         let changed = Arc::new(Sampler { period: Some(2), ..(*one).clone() });
         assert_eq!(publisher.set(&[changed, other], 10, Timestamp(2)), ["other".into()]);
+    }
+
+    /// The series of two samples of CPU 0 and five of CPU 3, with these nodes.
+    fn told_apart(per: CpuScope, nodes: &Nodes) -> Vec<(String, u64)> {
+        let mut publisher = Publisher::new().unwrap();
+        let one = Arc::new(Sampler { per: Some(per), ..(*sampler("one")).clone() });
+        publisher.set_nodes(nodes);
+        publisher.set(&[Arc::clone(&one)], 10, Timestamp(1));
+        let (comm, cgroup) = (Arc::from("sh"), Some(Arc::from("/a")));
+        let series = Series { comm, cgroup, kernel_thread: false, mode: Mode::User, cpu: None };
+        let on = |cpu| Series { cpu: Some(cpu), ..series.clone() };
+        let sums = [(on(0), 2), (on(3), 5)].into_iter().collect();
+        publisher.enter(vec![Fresh { sampler: one, sums }], Timestamp(2), Monotonic::default());
+        let total = |point: Point| match point.value {
+            Value::Integer(count) => (point.labels.text().to_owned(), count),
+            other => panic!("{other:?}"),
+        };
+        let mut told: Vec<_> = points(&publisher.books[0].series).into_iter().map(total).collect();
+        told.sort();
+        told
+    }
+
+    #[test]
+    fn samples_have_the_label_of_the_part_of_the_machine_that_the_entry_names() {
+        let labels = |cpu| format!("cgroup=\"/a\",comm=\"sh\",cpu=\"{cpu}\",mode=\"user\",profile=\"one\"");
+        let told = told_apart(CpuScope::Cpu, &Nodes::default());
+        assert_eq!(told, [(labels(0), 2), (labels(3), 5)]);
     }
 }

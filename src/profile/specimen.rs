@@ -25,6 +25,7 @@ pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
         whose: Whose::default(),
         tells_cgroup: false,
         cpus: false,
+        per: None,
         functions: 0,
         window: Duration::from_secs(60),
     })

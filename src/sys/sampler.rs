@@ -90,6 +90,7 @@ mod tests {
             whose: Whose::default(),
             tells_cgroup: true,
             cpus: false,
+            per: None,
             functions: 50,
             window: Duration::from_secs(60),
         }

@@ -378,7 +378,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             row(
                 "perf_samples_total",
                 "Samples, by what the thread was doing",
-                &["profile", "mode", "comm", "cgroup"],
+                &["profile", "mode", "comm", "cgroup", "cpu"],
                 "profiles",
                 "sum by (mode) (rate(perf_samples_total{profile=\"cpu\"}[5m]))",
             ),

@@ -46,6 +46,9 @@ pub(super) struct ProfileRow {
     /// Whose samples are kept, if not everybody's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) only: Vec<String>,
+    /// By which part of the machine metrics tell samples apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) per: Option<Scope>,
     pub(super) cpus: usize,
     pub(super) descriptors: usize,
     pub(super) functions: usize,
@@ -63,7 +66,8 @@ pub(super) struct ProfileRings {
 
 impl ProfileRow {
     fn new(sampler: &Sampler, facts: &Facts) -> Self {
-        let Sampler { entry, events, value, unwind, waits, lines, whose, functions, window, .. } = sampler;
+        let Sampler { entry, events, value, unwind, waits, lines, whose, per, functions, window, .. } =
+            sampler;
         Self {
             entry: entry.to_string(),
             events: events.iter().map(|event| event.name.to_string()).collect(),
@@ -85,6 +89,7 @@ impl ProfileRow {
             depth: facts.max_stack,
             lines: *lines,
             only: only(whose),
+            per: per.map(Scope::Cpus),
             cpus: cpus(sampler, &facts.online).len(),
             descriptors: sampler.descriptors(&facts.online),
             functions: *functions,
@@ -190,7 +195,8 @@ pub(super) fn write(
     for row in rows {
         let only =
             if row.only.is_empty() { String::new() } else { format!("; only {}", row.only.join("; ")) };
-        writeln!(out, "  {} on {}{only}", row.entry, count(row.cpus, "CPU"))?;
+        let per = row.per.map(|scope| format!(" per {scope}")).unwrap_or_default();
+        writeln!(out, "  {}{per} on {}{only}", row.entry, count(row.cpus, "CPU"))?;
         let filter = row.filter.as_ref().map(|filter| format!(" where {filter}")).unwrap_or_default();
         writeln!(out, "    event     {}{filter}, {}", row.events.join(" and "), row.rate)?;
         let worth = match (row.threshold_seconds, row.unit == "nanoseconds") {

@@ -28,7 +28,8 @@ pub(in crate::cli) fn sampler(
         None => of_event(args, user_only, catalog)?,
     };
     let (unwind, whose) = (args.call_graph, Whose::default());
-    let profiled = Profiled { name, source, unwind, lines: args.inlined, whose, functions: 0, window };
+    let profiled =
+        Profiled { name, source, unwind, lines: args.inlined, whose, per: None, functions: 0, window };
     // Nothing is filtered, so there is no filter to be wrong.
     plan::sampler(&profiled, catalog, &Placements::new(), &|_, _, _| None).map_err(|refused| {
         let plan::Refused { refusal, mistake, .. } = *refused;

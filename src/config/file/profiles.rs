@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{ProcessRule, Within};
 use crate::config::decode::At;
+use crate::config::per::ProfilePer;
 use crate::config::value::{Cpus, List, Period, Size};
 
 /// One entry of `profiles`: samples of what runs or waits, each with the functions that led there.
@@ -69,6 +70,8 @@ pub(in crate::config) struct Profile {
     pub(in crate::config) processes: Option<At<SampledProcesses>>,
     /// Only these CPUs; every CPU by default.
     pub(in crate::config) cpus: Option<At<Cpus>>,
+    /// By which part of the machine `perf_samples_total` tells samples apart; by none by default.
+    pub(in crate::config) per: Option<At<ProfilePer>>,
     /// How many functions get a metric of their own: the busiest, 0 to 1000; 50 by default.
     #[schemars(range(max = FUNCTIONS_MAX))]
     pub(in crate::config) functions: Option<At<u64>>,

@@ -12,7 +12,7 @@ use crate::config::value::{List, Period};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Scheduler {
-    /// For whom: `host`, `cgroup`, `process`. An empty list turns it off.
+    /// For whom. An empty list turns it off.
     pub(in crate::config) per: Option<At<List<TaskPer>>>,
     /// Whether it is told by whom threads are preempted; `true` by default.
     pub(in crate::config) preemption: Option<At<bool>>,
@@ -26,7 +26,7 @@ pub(in crate::config) struct Scheduler {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Syscalls {
-    /// For whom: `host` (the default), `cgroup`, `process`. An empty list turns it off.
+    /// For whom; `host` by default. An empty list turns it off.
     pub(in crate::config) per: Option<At<List<TaskPer>>>,
     /// Names of system calls, or patterns of names; one that matches is enough. All by default. The kernel writes no record of
     /// the others.

@@ -49,11 +49,12 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
         processes: processes(entry.processes.as_ref(), report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
     };
+    let per = entry.per.as_ref().map(|at| at.value.cpus());
     let lines = entry.lines.is_some_and(|at| at.value);
     let functions = functions(entry.functions.as_ref(), report);
     let window = window(entry.window.as_ref(), report);
     let name = name.value.as_str().into();
-    Some(Profiled { name, source: source?, unwind, lines, whose, functions, window })
+    Some(Profiled { name, source: source?, unwind, lines, whose, per, functions, window })
 }
 
 /// What an entry samples. One of three kinds, told apart by `event`, the keys of probes, and `threshold`.

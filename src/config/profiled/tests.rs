@@ -30,9 +30,9 @@ fn rate(entry: &str) -> Rate {
 
 #[test]
 fn an_entry_of_one_event_samples_everybody_nineteen_times_a_second() {
-    let Profiled { name, source, unwind, lines, whose, functions, window } = profile("event: cpu-clock");
+    let Profiled { name, source, unwind, lines, whose, per, functions, window } = profile("event: cpu-clock");
     assert_eq!((&*name, functions, window), ("a", 50, Duration::from_secs(60)));
-    assert_eq!((unwind, whose), (Unwind::Auto { stack: 16 << 10 }, Whose::default()));
+    assert_eq!((unwind, whose, per), (Unwind::Auto { stack: 16 << 10 }, Whose::default(), None));
     let Source::Event { event, filter, rate, kernel, idle } = source else { panic!("{source:?}") };
     assert_eq!((event.to_string().as_str(), filter, rate), ("cpu-clock", None, Rate::Frequency(19)));
     assert_eq!((kernel, idle, lines), (true, false, false));

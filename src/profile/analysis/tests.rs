@@ -1,6 +1,7 @@
 use super::room::TIDY_EVERY;
 use super::*;
 use crate::budget::{Part, Share};
+use crate::health::CpuScope;
 use crate::host::Roots;
 use crate::profile::specimen::sampler;
 
@@ -77,6 +78,24 @@ fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
     assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(None, 20)]);
     let [one, other] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
     assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
+}
+
+#[test]
+fn cpus_are_told_apart_in_metrics_alone_where_only_those_are_to_show_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let of_cpus = Sampler { per: Some(CpuScope::Cpu), ..(*sampler("one")).clone() };
+    analysis.set_samplers(&[Arc::new(of_cpus)]);
+    analysis.begin(1, "one", 0);
+    for cpu in [0, 3, 3] {
+        analysis.sample(cpu, 0, &Sample { time: 7, pid: 1, tid: 1, ..Sample::default() }, 10);
+    }
+    let mut fresh: Vec<_> =
+        analysis.sources[0].fresh.iter().map(|(&(_, _, cpu), sum)| (cpu, sum.count)).collect();
+    fresh.sort_unstable();
+    assert_eq!(fresh, [(Some(0), 1), (Some(3), 2)]);
+    let recorded = analysis.end(1, 9).unwrap();
+    assert_eq!(recorded.tally.iter().map(|(key, sum)| (key.cpu, sum.count)).collect::<Vec<_>>(), [(None, 3)]);
 }
 
 #[test]
