@@ -19,6 +19,8 @@ use crate::target::Targets;
 pub(super) enum Per {
     /// For each CPU: `perf_cpu_<event>_total{cpu}`.
     Cpu,
+    /// For the CPUs of each NUMA node together: `perf_numa_<event>_total{numa_node}`.
+    Numa,
     /// For each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
     Cgroup,
     /// For the processes of `processes`: `perf_process_<event>_total`.
@@ -33,6 +35,8 @@ pub(super) enum TracedPer {
     Host,
     /// For each CPU.
     Cpu,
+    /// For the CPUs of each NUMA node together.
+    Numa,
     /// For each cgroup of `cgroups`.
     Cgroup,
     /// For the processes of `processes`.
@@ -45,6 +49,8 @@ pub(super) enum TracedPer {
 pub(super) enum TaskPer {
     /// For all CPUs together.
     Host,
+    /// For the CPUs of each NUMA node together.
+    Numa,
     /// For each cgroup of `cgroups`.
     Cgroup,
     /// For the processes of `processes`.
@@ -57,6 +63,8 @@ pub(super) enum TaskPer {
 pub(super) enum ProfilePer {
     /// By CPU: the label `cpu`.
     Cpu,
+    /// By NUMA node: the label `numa_node`.
+    Numa,
 }
 
 impl ProfilePer {
@@ -64,6 +72,7 @@ impl ProfilePer {
     pub(super) fn cpus(self) -> CpuScope {
         match self {
             Self::Cpu => CpuScope::Cpu,
+            Self::Numa => CpuScope::Numa,
         }
     }
 }
@@ -83,6 +92,7 @@ impl Word for Per {
     fn scope(self) -> Scope {
         match self {
             Self::Cpu => Scope::CPU,
+            Self::Numa => Scope::NUMA,
             Self::Cgroup => Scope::Cgroup,
             Self::Process => Scope::Process,
         }
@@ -96,6 +106,7 @@ impl Word for TracedPer {
         match self {
             Self::Host => Scope::HOST,
             Self::Cpu => Scope::CPU,
+            Self::Numa => Scope::NUMA,
             Self::Cgroup => Scope::Cgroup,
             Self::Process => Scope::Process,
         }
@@ -108,6 +119,7 @@ impl Word for TaskPer {
     fn scope(self) -> Scope {
         match self {
             Self::Host => Scope::HOST,
+            Self::Numa => Scope::NUMA,
             Self::Cgroup => Scope::Cgroup,
             Self::Process => Scope::Process,
         }

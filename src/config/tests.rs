@@ -9,9 +9,10 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
-const EXAMPLES: [(&str, &str); 13] = [
+const EXAMPLES: [(&str, &str); 14] = [
     ("default", BUILT_IN),
     ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
+    ("numa", include_str!("../../config/examples/numa.yaml")),
     ("per-cgroup", include_str!("../../config/examples/per-cgroup.yaml")),
     ("per-process", include_str!("../../config/examples/per-process.yaml")),
     ("block-io", include_str!("../../config/examples/block-io.yaml")),
@@ -349,12 +350,13 @@ fn the_scheduler_is_told_of_as_the_file_says_and_else_as_built_in() {
     assert_eq!(scopes("{}"), Some(vec!["host", "cgroup"]));
     assert_eq!(scopes("scheduler: {preemption: false}"), Some(vec!["host", "cgroup"]));
     assert_eq!(scopes("scheduler: {per: process}"), Some(vec!["process"]));
+    assert_eq!(scopes("scheduler: {per: [host, numa]}"), Some(vec!["host", "numa"]));
     assert_eq!(scopes("scheduler: {per: []}"), None);
     assert!(!good("scheduler: {preemption: false}").scheduler.unwrap().preemption);
     let narrow = good("scheduler: {cgroups: {include: /a}}").scheduler.unwrap();
     let Targets::Cgroups(cgroups) = &narrow.per[1] else { panic!("{:?}", narrow.per) };
     assert_eq!(cgroups.include[0].as_str(), "/a");
-    assert!(report("scheduler: {per: cpu}").contains("`host`, `cgroup` or `process`, found `cpu`"));
+    assert!(report("scheduler: {per: cpu}").contains("`host`, `numa`, `cgroup` or `process`, found `cpu`"));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum CpuScope {
     Host,
     /// Each CPU has its own.
     Cpu,
+    /// The CPUs of each NUMA node.
+    Numa,
     /// Each CPU that a PMU beside the cores names as its own has its own.
     Pmu,
 }
@@ -48,16 +50,19 @@ impl Scope {
     pub const HOST: Self = Self::Cpus(CpuScope::Host);
     /// Each CPU.
     pub const CPU: Self = Self::Cpus(CpuScope::Cpu);
+    /// The CPUs of each NUMA node.
+    pub const NUMA: Self = Self::Cpus(CpuScope::Numa);
     /// Each CPU of a PMU beside the cores.
     pub const PMU: Self = Self::Cpus(CpuScope::Pmu);
 
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::HOST, Self::CPU, Self::PMU, Self::Cgroup, Self::Process];
+    pub const ALL: [Self; 6] = [Self::HOST, Self::CPU, Self::NUMA, Self::PMU, Self::Cgroup, Self::Process];
 
     const fn words(self) -> Words {
         let (name, target, over, targets, each) = match self {
             Self::Cpus(CpuScope::Host) => ("host", "host", "over all CPUs", "CPUs", "cpu"),
             Self::Cpus(CpuScope::Cpu) => ("cpu", "CPU", "per CPU", "CPUs", "cpu"),
+            Self::Cpus(CpuScope::Numa) => ("numa", "NUMA node", "per NUMA node", "CPUs", "cpu"),
             Self::Cpus(CpuScope::Pmu) => ("pmu", "PMU", "per PMU", "PMU CPUs", "cpu of each PMU"),
             Self::Cgroup => ("cgroup", "cgroup", "per cgroup, over all CPUs", "cgroups", "cgroup"),
             Self::Process => {
@@ -109,12 +114,13 @@ impl Scope {
         }
     }
 
-    /// The same for events of a PMU beside the cores; `None` where such a PMU does not know who caused what it counts.
+    /// The same for events of a PMU beside the cores; `None` where such a PMU does not know who caused what it counts. A socket
+    /// can have several NUMA nodes.
     pub const fn beside_cores(self) -> Option<CpuScope> {
         match self {
             Self::Cpus(CpuScope::Host) => Some(CpuScope::Host),
             Self::Cpus(CpuScope::Cpu | CpuScope::Pmu) => Some(CpuScope::Pmu),
-            Self::Cgroup | Self::Process => None,
+            Self::Cpus(CpuScope::Numa) | Self::Cgroup | Self::Process => None,
         }
     }
 }
@@ -125,6 +131,7 @@ impl CpuScope {
         match self {
             Self::Host => None,
             Self::Cpu | Self::Pmu => Some("cpu"),
+            Self::Numa => Some("numa_node"),
         }
     }
 
@@ -133,6 +140,7 @@ impl CpuScope {
         let value = match self {
             Self::Host => return None,
             Self::Cpu | Self::Pmu => cpu.number,
+            Self::Numa => cpu.node,
         };
         Some((self.label()?, value.to_string().into()))
     }
@@ -141,7 +149,7 @@ impl CpuScope {
     pub const fn number_of(self, cpu: u32) -> u32 {
         match self {
             Self::Host => 0,
-            Self::Cpu | Self::Pmu => cpu,
+            Self::Cpu | Self::Numa | Self::Pmu => cpu,
         }
     }
 }

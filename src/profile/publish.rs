@@ -327,6 +327,7 @@ fn lineless<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
 mod tests {
     use super::*;
     use crate::health::CpuScope;
+    use crate::host::Roots;
     use crate::profile::Mode;
     use crate::profile::specimen::sampler;
 
@@ -358,6 +359,19 @@ mod tests {
         let mut told: Vec<_> = points(&publisher.books[0].series).into_iter().map(total).collect();
         told.sort();
         told
+    }
+
+    #[test]
+    fn samples_of_all_cpus_of_a_numa_node_have_one_series() {
+        let labels =
+            |node| format!("cgroup=\"/a\",comm=\"sh\",mode=\"user\",numa_node=\"{node}\",profile=\"one\"");
+        assert_eq!(told_apart(CpuScope::Numa, &Nodes::default()), [(labels(0), 7)]);
+        let dir = tempfile::tempdir().unwrap();
+        let node = dir.path().join("sys/devices/system/node/node1");
+        std::fs::create_dir_all(&node).unwrap();
+        std::fs::write(node.join("cpulist"), "2-3\n").unwrap();
+        let nodes = Nodes::read(&Roots::under(dir.path()));
+        assert_eq!(told_apart(CpuScope::Numa, &nodes), [(labels(0), 2), (labels(1), 5)]);
     }
 
     #[test]

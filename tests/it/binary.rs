@@ -57,7 +57,7 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
     let expected = format!(
         "perf-exporter: the configuration cannot be used:\n\
          {path}:1:9: listen: `nonsense` is not an IP address and a port; write it like `0.0.0.0:7373` or `[::]:7373`\n\
-         {path}:3:36: counters.a.per[1]: expected `cpu`, `cgroup` or `process`, found `moon`\n\
+         {path}:3:36: counters.a.per[1]: expected `cpu`, `numa`, `cgroup` or `process`, found `moon`\n\
          {path}:4:7: counters.b.evnts: there is no setting `evnts`; did you mean `events`?\n\
          {path}:5:18: limits.series: 0 is not between 1 and 10000000\n"
     );
@@ -273,7 +273,7 @@ fn a_reload_of_a_broken_file_changes_nothing_and_says_why_until_the_file_is_repa
 
     fs::write(&path, "counters: {a: {events: [instructions], per: moon}}").unwrap();
     service.signal(Signal::HUP);
-    let told = "expected `cpu`, `cgroup` or `process`, found `moon`";
+    let told = "expected `cpu`, `numa`, `cgroup` or `process`, found `moon`";
     let status = service.wait_for("/api/v1/status", |status| status.contains(told));
     let status: Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["configuration"]["failed_reload"]["problems"].as_array().unwrap().len(), 1);

@@ -10,6 +10,7 @@ use perf_exporter::config::Counters;
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
+use perf_exporter::health::CpuScope;
 use perf_exporter::host::{Facts, Roots};
 use perf_exporter::metrics::{Family, Value};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
@@ -21,6 +22,8 @@ use perf_exporter::target::{
 };
 
 const SECOND: u64 = 1_000_000_000;
+/// The CPUs of each NUMA node.
+const NUMA: Targets = Targets::Cpus(CpuScope::Numa);
 
 /// A host in a directory, a kernel in memory, and a collector that believes in both.
 struct World {
@@ -28,6 +31,7 @@ struct World {
     kernel: FakeKernel,
     clock: Clock,
     roots: Roots,
+    facts: Facts,
     watch: Watch,
     collector: Collector<FakeKernel>,
 }
@@ -51,8 +55,9 @@ impl World {
         let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));
         let budget = Budget { limit: descriptors, used: 0 };
         let facts = Facts::read(&roots);
-        let collector = Collector::new(kernel.clone(), clock.clone(), &roots, facts, true, budget).unwrap();
-        Self { watch: Watch::new(roots.clone()), dir, kernel, clock, roots, collector }
+        let collector =
+            Collector::new(kernel.clone(), clock.clone(), &roots, facts.clone(), true, budget).unwrap();
+        Self { watch: Watch::new(roots.clone()), dir, kernel, clock, roots, facts, collector }
     }
 
     /// Counts `events` as one group.
@@ -69,6 +74,21 @@ impl World {
         self.watch.need(plan.needs());
         self.watch.refresh();
         self.collector.apply(&plan, Bounds { series, ring_memory: 1 << 20 }, &self.watch);
+    }
+
+    /// Writes which CPUs each NUMA node has, and reads the facts of the host again.
+    fn set_nodes(&mut self, nodes: &[&str]) {
+        for (number, cpus) in nodes.iter().enumerate() {
+            let node = self.roots.sys.join(format!("devices/system/node/node{number}"));
+            fs::create_dir_all(&node).unwrap();
+            fs::write(node.join("cpulist"), format!("{cpus}\n")).unwrap();
+        }
+        self.facts.read_again(&self.roots);
+        self.collector.look_again(self.facts.clone(), true);
+    }
+
+    fn set_online(&self, cpus: &str) {
+        fs::write(self.roots.sys.join("devices/system/cpu/online"), format!("{cpus}\n")).unwrap();
     }
 
     fn cgroup(&self, path: &str) -> PathBuf {
@@ -349,6 +369,72 @@ fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
     world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     assert_eq!(world.collector.states()[0].targets, 1);
     assert!(world.reasons()[0].contains("the process has no file descriptor left"), "{:?}", world.reasons());
+}
+
+#[test]
+fn the_counts_of_all_cpus_of_a_numa_node_are_added_up() {
+    let mut world = World::new(100);
+    world.set_online("0-3");
+    world.set_nodes(&["0,2", "1,3"]);
+    world.count("{page-faults,context-switches}", NUMA);
+    for (cpu, count) in [(0, 1), (1, 20), (2, 300), (3, 4000)] {
+        world.run(count, on_cpu(cpu));
+    }
+    let families = world.collect();
+    let faults = |node: u32| value(&families, "perf_numa_page_faults", &format!("numa_node=\"{node}\""));
+    assert_eq!([faults(0), faults(1), faults(2)], [Some(301), Some(4020), None]);
+    assert_eq!(value(&families, "perf_numa_context_switches", "numa_node=\"1\""), Some(4020));
+    assert_eq!(state(&families, "page-faults", "numa", "counting"), 4, "each CPU is a place");
+    assert_eq!(world.kernel.opened().len(), 8);
+}
+
+#[test]
+fn without_numa_all_cpus_are_of_node_0() {
+    let mut world = World::new(100);
+    world.count("page-faults", NUMA);
+    world.run(5, |_| true);
+    assert_eq!(value(&world.collect(), "perf_numa_page_faults", "numa_node=\"0\""), Some(10));
+}
+
+#[test]
+fn a_numa_node_never_falls_when_its_cpus_go_and_come() {
+    let mut world = World::new(100);
+    world.set_nodes(&["0-1"]);
+    world.count("page-faults", NUMA);
+    world.run(5, |_| true);
+    let faults = |world: &mut World, node: u32| {
+        value(&world.collect(), "perf_numa_page_faults", &format!("numa_node=\"{node}\""))
+    };
+    assert_eq!(faults(&mut world, 0), Some(10));
+    // What a CPU counted before it went stays. The kernel lists only CPUs that are online.
+    world.run(2, |_| true);
+    world.set_online("0");
+    world.set_nodes(&["0"]);
+    assert_eq!(faults(&mut world, 0), Some(14));
+    world.run(1, |_| true);
+    assert_eq!(faults(&mut world, 0), Some(15));
+    // It comes back, and so does one of another node that was never there.
+    world.set_online("0-2");
+    world.set_nodes(&["0-1", "2"]);
+    assert_eq!(faults(&mut world, 0), Some(15));
+    world.run(1, |_| true);
+    assert_eq!((faults(&mut world, 0), faults(&mut world, 1)), (Some(17), Some(1)));
+}
+
+#[test]
+fn a_refused_cpu_of_a_numa_node_is_a_refusal_and_the_others_count() {
+    let mut world = World::new(100);
+    world.set_online("0-2");
+    world.set_nodes(&["0-1", "2"]);
+    world.kernel.refuse(Errno::ENODEV, |_, place, _| place == FakePlace::Cpu(1));
+    world.count("page-faults", NUMA);
+    world.run(5, |_| true);
+    let families = world.collect();
+    assert_eq!(value(&families, "perf_numa_page_faults", "numa_node=\"0\""), Some(5));
+    assert_eq!(value(&families, "perf_numa_page_faults", "numa_node=\"1\""), Some(5));
+    assert_eq!(state(&families, "page-faults", "numa", "absent"), 1);
+    assert!(world.reasons()[0].starts_with("page-faults on cpu 1: absent"), "{:?}", world.reasons());
+    assert_eq!((world.collector.states()[0].targets, world.collector.states()[0].left_out), (2, 1));
 }
 
 #[test]

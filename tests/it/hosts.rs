@@ -110,6 +110,22 @@ fn a_pmu_beside_the_cores_is_refused_for_cgroups_with_the_remedy() {
 }
 
 #[test]
+fn a_pmu_beside_the_cores_is_refused_for_numa_nodes_because_a_socket_may_have_several() {
+    let plan = planned(
+        "intel-server",
+        "counters: {memory: {events: [\"power/energy-pkg/\", cycles], per: [numa, cpu]}}",
+    );
+    let named = |group: &Group| format!("{} per {}", group.counters[0].metric.name(), group.scope());
+    let named: Vec<String> = plan.groups.iter().map(|group| named(group)).collect();
+    let expected =
+        ["perf_cpu_cycles per cpu", "perf_numa_cycles per numa", "perf_pmu_power_energy_pkg_joules per pmu"];
+    assert_eq!(named, expected);
+    let refusal = "power/energy-pkg/ on each NUMA node: absent: power counts for a whole socket or die and cannot tell \
+                   one NUMA node from another; count it with per: [cpu]";
+    assert_eq!(refusals(&plan), [refusal]);
+}
+
+#[test]
 fn the_same_metric_twice_is_refused_and_its_owner_is_named() {
     let plan = planned("amd", "counters: {a: {events: [cycles]}, b: {events: [cpu-cycles, instructions]}}");
     assert_eq!(groups(&plan), ["cycles", "instructions"]);

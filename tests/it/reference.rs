@@ -17,8 +17,8 @@ const HEAD: &str = "\
 Every metric that the exporter has, as `/metrics` serves it. `BLESS=1 cargo test --locked --test it reference` writes this page
 anew; a test holds it against the program. [otlp.md](otlp.md) says how each is called when it is pushed.
 
-- `<…>` is the name of an event or of an entry of the configuration, or, in front of `sched_` and `syscall`, `cgroup_` or
-  `process_` or nothing: all CPUs together.
+- `<…>` is the name of an event or of an entry of the configuration, or, in front of `sched_` and `syscall`, `cgroup_`,
+  `process_`, `numa_` or nothing: all CPUs together.
 - A series with the label `cgroup` has `namespace`, `pod` and `container` besides, where a container runtime tells them, and
   what `containers` adds: `service`, and labels of pods. Series of processes have the labels that `processes.by` names, those of
   tracepoints and probes the labels of their entries.

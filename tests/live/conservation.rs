@@ -1,6 +1,7 @@
 //! The switch stream loses no count: what the CPUs counted is what cgroups and processes are charged with, and what
 //! nobody can be charged with, to the last nanosecond and page fault, whatever happens in between.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -112,6 +113,30 @@ fn what_cgroups_are_charged_with_is_what_the_cpus_counted() {
 #[test]
 fn what_cgroups_and_processes_are_charged_with_is_what_the_cpus_counted() {
     nothing_is_lost("conserved-by-process", &["cgroup", "process"]);
+}
+
+#[test]
+fn what_a_numa_node_counted_is_what_its_cpus_counted() {
+    let Some(_machine) = machine() else { return };
+    // The stream counts all three, so that one reading of a CPU is in all of them.
+    let mut accountant = Accountant::of(&format!(
+        "counters: {{os: {{events: [{EVENTS}], per: [cpu, numa, cgroup]}}}}\n\
+         cgroups: {{include: [\"/**\"], attribution: stream}}\n"
+    ));
+    assert_eq!(accountant.refusals(), [""; 0]);
+    let nodes = Facts::read(&Roots::default()).nodes;
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(50));
+        let books = accountant.collect();
+        for metric in METRICS {
+            let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
+            for (cpu, count) in books.by(&format!("perf_cpu_{metric}"), "cpu", &[]) {
+                *by_node.entry(nodes.cpu(cpu.parse().unwrap()).node.to_string()).or_default() += count;
+            }
+            assert_eq!(books.by(&format!("perf_numa_{metric}"), "numa_node", &[]), by_node, "{metric}");
+            assert!(metric != METRICS[0] || by_node.values().sum::<u64>() > 0, "a clock goes on");
+        }
+    }
 }
 
 /// As in production, where a burst of switches may be more than a ring holds; only sooner.

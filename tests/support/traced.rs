@@ -242,6 +242,14 @@ impl World {
         fs::remove_dir_all(self.roots.proc.join(pid.to_string())).expect("it was there");
     }
 
+    pub(crate) fn set_nodes(&self, nodes: &[&str]) {
+        for (number, cpus) in nodes.iter().enumerate() {
+            let node = self.roots.sys.join(format!("devices/system/node/node{number}"));
+            fs::create_dir_all(&node).expect("a directory");
+            fs::write(node.join("cpulist"), cpus).expect("a file");
+        }
+    }
+
     pub(crate) fn set_online(&self, cpus: &str) {
         fs::write(self.roots.sys.join("devices/system/cpu/online"), cpus).expect("a file");
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::{Profiled, Rate, Source, Unwind, Whose};
 use crate::config::Config;
 use crate::config::tests::{good, report};
+use crate::health::CpuScope;
 use crate::probe::{Definition, ProbeKind, Root};
 
 /// The one entry of `profiles`.
@@ -36,6 +37,12 @@ fn an_entry_of_one_event_samples_everybody_nineteen_times_a_second() {
     let Source::Event { event, filter, rate, kernel, idle } = source else { panic!("{source:?}") };
     assert_eq!((event.to_string().as_str(), filter, rate), ("cpu-clock", None, Rate::Frequency(19)));
     assert_eq!((kernel, idle, lines), (true, false, false));
+}
+
+#[test]
+fn metrics_tell_samples_apart_by_cpu_or_numa_node_where_the_entry_says_so() {
+    let per = |word: &str| profile(&format!("event: cpu-clock, per: {word}")).per;
+    assert_eq!([per("cpu"), per("numa")], [Some(CpuScope::Cpu), Some(CpuScope::Numa)]);
 }
 
 #[test]

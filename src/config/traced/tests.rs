@@ -308,6 +308,10 @@ fn a_word_that_cannot_be_a_label_is_answered_with_one_that_can() {
             ".labels: `cpu` is the label of `per: cpu` already; name it apart: {field_cpu: cpu}",
         ),
         (
+            "labels: numa_node, per: [host, numa]",
+            ".labels: `numa_node` is the label of `per: numa` already; name it apart: {field_numa_node: numa_node}",
+        ),
+        (
             "labels: cgroup, per: [host, cgroup]",
             ".labels: `cgroup` is the label of `per: cgroup` already; name it apart: {field_cgroup: cgroup}",
         ),
@@ -380,7 +384,8 @@ fn an_entry_counts_for_whom_the_file_says_or_it_says_itself() {
         ".per: an empty list counts for nobody; leave `per` out for `host`"
     );
     assert!(
-        wrong("event: 'sys:one', per: hots").contains("`host`, `cpu`, `cgroup` or `process`, found `hots`")
+        wrong("event: 'sys:one', per: hots")
+            .contains("`host`, `cpu`, `numa`, `cgroup` or `process`, found `hots`")
     );
     assert!(wrong("event: 'sys:one', cgroups: {depth: 2}").starts_with(".cgroups: this has no effect"));
 }

@@ -179,6 +179,20 @@ fn sums_are_in_the_base_unit_and_hits_stand_beside_them() {
 }
 
 #[test]
+fn hits_on_all_cpus_of_a_numa_node_are_added_up() {
+    let mut world = World::new();
+    world.set_nodes(&["", "0-1"]);
+    world.apply("tracepoints: {toy: {event: 'toy:work', labels: [task], per: [cpu, numa]}}");
+    for hit in [work().task(b"a"), work().task(b"a").on(1), work().task(b"b").on(1)] {
+        assert_eq!(world.hit(&hit), 1);
+    }
+    let scrape = world.collect();
+    let of_cpus = [r#"{cpu="0",task="a"} 1"#, r#"{cpu="1",task="a"} 1"#, r#"{cpu="1",task="b"} 1"#];
+    assert_eq!(scrape.of("perf_cpu_toy_total"), of_cpus);
+    assert_eq!(scrape.of("perf_numa_toy_total"), [r#"{numa_node="1",task="a"} 2"#, r#"{numa_node="1",task="b"} 1"#]);
+}
+
+#[test]
 fn a_sum_without_a_unit_is_called_after_its_field() {
     let scrape = scrape_of("{event: 'toy:work', sum: {of: size}}", &[work().size(3), work().size(4)]);
     assert_eq!(scrape.of("perf_tracepoint_toy_size_total"), [" 7"]);

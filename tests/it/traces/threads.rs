@@ -117,6 +117,38 @@ fn what_all_have_together_is_what_each_has() {
 }
 
 #[test]
+fn what_threads_do_is_attributed_to_the_numa_node_of_the_cpu_where_they_do_it() {
+    let mut world = World::with_threads();
+    world.set_nodes(&["1", "0"]);
+    world.apply("scheduler: {per: [numa, host]}\nsyscalls: {per: numa}");
+    hits(
+        &world,
+        &[
+            switch(10, IDLE, READY, WEB),
+            wakes(500, BATCH),
+            switch(510, IDLE, READY, BATCH).on(1),
+            switch(1_010, WEB, SLEEPS, IDLE),
+            enters(1_100, READ.0).on(1),
+            leaves(1_200, READ.0, 0).on(1),
+            switch(3_510, BATCH, READY, IDLE).on(1),
+        ],
+    );
+    let scrape = world.collect();
+    let of = |metric: &str, node: u32, more: &str| {
+        scrape.value(&format!("perf_numa_{metric}{{{more}numa_node=\"{node}\"}}"))
+    };
+    // CPU 0 is of node 1, and CPU 1 of node 0.
+    let ran = |node| of("sched_run_seconds_total", node, "");
+    assert_eq!([ran(0), ran(1)], [Some(0.000_003), Some(0.000_001)], "{}", scrape.0);
+    assert_eq!(scrape.value("perf_sched_run_seconds_total"), Some(0.000_004), "of all CPUs together");
+    let involuntary = |node| of("sched_switches_total", node, "kind=\"involuntary\",");
+    assert_eq!([involuntary(0), involuntary(1)], [Some(1.0), Some(0.0)]);
+    let delays = |node| of("sched_runqueue_latency_seconds_count", node, "");
+    assert_eq!(delays(0), Some(1.0));
+    assert_eq!(scrape.of("perf_numa_syscalls_total"), ["{numa_node=\"0\",syscall=\"read\"} 1"]);
+}
+
+#[test]
 fn who_never_leaves_its_cpu_is_told_to_run_at_each_collection() {
     let (mut world, _, _) = world("scheduler: {per: [process]}");
     hits(&world, &[switch(10, IDLE, READY, WEB)]);
