@@ -20,7 +20,6 @@ use super::status::{self, ConfigSource, Facets};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
-use crate::config::push::Signal;
 use crate::config::{Config, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
@@ -349,10 +348,9 @@ impl<K: Kernel> Engine<K> {
 
     /// Finds out what is pushed by what; what profiles must tell for it is part of what is planned.
     fn resolve_pushes(&mut self) -> Option<Arc<Settings>> {
-        let (settings, problems) = Settings::resolve(self.config.push.as_ref(), &self.environment);
+        let (settings, problems) = Settings::resolve(&self.config.push, &self.environment);
         problems.iter().for_each(|problem| tracing::warn!("{problem}"));
-        let profiles = settings.as_ref().filter(|settings| settings.target(Signal::Profiles).is_some());
-        self.config.profile_cpus = profiles.is_some_and(|settings| settings.profiles_cpus);
+        self.config.profile_cpus = settings.as_ref().is_some_and(Settings::samples_by_cpu);
         settings.map(Arc::new)
     }
 

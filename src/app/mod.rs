@@ -32,8 +32,8 @@ use crate::container::{self, Directory};
 use crate::export::http::{
     BindError, Collected, Limits, RequestCpu, Server, Source, Traffic, Unavailable, Wanted,
 };
+use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
-use crate::export::push::logs::Switch;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
 use crate::export::status::Status;
 use crate::files::{self, Files};

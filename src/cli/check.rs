@@ -114,7 +114,7 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Err(error) => return refused(args, file, error),
     };
     let environment = Environment::of_process();
-    let (pushes, problems) = PushRow::all(config.push.as_ref(), &environment);
+    let (pushes, problems) = PushRow::all(&config.push, &environment);
     warnings.extend(problems);
     let (containers, problems) = ContainerRow::all(&config.containers, roots, &environment, !args.no_open);
     warnings.extend(problems);

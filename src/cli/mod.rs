@@ -30,7 +30,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::Errno;
 use crate::event::{Catalog, Kind};
-use crate::export::push::logs::Switch;
+use crate::export::otlp::logs::Switch;
 use crate::files::Files;
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::host::{Facts, Roots};

@@ -9,7 +9,7 @@ use clap::Args;
 use super::{FAILED, USAGE, fail};
 use crate::app::{self, Failure, Options};
 use crate::clock::Clock;
-use crate::export::push::logs::Switch;
+use crate::export::otlp::logs::Switch;
 use crate::host::{Environment, Roots};
 use crate::sys::live::Live;
 

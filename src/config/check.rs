@@ -70,7 +70,7 @@ pub(super) fn check(
         syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
         containers: containers(file.containers.as_ref(), &base.containers, report),
-        push: push(file.export.as_ref(), report).or_else(|| base.push.clone()),
+        push: push(file.export.as_ref(), &base.push, report),
         limits: limits(file.limits.as_ref(), base.limits, report),
     };
     (config, selections)

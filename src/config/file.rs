@@ -5,7 +5,6 @@
 
 mod containers;
 mod profiles;
-mod push;
 mod tasks;
 mod traced;
 
@@ -17,14 +16,13 @@ pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
 };
-pub(super) use push::{Compression, Export, QUEUE_MAX, QUEUE_MIN, Tls};
-pub use push::{Histograms, Protocol, Signal, Temporality};
 pub(super) use tasks::{Scheduler, Syscalls};
 pub(super) use traced::{PENDING_MAX, Probe, Sum, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
 
 use super::decode::At;
 use super::per::Per;
 use super::presets;
+use super::push::Export;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
 use crate::target::{Attribution, GroupBy};
 

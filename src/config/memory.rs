@@ -26,7 +26,7 @@ impl Config {
     /// What decides on the shares of `limits.memory` on a machine of `cpus` CPUs with `rings` kinds of rings each.
     pub fn demand(&self, cpus: usize, rings: usize) -> Demand {
         let ring_memory = self.limits.ring_memory;
-        let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_some());
+        let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_any());
         Demand { cpus, profiles, pushes, rings, ring_memory }
     }
 

@@ -104,7 +104,7 @@ fn built_in() -> (Config, Selections) {
         syscalls: None,
         mount_tracefs: false,
         containers: containers::Containers::default(),
-        push: None,
+        push: push::Push::default(),
         limits: Limits {
             series: 0,
             names_per_cgroup: 0,
@@ -153,8 +153,8 @@ pub struct Config {
     pub mount_tracefs: bool,
     /// Who tells the names of containers.
     pub containers: containers::Containers,
-    /// What is pushed where; `None` = nothing, unless the environment says otherwise.
-    pub push: Option<push::Push>,
+    /// What is pushed where. Where a section is missing, the environment may say otherwise.
+    pub push: push::Push,
     /// The bounds.
     pub limits: Limits,
 }

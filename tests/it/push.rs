@@ -12,8 +12,9 @@ use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality};
 use perf_exporter::export::http::Unavailable;
 use perf_exporter::export::otlp::attribute::{Attribute, Resource};
-use perf_exporter::export::push::logs::Switch;
-use perf_exporter::export::push::{Board, Feed, Pusher, Settings, Surroundings, Target};
+use perf_exporter::export::otlp::logs::Switch;
+use perf_exporter::export::otlp::{Settings, Target};
+use perf_exporter::export::push::{self, Board, Feed, Pusher, Surroundings};
 use perf_exporter::export::status::PushStatus;
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
@@ -118,7 +119,7 @@ impl Ask for Late {
 /// What pushes in a test.
 struct Pushing {
     collections: Collections,
-    settings: watch::Sender<Option<Arc<Settings>>>,
+    settings: watch::Sender<Option<Arc<push::Settings>>>,
     board: Arc<Board>,
     log: Switch,
     pusher: Option<Pusher>,
@@ -149,11 +150,16 @@ fn settings(target: Target) -> Settings {
     }
 }
 
+/// These settings of OTLP, and nothing in other formats.
+fn by_otlp(settings: Settings) -> Option<Arc<push::Settings>> {
+    Some(Arc::new(push::Settings { otlp: Some(settings) }))
+}
+
 impl Pushing {
     fn start(settings: Settings) -> Self {
         let clock = Clock::system();
         let board = Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap());
-        let (sender, receiver) = watch::channel(Some(Arc::new(settings)));
+        let (sender, receiver) = watch::channel(by_otlp(settings));
         let log = Switch::default();
         let surroundings = Surroundings {
             resource: Resource::new([Attribute::text("service.name", "perf-exporter")]),
@@ -438,7 +444,7 @@ fn other_settings_hold_at_once_and_what_waits_goes_where_it_was_meant_to() {
         (Receiver::start(Protocol::Grpc, Tls::No), Receiver::start(Protocol::Http, Tls::No));
     let mut pushing = Pushing::to(target(Protocol::Grpc, first.address));
     pushing.becomes("taken", |state| state.taken >= 1);
-    pushing.settings.send_replace(Some(Arc::new(settings(target(Protocol::Http, second.address)))));
+    pushing.settings.send_replace(by_otlp(settings(target(Protocol::Http, second.address))));
     assert!(eventually("moved", || (second.taken().len() > 1).then_some(())).is_some());
     let moved_at = first.taken().last().unwrap().value(COUNTED).unwrap();
     assert_eq!(second.taken()[0].value(COUNTED), Some(moved_at + 1), "no collection is missing between them");
@@ -458,7 +464,7 @@ fn differences_are_told_once_although_the_settings_changed_meanwhile() {
     let mut pushing = Pushing::start(delta.clone());
     pushing.becomes("taken", |state| state.taken >= 2);
     delta.metrics_interval = Duration::from_millis(70);
-    pushing.settings.send_replace(Some(Arc::new(delta)));
+    pushing.settings.send_replace(by_otlp(delta));
     let before = receiver.taken().len();
     assert!(eventually("pushed", || (receiver.taken().len() > before + 2).then_some(())).is_some());
     pushing.stop();
@@ -490,7 +496,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     let mut hourly = settings(profiles);
     hourly.profiles_interval = Duration::from_secs(3600);
     let (late, clock) = (Late::default(), Clock::system());
-    let (_settings, pushed) = watch::channel(Some(Arc::new(hourly)));
+    let (_settings, pushed) = watch::channel(by_otlp(hourly));
     let surroundings = Surroundings {
         resource: Resource::default(),
         board: Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap()),

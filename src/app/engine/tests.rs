@@ -4,7 +4,7 @@ use super::*;
 use crate::app::Service;
 use crate::error::Errno;
 use crate::export::http::Source;
-use crate::export::push::logs::Switch;
+use crate::export::otlp::logs::Switch;
 use crate::metrics::Build;
 use crate::sys::fake::FakeKernel;
 

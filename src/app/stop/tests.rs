@@ -7,7 +7,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use super::*;
 use crate::app::{Options, serve};
 use crate::error::Errno;
-use crate::export::push::logs::Switch;
+use crate::export::otlp::logs::Switch;
 use crate::host::{Environment, Roots};
 use crate::sys::fake::FakeKernel;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::config::push::{Push, Signal};
+use crate::config::push::Push;
 use crate::error::printable;
 use crate::export::push::Settings;
 use crate::host::Environment;
@@ -26,23 +26,14 @@ pub(super) struct PushRow {
 
 impl PushRow {
     /// All of them, and what of the environment means nothing.
-    pub(super) fn all(push: Option<&Push>, environment: &Environment) -> (Vec<Self>, Vec<String>) {
+    pub(super) fn all(push: &Push, environment: &Environment) -> (Vec<Self>, Vec<String>) {
         let (settings, problems) = Settings::resolve(push, environment);
-        let rows = settings.iter().flat_map(|settings| {
-            settings.targets.iter().map(|target| {
-                let every = match target.signal {
-                    Signal::Metrics => Some(settings.metrics_interval),
-                    Signal::Profiles => Some(settings.profiles_interval),
-                    Signal::Logs => None,
-                };
-                Self {
-                    signal: target.signal.as_str(),
-                    endpoint: target.uri.to_string(),
-                    protocol: target.protocol.as_str(),
-                    interval_seconds: every.as_ref().map(Duration::as_secs_f64),
-                    headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
-                }
-            })
+        let rows = settings.iter().flat_map(Settings::routes).map(|(_, route)| Self {
+            signal: route.signal.as_str(),
+            endpoint: route.uri.to_string(),
+            protocol: route.protocol,
+            interval_seconds: route.interval.as_ref().map(Duration::as_secs_f64),
+            headers: route.headers,
         });
         (rows.collect(), problems)
     }
@@ -79,7 +70,7 @@ mod tests {
             ("OTEL_LOGS_EXPORTER", "otlp"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
         ];
-        let (rows, problems) = PushRow::all(None, &environment.into_iter().collect());
+        let (rows, problems) = PushRow::all(&Push::default(), &environment.into_iter().collect());
         let mut text = Vec::new();
         write(&mut text, &rows).unwrap();
         let expected = "\nPushed by OTLP:\n  \

@@ -1,35 +1,29 @@
-//! What OpenTelemetry takes: metrics and profiles as the bytes of OTLP requests. [`push`](super::push) sends them.
+//! OTLP, the format of OpenTelemetry: metrics, profiles and the exporter's log.
 //!
 //! ```text
-//! Snapshot ─► metrics ──┬► Payload ─► push
-//! Profiles ─► profiles ─┘
+//! Snapshot ─► metrics ──┬► Payload ─► push ─► grpc, http ─► receiver
+//! Profiles ─► profiles ─┤
+//! log ──────► logs ─────┘
 //! ```
 //!
-//! The encoders are pure. They write the protobuf messages themselves, one pass over the data, for a request of a hundred
-//! thousand series as a tree of objects takes many times the memory of its bytes; tests read what they write with the
-//! generated types of `opentelemetry-proto`.
+//! [`metrics`] and [`profiles`] are pure encoders. They write the protobuf messages themselves, one pass over the data, for a
+//! request of a hundred thousand series as a tree of objects takes many times the memory of its bytes; tests read what they
+//! write with the generated types of `opentelemetry-proto`. `push` connects them to the machinery that pushes, by the
+//! settings that [`settings`] finds in the configuration and in the environment.
 //!
 //! Format: <https://github.com/open-telemetry/opentelemetry-proto/tree/v1.11.0/opentelemetry/proto>.
 
 pub mod attribute;
+mod grpc;
+mod http;
+pub mod logs;
 pub mod metrics;
 pub mod profiles;
+mod push;
 pub mod resource;
+mod response;
+pub mod settings;
 
-/// A request that is ready to be sent: the body, not compressed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Payload {
-    /// `ExportMetricsServiceRequest` or `ExportProfilesServiceRequest`.
-    pub bytes: Vec<u8>,
-    /// How many data points or samples are in it, as a partial success counts them.
-    pub items: u64,
-}
-
-/// What something became.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Encoded {
-    /// The requests, each within the limit. Together they have every item once.
-    pub payloads: Vec<Payload>,
-    /// Items that are too large to be in any request.
-    pub left_out: u64,
-}
+pub use super::push::{Encoded, Payload};
+pub(super) use push::Otlp;
+pub use settings::{Settings, Target};

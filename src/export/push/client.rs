@@ -1,60 +1,43 @@
-//! A receiver, by whichever protocol.
+//! The connection to a receiver.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::grpc::Grpc;
-use super::http::Http;
+use super::format::Transport;
 use super::outcome::Outcome;
-use super::settings::Target;
 use crate::clock::Clock;
-use crate::config::push::Protocol;
 
-/// A receiver. What connects to it is made when it is needed, and made anew when it failed: certificates and addresses may be
-/// others by then.
+/// A receiver. Its connection is made when it is needed, and made anew after a failure: certificates and addresses may have
+/// changed.
 #[derive(Debug)]
-pub(super) struct Client {
-    target: Target,
+pub(super) struct Client<T: Transport> {
+    transport: T,
+    /// How long an answer may take.
+    patience: Duration,
     clock: Clock,
-    connection: Option<Connection>,
+    connection: Option<T::Connection>,
 }
 
-#[derive(Debug)]
-enum Connection {
-    Grpc(Grpc),
-    Http(Box<Http>),
-}
-
-impl Client {
-    pub(super) fn new(target: Target, clock: Clock) -> Self {
-        Self { target, clock, connection: None }
+impl<T: Transport> Client<T> {
+    pub(super) fn new(transport: T, patience: Duration, clock: Clock) -> Self {
+        Self { transport, patience, clock, connection: None }
     }
 
-    /// Sends one request, and tells within the time that the target allows what came of it.
+    /// Sends one request. Takes no longer than the receiver is given to answer.
     pub(super) async fn send(&mut self, body: &Bytes) -> Outcome {
-        let connection = match self.connection.take().map_or_else(|| self.connect(), Ok) {
+        let connection = match self.connection.take().map_or_else(|| self.transport.connect(), Ok) {
             Ok(connection) => connection,
             Err(why) => return Outcome::unreachable(why),
         };
-        let attempt = async {
-            match &connection {
-                Connection::Grpc(grpc) => grpc.send(&self.target, body).await,
-                Connection::Http(http) => http.send(&self.target, body, &self.clock).await,
-            }
-        };
-        let outcome = timeout(self.target.timeout, attempt).await.unwrap_or_else(|_| {
-            Outcome::unreachable(format!("it did not answer within {:?}", self.target.timeout))
+        let attempt = self.transport.send(&connection, body, &self.clock);
+        let outcome = timeout(self.patience, attempt).await.unwrap_or_else(|_| {
+            Outcome::unreachable(format!("it did not answer within {:?}", self.patience))
         });
         if !matches!(outcome, Outcome::Again { reconnect: true, .. }) {
             self.connection = Some(connection);
         }
         outcome
-    }
-
-    fn connect(&self) -> Result<Connection, String> {
-        Ok(match self.target.protocol {
-            Protocol::Grpc => Connection::Grpc(Grpc::new(&self.target)?),
-            Protocol::Http => Connection::Http(Box::new(Http::new(&self.target)?)),
-        })
     }
 }

@@ -1,30 +1,35 @@
-//! Pushing by OTLP: what was encoded waits in a bounded queue for each signal until a receiver has taken it.
+//! Pushing: requests wait in a bounded queue for each signal of each format until the receiver has accepted them.
 //!
 //! ```text
-//! Feed ─► pump ─► Payload ─► Queue ─► sender ─► Client (gRPC, HTTP) ─► receiver
-//!                   ▲                   └► Board ─► metrics, /status
-//! log ─► logs ──────┘
+//! Feed ─► pump ─► encode ─► Payload ─► Queue ─► sender ─► Client ─► Transport ─► receiver
+//!                                                 └► Board ─► metrics, /status
 //! ```
 //!
-//! All of it runs on a thread of its own with a runtime of its own: neither a receiver that is slow nor the compression of a
-//! large request is felt by those who scrape, and nothing here is ever waited for by a collection. What a receiver does not
-//! take in time is dropped, the oldest first, and counted.
+//! All of it runs on a thread of its own with a runtime of its own: neither a slow receiver nor the compression of a
+//! large request delays a scrape, and no collection waits for anything here. What a receiver does not accept in time is
+//! dropped, the oldest first, and counted.
 //!
-//! Rules: <https://opentelemetry.io/docs/specs/otlp/>.
+//! How requests are encoded, made and judged is up to a format (`format`). This module knows none of them but by the list
+//! there.
 
 mod client;
-mod grpc;
-mod http;
-pub mod logs;
+pub(in crate::export) mod format;
+pub(in crate::export) mod http;
 mod outcome;
+mod payload;
 mod pump;
 mod queue;
 mod retry;
 mod sender;
-pub mod settings;
+mod start;
 mod state;
 mod thread;
 
-pub use settings::{Settings, Target};
+pub(in crate::export) use format::{Format, Transport};
+pub use format::{Route, Settings};
+pub(in crate::export) use outcome::Outcome;
+pub use payload::{Encoded, Payload};
+pub(in crate::export) use pump::Outlet;
+pub(in crate::export) use start::{Starter, seed};
 pub use state::Board;
 pub use thread::{Feed, Pusher, Surroundings};

@@ -1,18 +1,17 @@
 //! Takes what was measured at each interval, and puts it into the queues.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
+use super::format::Flow;
+use super::payload::{Encoded, Payload};
 use super::queue::{Dropped, Queue};
 use super::state::Board;
 use super::thread::Feed;
-use crate::config::push::Signal;
-use crate::export::otlp::attribute::Resource;
-use crate::export::otlp::{Payload, metrics, profiles};
 use crate::metrics::Snapshot;
 use crate::profile::{Ask, Asked, NoProfile, Profile, Selection};
 
@@ -27,8 +26,8 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Where payloads are put, and what is said of it.
 #[derive(Debug, Clone)]
-pub(super) struct Outlet {
-    pub(super) signal: Signal,
+pub(in crate::export) struct Outlet {
+    pub(super) flow: Flow,
     pub(super) queue: Arc<Queue>,
     pub(super) board: Arc<Board>,
 }
@@ -37,7 +36,13 @@ impl Outlet {
     /// So many items fit no request.
     fn left_out(&self, items: u64) {
         let payloads = u64::from(items > 0);
-        self.board.dropped(self.signal, Dropped { items, payloads });
+        self.board.dropped(self.flow, Dropped { items, payloads });
+    }
+
+    /// Puts one in, without waiting for room.
+    pub(in crate::export) fn put_at_once(&self, payload: Payload) {
+        self.board.crowded_out(self.flow, self.queue.push(payload, self.queue.new_batch()));
+        self.board.queued(self.flow, &self.queue);
     }
 
     /// Puts all of them in. If together they are more than may wait, those that came first are waited for to be sent, but not
@@ -48,17 +53,16 @@ impl Outlet {
         for payload in payloads {
             // After that time they make room for each other, which is counted.
             drop(timeout_at(deadline, self.queue.admits(payload.bytes.len(), batch)).await);
-            self.board.crowded_out(self.signal, self.queue.push(payload, batch));
+            self.board.crowded_out(self.flow, self.queue.push(payload, batch));
         }
-        self.board.queued(self.signal, &self.queue);
+        self.board.queued(self.flow, &self.queue);
     }
 }
 
 /// Pushes a collection at once, at each interval, and when it is to stop.
 pub(super) async fn metrics<F: Feed>(
     feed: Arc<F>,
-    encoder: Arc<Mutex<metrics::Encoder>>,
-    resource: Arc<Resource>,
+    mut encode: impl FnMut(&Arc<Snapshot>) -> Encoded,
     outlet: Outlet,
     every: Duration,
     mut stop: watch::Receiver<bool>,
@@ -79,10 +83,7 @@ pub(super) async fn metrics<F: Feed>(
             // There was no other collection meanwhile: it would say the same once more.
             Some(Ok(snapshot)) if pushed.as_ref().is_some_and(|pushed| Arc::ptr_eq(pushed, &snapshot)) => {}
             Some(Ok(snapshot)) => {
-                let encoded = {
-                    let mut encoder = encoder.lock().unwrap_or_else(PoisonError::into_inner);
-                    encoder.encode(&snapshot, &resource)
-                };
+                let encoded = encode(&snapshot);
                 pushed = Some(snapshot);
                 outlet.left_out(encoded.left_out);
                 outlet.put(encoded.payloads, every).await;
@@ -99,12 +100,12 @@ pub(super) async fn metrics<F: Feed>(
 /// Pushes the profiles of each interval, and of what there was of the last one when it is to stop.
 pub(super) async fn profiles<F: Feed>(
     feed: Arc<F>,
-    (resource, options): (Arc<Resource>, profiles::Options),
+    encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static,
     outlet: Outlet,
     every: Duration,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut windows = Windows::default();
+    let (encode, mut windows) = (Arc::new(encode), Windows::default());
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -119,11 +120,11 @@ pub(super) async fn profiles<F: Feed>(
             }
             _ = stop.wait_for(|stop| *stop) => true,
         };
-        let (feed, resource) = (Arc::clone(&feed), Arc::clone(&resource));
+        let (feed, encode) = (Arc::clone(&feed), Arc::clone(&encode));
         // Looking names up takes as long as reading files does.
         let turned = spawn_blocking(move || {
             let profiles = windows.turn(&*feed, last);
-            (profiles::encode(&profiles, &resource, &options), windows)
+            (encode(&profiles), windows)
         });
         match turned.await {
             Ok((encoded, rest)) => {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::payload::Payload;
 use crate::budget::{Account, Share};
-use crate::export::otlp::Payload;
 
 /// Payloads in the order in which they came. When there is no room the oldest makes some: what is new is worth more, and of
 /// cumulative sums it says all that the old one said.

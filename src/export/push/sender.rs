@@ -7,22 +7,22 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::client::Client;
+use super::format::{Flow, Transport};
 use super::outcome::Outcome;
 use super::queue::Queue;
 use super::retry::Backoff;
 use super::state::Board;
 use crate::clock::Clock;
-use crate::config::push::Signal;
 
 /// The longest pause once there is a hurry.
 const HURRIED: Duration = Duration::from_millis(250);
 
 /// One signal's way to its receiver.
 #[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) signal: Signal,
+pub(super) struct Sender<T: Transport> {
+    pub(super) flow: Flow,
     pub(super) queue: Arc<Queue>,
-    pub(super) client: Client,
+    pub(super) client: Client<T>,
     pub(super) board: Arc<Board>,
     pub(super) clock: Clock,
     pub(super) backoff: Backoff,
@@ -30,7 +30,7 @@ pub(super) struct Sender {
     pub(super) hurry: watch::Receiver<bool>,
 }
 
-impl Sender {
+impl<T: Transport> Sender<T> {
     /// Sends for as long as it is let.
     pub(super) async fn run(mut self) {
         loop {
@@ -38,7 +38,7 @@ impl Sender {
             let begin = self.clock.monotonic();
             let outcome = self.client.send(&waiting.bytes).await;
             let took = self.clock.monotonic().since(begin);
-            self.board.sent(self.signal, took, waiting.bytes.len() as u64, waiting.items, &outcome);
+            self.board.sent(self.flow, took, waiting.bytes.len() as u64, waiting.items, &outcome);
             if let Outcome::Again { after, .. } = outcome {
                 self.queue.put_back();
                 let pause = self.backoff.next(after);
@@ -46,7 +46,7 @@ impl Sender {
             } else {
                 self.backoff.reset();
                 self.queue.done(waiting.number);
-                self.board.queued(self.signal, &self.queue);
+                self.board.queued(self.flow, &self.queue);
             }
         }
     }

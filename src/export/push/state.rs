@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
+use super::format::{Flow, Route};
 use super::outcome::Outcome;
 use super::queue::{Dropped, Queue};
-use super::settings::Target;
 use crate::clock::{Clock, Monotonic};
 use crate::config::push::Signal;
 use crate::export::status::{PushFailure, PushStatus};
@@ -29,7 +29,7 @@ pub struct Board {
     duration: HistogramVec,
     waiting: IntGaugeVec,
     failing: IntGaugeVec,
-    accounts: Mutex<BTreeMap<Signal, Account>>,
+    accounts: Mutex<BTreeMap<Flow, Account>>,
 }
 
 /// What is known of a signal.
@@ -114,16 +114,15 @@ impl Board {
     }
 
     /// A signal is pushed to this target from now on.
-    pub(super) fn begins(&self, target: &Target, queue: &Queue) {
-        let signal = target.signal.as_str();
-        let endpoint = target.uri.to_string();
+    pub(super) fn begins(&self, flow: Flow, route: &Route, queue: &Queue) {
+        let signal = flow.signal.as_str();
         let status = PushStatus {
             signal: signal.into(),
-            endpoint,
-            protocol: target.protocol.as_str().into(),
+            endpoint: route.uri.to_string(),
+            protocol: route.protocol.into(),
             ..PushStatus::default()
         };
-        self.lock().insert(target.signal, Account { status, ..Account::default() });
+        self.lock().insert(flow, Account { status, ..Account::default() });
         // So that there is a zero to compute rates from.
         for outcome in ["taken", "rejected", "refused", "dropped"] {
             self.items.with_label_values(&[signal, outcome]).inc_by(0);
@@ -134,90 +133,91 @@ impl Board {
         self.bytes.with_label_values(&[signal]).inc_by(0);
         drop(self.duration.with_label_values(&[signal]));
         self.failing.with_label_values(&[signal]).set(0);
-        self.queued(target.signal, queue);
+        self.queued(flow, queue);
     }
 
     /// A signal is not pushed any more. Its counters stay.
-    pub(super) fn ends(&self, signal: Signal) {
-        self.lock().remove(&signal);
+    pub(super) fn ends(&self, flow: Flow) {
+        self.lock().remove(&flow);
         // Neither is there if it was never pushed.
-        drop(self.waiting.remove_label_values(&[signal.as_str()]));
-        drop(self.failing.remove_label_values(&[signal.as_str()]));
+        drop(self.waiting.remove_label_values(&[flow.signal.as_str()]));
+        drop(self.failing.remove_label_values(&[flow.signal.as_str()]));
     }
 
     /// What waits has changed.
-    pub(super) fn queued(&self, signal: Signal, queue: &Queue) {
+    pub(super) fn queued(&self, flow: Flow, queue: &Queue) {
         let bytes = queue.bytes();
-        self.waiting.with_label_values(&[signal.as_str()]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        if let Some(account) = self.lock().get_mut(&signal) {
+        self.waiting.with_label_values(&[flow.signal.as_str()]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        if let Some(account) = self.lock().get_mut(&flow) {
             (account.status.waiting_bytes, account.status.waiting_requests) = (bytes, queue.len());
         }
     }
 
     /// Something will not be sent.
-    pub(super) fn dropped(&self, signal: Signal, dropped: Dropped) {
-        self.items.with_label_values(&[signal.as_str(), "dropped"]).inc_by(dropped.items);
-        if let Some(account) = self.lock().get_mut(&signal) {
+    pub(super) fn dropped(&self, flow: Flow, dropped: Dropped) {
+        self.items.with_label_values(&[flow.signal.as_str(), "dropped"]).inc_by(dropped.items);
+        if let Some(account) = self.lock().get_mut(&flow) {
             account.status.dropped += dropped.items;
         }
     }
 
     /// There was no room.
-    pub(super) fn crowded_out(&self, signal: Signal, dropped: Dropped) {
+    pub(super) fn crowded_out(&self, flow: Flow, dropped: Dropped) {
         if dropped.payloads == 0 {
             return;
         }
-        self.dropped(signal, dropped);
+        self.dropped(flow, dropped);
         let now = self.clock.monotonic();
-        let news = self.lock().get_mut(&signal).is_some_and(|account| account.is_news(About::Crowd, now));
-        if news && signal != Signal::Logs {
-            let signal = signal.as_str();
+        let news = self.lock().get_mut(&flow).is_some_and(|account| account.is_news(About::Crowd, now));
+        if news && flow.signal != Signal::Logs {
+            let signal = flow.signal.as_str();
             tracing::warn!(
                 signal,
                 items = dropped.items,
-                "what could not be pushed in time is dropped, the oldest first: `export.otlp.queue` is full"
+                "what could not be pushed in time is dropped, the oldest first: `export.{}.queue` is full",
+                flow.format
             );
         }
     }
 
     /// A request was sent.
-    pub(super) fn sent(&self, signal: Signal, took: Duration, bytes: u64, items: u64, outcome: &Outcome) {
-        let name = signal.as_str();
+    pub(super) fn sent(&self, flow: Flow, took: Duration, bytes: u64, items: u64, outcome: &Outcome) {
+        let name = flow.signal.as_str();
         self.duration.with_label_values(&[name]).observe(took.as_secs_f64());
         let request = |outcome: &str| self.requests.with_label_values(&[name, outcome]).inc();
         let item = |outcome: &str, count: u64| {
             self.items.with_label_values(&[name, outcome]).inc_by(count);
         };
         match outcome {
-            Outcome::Taken => self.takes(signal, (bytes, items), 0, None),
+            Outcome::Taken => self.takes(flow, (bytes, items), 0, None),
             Outcome::Partly { rejected, message } => {
-                self.takes(signal, (bytes, items), (*rejected).min(items), Some(message));
+                self.takes(flow, (bytes, items), (*rejected).min(items), Some(message));
             }
             Outcome::Again { why, .. } => {
                 request("retried");
-                self.fails(signal, 0, why);
+                self.fails(flow, 0, why);
             }
             Outcome::Refused { why } => {
                 request("refused");
                 item("refused", items);
-                self.fails(signal, items, why);
+                self.fails(flow, items, why);
             }
         }
     }
 
     /// A request was taken, but for some of its items. A receiver that rejects none of them and says something nevertheless
     /// only warns.
-    fn takes(&self, signal: Signal, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
-        let name = signal.as_str();
+    fn takes(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
+        let name = flow.signal.as_str();
         // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
-        let taken = if signal == Signal::Profiles { items } else { items - rejected };
+        let taken = if flow.signal == Signal::Profiles { items } else { items - rejected };
         self.requests.with_label_values(&[name, if rejected > 0 { "partial" } else { "taken" }]).inc();
         self.items.with_label_values(&[name, "taken"]).inc_by(taken);
         self.items.with_label_values(&[name, "rejected"]).inc_by(rejected);
         self.bytes.with_label_values(&[name]).inc_by(bytes);
         self.failing.with_label_values(&[name]).set(0);
         let mut accounts = self.lock();
-        let account = accounts.entry(signal).or_default();
+        let account = accounts.entry(flow).or_default();
         let status = &mut account.status;
         status.taken += taken;
         status.rejected += rejected;
@@ -226,7 +226,7 @@ impl Board {
         let recovered = status.failing.take().is_some();
         let news = message.is_some() && account.is_news(About::Part, self.clock.monotonic());
         drop(accounts);
-        if signal == Signal::Logs {
+        if flow.signal == Signal::Logs {
             // What the log says about itself would be pushed, and answered.
             return;
         }
@@ -239,24 +239,24 @@ impl Board {
     }
 
     /// A request was not taken. The log tells of it when that begins, and again if it goes on.
-    fn fails(&self, signal: Signal, refused: u64, why: &str) {
-        let name = signal.as_str();
+    fn fails(&self, flow: Flow, refused: u64, why: &str) {
+        let name = flow.signal.as_str();
         self.failing.with_label_values(&[name]).set(1);
         let now = self.clock.now();
         let mut accounts = self.lock();
-        let account = accounts.entry(signal).or_default();
+        let account = accounts.entry(flow).or_default();
         account.status.refused += refused;
         let since = account.status.failing.as_ref().map_or(now, |failure| failure.since);
         account.status.failing = Some(PushFailure { since, why: why.into() });
         let endpoint = account.status.endpoint.clone();
         let news = account.is_news(About::Failure, self.clock.monotonic());
         drop(accounts);
-        if news && signal != Signal::Logs {
+        if news && flow.signal != Signal::Logs {
             tracing::warn!(signal = name, endpoint, "what was pushed was not taken: {why}");
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Signal, Account>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Flow, Account>> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

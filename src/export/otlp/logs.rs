@@ -22,11 +22,8 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::queue::Queue;
-use super::state::Board;
-use crate::config::push::Signal;
-use crate::export::otlp::Payload;
-use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scalar};
+use super::attribute::{Resource, SCHEMA_URL, Scalar};
+use crate::export::push::{self, Payload};
 
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
@@ -54,7 +51,7 @@ struct On {
 enum Outlet {
     /// Nobody knows yet.
     Kept(Vec<ResourceLogs>, usize),
-    Queue(ProtoResource, Arc<Queue>, Arc<Board>),
+    Pushed(ProtoResource, push::Outlet),
 }
 
 impl Default for Outlet {
@@ -80,10 +77,10 @@ impl Switch {
         }
     }
 
-    /// Pushes what was kept, and all that comes, through this queue.
-    pub(super) fn turn_on(&self, resource: &Resource, queue: Arc<Queue>, board: Arc<Board>) {
+    /// Pushes what was kept, and all that comes.
+    pub(super) fn turn_on(&self, resource: &Resource, to: push::Outlet) {
         let mut outlet = lock(&self.0.outlet);
-        let next = Outlet::Queue(described(resource), queue, board);
+        let next = Outlet::Pushed(described(resource), to);
         if let Outlet::Kept(kept, items) = std::mem::replace(&mut *outlet, next)
             && items > 0
         {
@@ -137,15 +134,13 @@ impl Outlet {
                     kept.append(&mut logs);
                 }
             }
-            Self::Queue(resource, queue, board) => {
+            Self::Pushed(resource, to) => {
                 for logs in &mut logs {
                     logs.resource = Some(resource.clone());
                     SCHEMA_URL.clone_into(&mut logs.schema_url);
                 }
                 let bytes = ExportLogsServiceRequest { resource_logs: logs }.encode_to_vec();
-                let payload = Payload { bytes, items: items as u64 };
-                board.crowded_out(Signal::Logs, queue.push(payload, queue.new_batch()));
-                board.queued(Signal::Logs, queue);
+                to.put_at_once(Payload { bytes, items: items as u64 });
             }
         }
     }

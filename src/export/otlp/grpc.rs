@@ -9,17 +9,18 @@ use tonic::metadata::{MetadataKey, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
-use super::http::ANSWER;
-use super::outcome::{Outcome, RpcStatus};
+use super::response::RpcStatus;
 use super::settings::Target;
 use crate::config::push::Signal;
+use crate::export::push::Outcome;
+use crate::export::push::http::ANSWER;
 use crate::net::tls::Pem;
 use crate::net::words::{causes, told};
 use crate::net::{Bytewise, USER_AGENT};
 
 /// A connection to a receiver.
 #[derive(Debug)]
-pub(super) struct Grpc(Channel);
+pub(in crate::export) struct Grpc(Channel);
 
 impl Grpc {
     /// Connects when the first request is sent. Must be called on a tokio runtime.
@@ -133,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::export::push::outcome::{Any, Delay, RetryInfo};
+    use crate::export::otlp::response::{Any, Delay, RetryInfo};
 
     #[test]
     fn only_the_codes_of_the_specification_are_worth_another_attempt() {

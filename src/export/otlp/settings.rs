@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use crate::config::push::{Histograms, Protocol, Push, Signal, Temporality, header, url};
+use crate::config::push::{Histograms, Otlp, Protocol, Signal, Temporality, header, url};
 use crate::host::Environment;
 use crate::net::tls::Tls;
 
@@ -58,18 +58,6 @@ pub struct Target {
 }
 
 impl Signal {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Metrics, Self::Profiles, Self::Logs];
-
-    /// The word for it in labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Metrics => "metrics",
-            Self::Profiles => "profiles",
-            Self::Logs => "logs",
-        }
-    }
-
     /// Its part of the names of variables.
     const fn variable(self) -> &'static str {
         match self {
@@ -102,7 +90,7 @@ impl Protocol {
 impl Settings {
     /// What the file and the environment come to; `None` = nothing is pushed. Beside it what of the environment could not be
     /// used.
-    pub fn resolve(written: Option<&Push>, environment: &Environment) -> (Option<Self>, Vec<String>) {
+    pub fn resolve(written: Option<&Otlp>, environment: &Environment) -> (Option<Self>, Vec<String>) {
         let mut variables = Variables { environment, problems: Vec::new() };
         let settings = variables.settings(written);
         (settings, variables.problems)
@@ -159,8 +147,8 @@ impl<'a> Variables<'a> {
         self.environment.get(variable).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
     }
 
-    fn settings(&mut self, written: Option<&Push>) -> Option<Settings> {
-        let nothing = Push::default();
+    fn settings(&mut self, written: Option<&Otlp>) -> Option<Settings> {
+        let nothing = Otlp::default();
         let push = written.unwrap_or(&nothing);
         let signals = self.signals(written);
         if signals.is_empty() || self.is_true("OTEL_SDK_DISABLED") {
@@ -184,7 +172,7 @@ impl<'a> Variables<'a> {
     }
 
     /// What is pushed. Without a section in the file it is what the environment gives an endpoint for.
-    fn signals(&self, written: Option<&Push>) -> Vec<Signal> {
+    fn signals(&self, written: Option<&Otlp>) -> Vec<Signal> {
         if let Some(signals) = written.and_then(|push| push.signals.clone()) {
             return signals;
         }
@@ -202,7 +190,7 @@ impl<'a> Variables<'a> {
         Signal::ALL.into_iter().filter(wanted).collect()
     }
 
-    fn target(&mut self, signal: Signal, push: &Push) -> Option<Target> {
+    fn target(&mut self, signal: Signal, push: &Otlp) -> Option<Target> {
         let protocol = push.protocol.or_else(|| self.protocol(signal)).unwrap_or(Protocol::Grpc);
         let file = |path: &Option<PathBuf>, variable: &str| {
             path.clone().or_else(|| self.of(signal, variable).map(|(_, value)| PathBuf::from(value)))
@@ -372,11 +360,11 @@ fn decoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn resolved(push: Option<Push>, variables: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
+    fn resolved(push: Option<Otlp>, variables: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
         Settings::resolve(push.as_ref(), &variables.iter().copied().collect())
     }
 
-    fn settings(push: Push, variables: &[(&str, &str)]) -> Settings {
+    fn settings(push: Otlp, variables: &[(&str, &str)]) -> Settings {
         let (settings, problems) = resolved(Some(push), variables);
         assert_eq!(problems, [""; 0]);
         settings.unwrap()
@@ -392,7 +380,7 @@ mod tests {
         assert_eq!(resolved(None, &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b")]), (None, vec![]));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
         assert_eq!(resolved(None, &[endpoint, ("OTEL_SDK_DISABLED", "true")]), (None, vec![]));
-        assert_eq!(resolved(Some(Push::default()), &[("OTEL_SDK_DISABLED", "TRUE")]).0, None);
+        assert_eq!(resolved(Some(Otlp::default()), &[("OTEL_SDK_DISABLED", "TRUE")]).0, None);
         let signals = |variables: &[_]| -> Vec<&str> {
             let settings = resolved(None, variables).0;
             settings.iter().flat_map(|s| &s.targets).map(|target| target.signal.as_str()).collect()
@@ -405,11 +393,11 @@ mod tests {
 
     #[test]
     fn a_collector_on_this_host_is_the_default() {
-        let grpc = settings(Push::default(), &[]);
+        let grpc = settings(Otlp::default(), &[]);
         assert_eq!(uris(&grpc), ["http://localhost:4317/", "http://localhost:4317/"]);
         let target = &grpc.targets[0];
         assert_eq!((target.gzip, target.timeout, target.protocol), (true, TIMEOUT, Protocol::Grpc));
-        let http = Push { protocol: Some(Protocol::Http), ..Push::default() };
+        let http = Otlp { protocol: Some(Protocol::Http), ..Otlp::default() };
         assert_eq!(
             uris(&settings(http, &[])),
             ["http://localhost:4318/v1/metrics", "http://localhost:4318/v1development/profiles"]
@@ -427,17 +415,17 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
             ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"),
         ];
-        let by_environment = settings(Push::default(), &variables);
+        let by_environment = settings(Otlp::default(), &variables);
         assert_eq!(uris(&by_environment), ["http://all:1/base/v1/metrics", "http://profiles:2/exactly/this"]);
         let timeouts: Vec<u64> = by_environment.targets.iter().map(|t| t.timeout.as_secs()).collect();
         assert_eq!(timeouts, [3, 4]);
         assert!(by_environment.targets.iter().all(|target| !target.gzip && target.tls.ca.is_some()));
-        let written = Push {
+        let written = Otlp {
             endpoint: Some("https://file:3".into()),
             protocol: Some(Protocol::Grpc),
             timeout: Some(Duration::from_secs(5)),
             gzip: Some(true),
-            ..Push::default()
+            ..Otlp::default()
         };
         let by_file = settings(written, &variables);
         assert_eq!(uris(&by_file), ["https://file:3/", "https://file:3/"]);
@@ -451,7 +439,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "lost=1"),
             ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "Authorization=Basic%20YTpi, x-b=env,"),
         ];
-        let push = Push { headers: written, ..Push::default() };
+        let push = Otlp { headers: written, ..Otlp::default() };
         let settings = settings(push, &variables);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(settings.targets[0].headers, [pair("authorization", "Basic YTpi"), pair("x-b", "file")]);
@@ -461,7 +449,7 @@ mod tests {
     #[test]
     fn what_means_nothing_is_passed_over_and_told_without_secrets() {
         let (found, problems) = resolved(
-            Some(Push::default()),
+            Some(Otlp::default()),
             &[
                 ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
                 ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon"),

@@ -1,0 +1,151 @@
+//! OTLP as a format to push in: metrics, profiles and the exporter's own log, over gRPC or HTTP.
+//!
+//! Rules: <https://opentelemetry.io/docs/specs/otlp/>.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::attribute::{Attribute, Resource};
+use super::grpc::Grpc;
+use super::logs::Switch;
+use super::metrics::{Encoder, Options};
+use super::settings::{Settings, Target};
+use super::{http, profiles};
+use crate::clock::Clock;
+use crate::config::push::{Protocol, Push, Signal};
+use crate::export::push::http::Http;
+use crate::export::push::{Feed, Format, Outcome, Route, Starter, Surroundings, Transport, seed};
+use crate::host::Environment;
+
+/// Attributes that the resource of profiles does not have: the stacks are of other services, which name themselves, or are
+/// named by a Collector where there is no name yet.
+const OF_THE_EXPORTER: [&str; 7] = [
+    "service.instance.id",
+    "service.name",
+    "service.namespace",
+    "service.version",
+    "telemetry.sdk.language",
+    "telemetry.sdk.name",
+    "telemetry.sdk.version",
+];
+
+/// The state of the format.
+#[derive(Debug)]
+pub(in crate::export) struct Otlp {
+    log: Switch,
+    /// Of metrics, once some were pushed. With delta temporality it keeps the snapshot before.
+    encoder: Option<Arc<Mutex<Encoder>>>,
+}
+
+impl Otlp {
+    fn encoder(&mut self, options: Options) -> Arc<Mutex<Encoder>> {
+        let encoder = self.encoder.get_or_insert_with(|| Arc::new(Mutex::new(Encoder::new(options))));
+        encoder.lock().unwrap_or_else(PoisonError::into_inner).set_options(options);
+        Arc::clone(encoder)
+    }
+}
+
+impl Format for Otlp {
+    const NAME: &'static str = "otlp";
+
+    type Settings = Settings;
+
+    fn new(surroundings: &Surroundings) -> Self {
+        Self { log: surroundings.log.clone(), encoder: None }
+    }
+
+    fn resolve(push: &Push, environment: &Environment, problems: &mut Vec<String>) -> Option<Settings> {
+        let (settings, ignored) = Settings::resolve(push.otlp.as_ref(), environment);
+        problems.extend(ignored);
+        settings
+    }
+
+    fn routes(settings: &Settings) -> Vec<Route> {
+        settings.targets.iter().map(|target| route(target, settings)).collect()
+    }
+
+    fn samples_by_cpu(settings: &Settings) -> bool {
+        settings.profiles_cpus && settings.target(Signal::Profiles).is_some()
+    }
+
+    fn start<F: Feed>(&mut self, settings: &Settings, starter: &mut Starter<'_, F>) {
+        let limit = starter.request_limit();
+        let Surroundings { resource, began, .. } = starter.surroundings();
+        let (began, given) = (*began, settings.resource.iter());
+        let given = given.map(|(name, value)| Attribute::text(name.clone(), value.as_str()));
+        let sampled = resource.clone().without(&OF_THE_EXPORTER).with(given.clone());
+        let resource = resource.clone().with(given);
+        for target in &settings.targets {
+            let (route, target) = (route(target, settings), target.clone());
+            match target.signal {
+                Signal::Metrics => {
+                    let (temporality, histograms) = (settings.temporality, settings.histograms);
+                    let encoder = self.encoder(Options { temporality, histograms, limit, began });
+                    let resource = resource.clone();
+                    starter.metrics(&route, target, move |snapshot| {
+                        encoder.lock().unwrap_or_else(PoisonError::into_inner).encode(snapshot, &resource)
+                    });
+                }
+                Signal::Profiles => {
+                    let options = profiles::Options { limit, seed: seed(), ..profiles::Options::default() };
+                    let resource: Resource = sampled.clone();
+                    starter.profiles(&route, target, move |all| profiles::encode(all, &resource, &options));
+                }
+                Signal::Logs => {
+                    let log = self.log.clone();
+                    let outlet = starter.as_it_comes(&route, target, move || log.pause());
+                    self.log.turn_on(&resource, outlet);
+                }
+            }
+        }
+        if settings.target(Signal::Logs).is_none() {
+            self.log.turn_off();
+        }
+    }
+
+    fn idle(&mut self) {
+        self.log.turn_off();
+    }
+}
+
+fn route(target: &Target, settings: &Settings) -> Route {
+    Route {
+        signal: target.signal,
+        uri: target.uri.clone(),
+        protocol: target.protocol.as_str(),
+        headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
+        interval: match target.signal {
+            Signal::Metrics => Some(settings.metrics_interval),
+            Signal::Profiles => Some(settings.profiles_interval),
+            Signal::Logs => None,
+        },
+        timeout: target.timeout,
+        queue: settings.queue,
+    }
+}
+
+/// Connections by either protocol.
+#[derive(Debug)]
+pub(in crate::export) enum Connection {
+    Grpc(Grpc),
+    Http(Box<Http>),
+}
+
+impl Transport for Target {
+    type Connection = Connection;
+
+    fn connect(&self) -> Result<Connection, String> {
+        Ok(match self.protocol {
+            Protocol::Grpc => Connection::Grpc(Grpc::new(self)?),
+            Protocol::Http => Connection::Http(Box::new(Http::new(&self.uri, &self.tls)?)),
+        })
+    }
+
+    async fn send(&self, connection: &Connection, body: &Bytes, clock: &Clock) -> Outcome {
+        match connection {
+            Connection::Grpc(grpc) => grpc.send(self, body).await,
+            Connection::Http(connections) => http::send(connections, self, body, clock).await,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The messages of OTLP receivers.
+
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::export::push::Outcome;
+use crate::net::words::told;
+
+impl Outcome {
+    /// Of the message that a receiver sends when it has taken a request: `Export…ServiceResponse`, which of all signals has
+    /// the same numbers.
+    pub(super) fn of_response(body: &[u8]) -> Self {
+        match Response::decode(body) {
+            Ok(Response { partial_success: Some(PartialSuccess { rejected, message }) })
+                if rejected > 0 || !message.is_empty() =>
+            {
+                Self::Partly { rejected: u64::try_from(rejected).unwrap_or(0), message: told(&message) }
+            }
+            Ok(_) => Self::Taken,
+            Err(_) => Self::nonsense(),
+        }
+    }
+
+    /// Somebody answered, and not as a receiver does.
+    pub(super) fn nonsense() -> Self {
+        Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// `google.rpc.Status`: what is said of a request that was not taken, as the body of an answer over HTTP, and in a header of one
+/// over gRPC.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    pub(super) code: i32,
+    #[prost(string, tag = "2")]
+    pub(super) message: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Any {
+    #[prost(string, tag = "1")]
+    pub(super) type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    pub(super) delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Delay {
+    #[prost(int64, tag = "1")]
+    pub(super) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(super) nanos: i32,
+}
+
+impl RpcStatus {
+    /// How long the receiver wants to be left alone before it is asked again; `None` if it does not say that it may be.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let info = self.details.iter().find(|any| any.type_url.ends_with("google.rpc.RetryInfo"))?;
+        let delay = RetryInfo::decode(&*info.value).ok()?.delay.unwrap_or_default();
+        let nanos = u32::try_from(delay.nanos).unwrap_or(0).min(999_999_999);
+        Some(Duration::new(u64::try_from(delay.seconds).unwrap_or(0), nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::{
+        ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+    };
+
+    use super::*;
+
+    fn response(rejected_data_points: i64, error_message: &str) -> Vec<u8> {
+        let partial =
+            ExportMetricsPartialSuccess { rejected_data_points, error_message: error_message.into() };
+        ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+    }
+
+    #[test]
+    fn an_answer_says_what_was_not_taken() {
+        assert_eq!(Outcome::of_response(&[]), Outcome::Taken);
+        assert_eq!(Outcome::of_response(&response(0, "")), Outcome::Taken);
+        let partly = Outcome::Partly { rejected: 3, message: "too old".into() };
+        assert_eq!(Outcome::of_response(&response(3, "too old")), partly);
+        let warned = Outcome::Partly { rejected: 0, message: "slow down".into() };
+        assert_eq!(Outcome::of_response(&response(0, "slow down")), warned);
+    }
+
+    #[test]
+    fn garbage_is_no_answer_and_what_a_stranger_says_is_cut_and_cleaned() {
+        assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Refused { .. }));
+        let said = told(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
+        assert!(!said.contains('\u{1b}') && said.chars().count() <= crate::net::words::TOLD + 1, "{said}");
+    }
+
+    #[test]
+    fn only_a_receiver_that_says_when_to_come_again_is_asked_again() {
+        let info = RetryInfo { delay: Some(Delay { seconds: 7, nanos: 500_000_000 }) };
+        let any =
+            Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
+        let status = RpcStatus { code: 8, message: "full".into(), details: vec![any] };
+        assert_eq!(status.retry_after(), Some(Duration::from_millis(7500)));
+        let other = Any { type_url: "type.googleapis.com/google.rpc.BadRequest".into(), value: vec![] };
+        assert_eq!(RpcStatus { details: vec![other], ..status }.retry_after(), None);
+    }
+}
