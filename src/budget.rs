@@ -26,7 +26,7 @@ pub enum Part {
     Waiting,
     /// Series, their labels, and the snapshots that are served.
     Series,
-    /// OTLP requests that wait to be sent, and HTTP responses under way.
+    /// Requests that wait to be pushed, and HTTP responses under way.
     Queues,
     /// Reserved for the history of series.
     History,
@@ -79,7 +79,7 @@ impl Part {
             Self::Stacks => "stacks, frames, tasks, and the windows of profiles",
             Self::Waiting => "records that were read from rings and wait for older records of other CPUs",
             Self::Series => "series, their labels, and the snapshots that are served",
-            Self::Queues => "OTLP requests that wait to be sent, HTTP responses under way",
+            Self::Queues => "requests that wait to be pushed, HTTP responses under way",
             Self::History => "reserved for the history of series",
             Self::Evidence => "reserved for the evidence of incidents",
             Self::Other => {

@@ -32,8 +32,8 @@ what is oldest:
 - **history** and **evidence** are reserved.
 - **other** is all anonymous memory that no other part accounts for. Its share is a reserve: nothing is freed when it is full.
 
-A part that the configuration does not use has no share: without `profiles` there are no unwind tables, symbols and stacks. With
-`export: {otlp: …}` the share of the queues is about three times as large as in the tables.
+A part that the configuration does not use has no share: without `profiles` there are no unwind tables, symbols and stacks. With a
+section under `export` the share of the queues is about three times as large as in the tables.
 
 `/status` and `/api/v1/status` show used and limit of each part. `perf_exporter_memory_bytes` and
 `perf_exporter_memory_limit_bytes` are the same as metrics:

@@ -132,7 +132,7 @@ impl Encoder {
 }
 
 /// What the only sample of a point has behind the family's name.
-const fn sample_suffix(kind: Kind) -> &'static str {
+pub(super) const fn sample_suffix(kind: Kind) -> &'static str {
     match kind {
         Kind::Counter => "_total",
         Kind::Info => "_info",
@@ -226,7 +226,7 @@ impl RenderedBounds {
 /// formats: so a bucket is the same series whatever the scraper negotiates and whichever version it is.
 ///
 /// OpenMetrics calls these numbers canonical: 0.0001, 1.0, 100000.0, 1e-05, 1e+06.
-fn bound_text(bound: f64) -> String {
+pub(super) fn bound_text(bound: f64) -> String {
     let scientific = format!("{bound:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -83,7 +83,9 @@ impl Service {
         let mut command = command(["run", "--listen", "127.0.0.1:0", "--host-root", host]);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
         let service = Self::start_by(command);
-        service.wait_for("/metrics", |text| text.contains("perf_exporter_push_failing{signal=\"profiles\"}"));
+        service.wait_for("/metrics", |text| {
+            text.contains("perf_exporter_push_failing{format=\"otlp\",signal=\"profiles\"}")
+        });
         service
     }
 

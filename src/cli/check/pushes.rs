@@ -13,6 +13,7 @@ use crate::host::Environment;
 /// A signal that is pushed.
 #[derive(Debug, Serialize)]
 pub(super) struct PushRow {
+    format: &'static str,
     signal: &'static str,
     endpoint: String,
     protocol: &'static str,
@@ -28,7 +29,8 @@ impl PushRow {
     /// All of them, and what of the environment means nothing.
     pub(super) fn all(push: &Push, environment: &Environment) -> (Vec<Self>, Vec<String>) {
         let (settings, problems) = Settings::resolve(push, environment);
-        let rows = settings.iter().flat_map(Settings::routes).map(|(_, route)| Self {
+        let rows = settings.iter().flat_map(Settings::routes).map(|(format, route)| Self {
+            format,
             signal: route.signal.as_str(),
             endpoint: route.uri.to_string(),
             protocol: route.protocol,
@@ -43,9 +45,16 @@ pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nPushed by OTLP:")?;
+    writeln!(out, "\nPushed:")?;
     for row in rows {
-        write!(out, "  {} to {} by {}", row.signal, printable(&row.endpoint), row.protocol)?;
+        write!(
+            out,
+            "  {} to {} as {} by {}",
+            row.signal,
+            printable(&row.endpoint),
+            row.format,
+            row.protocol
+        )?;
         match row.interval_seconds {
             Some(seconds) => write!(out, ", every {seconds} s")?,
             None => write!(out, ", as they come")?,
@@ -73,10 +82,10 @@ mod tests {
         let (rows, problems) = PushRow::all(&Push::default(), &environment.into_iter().collect());
         let mut text = Vec::new();
         write(&mut text, &rows).unwrap();
-        let expected = "\nPushed by OTLP:\n  \
-            metrics to http://c:4317/ by grpc, every 15 s, with the headers authorization\n  \
-            profiles to http://c:4317/ by grpc, every 60 s, with the headers authorization\n  \
-            logs to http://c:4317/ by grpc, as they come, with the headers authorization\n";
+        let expected = "\nPushed:\n  \
+            metrics to http://c:4317/ as otlp by grpc, every 15 s, with the headers authorization\n  \
+            profiles to http://c:4317/ as otlp by grpc, every 60 s, with the headers authorization\n  \
+            logs to http://c:4317/ as otlp by grpc, as they come, with the headers authorization\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));

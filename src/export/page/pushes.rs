@@ -9,10 +9,17 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
     if status.pushes.is_empty() {
         return;
     }
-    html.raw("<h2>Pushed by OTLP<small>items are data points, samples, log records</small></h2><div class=\"cards\">");
+    html.raw(
+        "<h2>Pushed<small>items are data points, samples, log records</small></h2><div class=\"cards\">",
+    );
     for push in &status.pushes {
         html.raw("<section class=\"card\"><header><h3>").text(&push.signal).raw("</h3><span>");
-        html.text(&push.protocol).raw("</span><small>").text(&push.endpoint).raw("</small></header><dl>");
+        html.text(&push.format)
+            .raw(" by ")
+            .text(&push.protocol)
+            .raw("</span><small>")
+            .text(&push.endpoint)
+            .raw("</small></header><dl>");
         state(html, status, push);
         html.raw("<dt>Taken</dt><dd>").text(count(push.taken)).raw(" items");
         if let Some(at) = push.last_taken {

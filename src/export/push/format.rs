@@ -100,6 +100,18 @@ pub(in crate::export) struct Flow {
     pub(in crate::export) signal: Signal,
 }
 
+impl Flow {
+    /// Returns the values of the labels `format` and `signal`.
+    pub(super) fn labels(self) -> [&'static str; 2] {
+        [self.format, self.signal.as_str()]
+    }
+
+    /// Returns these and the value of a third label.
+    pub(super) fn with(self, outcome: &str) -> [&str; 3] {
+        [self.format, self.signal.as_str(), outcome]
+    }
+}
+
 /// Makes [`Settings`] and [`Formats`] of the names of modules of `export` and of their types that implement [`Format`].
 macro_rules! formats {
     ($($name:ident: $format:ident,)+) => {

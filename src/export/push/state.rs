@@ -67,30 +67,30 @@ impl Board {
     /// When they are registered there already.
     pub fn new(registry: &Registry, clock: Clock) -> prometheus::Result<Self> {
         let counter = |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["signal"]);
+        let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["format", "signal"]);
         let board = Self {
             clock,
             requests: counter(
                 "perf_exporter_push_requests_total",
-                "Requests that were sent to a receiver of OTLP, by what came of them: taken; partial, some items were not \
+                "Requests that were sent to a receiver, by what came of them: taken; partial, some items were not \
                  taken; retried, to be sent again; refused, never to be taken",
-                &["signal", "outcome"],
+                &["format", "signal", "outcome"],
             )?,
             items: counter(
                 "perf_exporter_push_items_total",
                 "Data points, samples or log records: taken; rejected, taken but for these (of profiles, whole \
                  ones); refused with their request; dropped, the queue was full or the exporter stopped",
-                &["signal", "outcome"],
+                &["format", "signal", "outcome"],
             )?,
             bytes: counter(
                 "perf_exporter_push_bytes_total",
                 "Bytes of requests that were taken, not compressed",
-                &["signal"],
+                &["format", "signal"],
             )?,
             duration: HistogramVec::new(
                 HistogramOpts::new("perf_exporter_push_duration_seconds", "From a request until its answer")
                     .buckets(DURATION_BUCKETS.to_vec()),
-                &["signal"],
+                &["format", "signal"],
             )?,
             waiting: gauge("perf_exporter_push_queue_bytes", "Bytes of requests that wait to be sent")?,
             failing: gauge(
@@ -108,16 +108,16 @@ impl Board {
         Ok(board)
     }
 
-    /// How things are, by signal.
+    /// How things are, by format and signal.
     pub fn states(&self) -> Vec<PushStatus> {
         self.lock().values().map(|account| account.status.clone()).collect()
     }
 
     /// A signal is pushed to this target from now on.
     pub(super) fn begins(&self, flow: Flow, route: &Route, queue: &Queue) {
-        let signal = flow.signal.as_str();
         let status = PushStatus {
-            signal: signal.into(),
+            format: flow.format.into(),
+            signal: flow.signal.as_str().into(),
             endpoint: route.uri.to_string(),
             protocol: route.protocol.into(),
             ..PushStatus::default()
@@ -125,14 +125,14 @@ impl Board {
         self.lock().insert(flow, Account { status, ..Account::default() });
         // So that there is a zero to compute rates from.
         for outcome in ["taken", "rejected", "refused", "dropped"] {
-            self.items.with_label_values(&[signal, outcome]).inc_by(0);
+            self.items.with_label_values(&flow.with(outcome)).inc_by(0);
         }
         for outcome in ["taken", "partial", "retried", "refused"] {
-            self.requests.with_label_values(&[signal, outcome]).inc_by(0);
+            self.requests.with_label_values(&flow.with(outcome)).inc_by(0);
         }
-        self.bytes.with_label_values(&[signal]).inc_by(0);
-        drop(self.duration.with_label_values(&[signal]));
-        self.failing.with_label_values(&[signal]).set(0);
+        self.bytes.with_label_values(&flow.labels()).inc_by(0);
+        drop(self.duration.with_label_values(&flow.labels()));
+        self.failing.with_label_values(&flow.labels()).set(0);
         self.queued(flow, queue);
     }
 
@@ -140,14 +140,14 @@ impl Board {
     pub(super) fn ends(&self, flow: Flow) {
         self.lock().remove(&flow);
         // Neither is there if it was never pushed.
-        drop(self.waiting.remove_label_values(&[flow.signal.as_str()]));
-        drop(self.failing.remove_label_values(&[flow.signal.as_str()]));
+        drop(self.waiting.remove_label_values(&flow.labels()));
+        drop(self.failing.remove_label_values(&flow.labels()));
     }
 
     /// What waits has changed.
     pub(super) fn queued(&self, flow: Flow, queue: &Queue) {
         let bytes = queue.bytes();
-        self.waiting.with_label_values(&[flow.signal.as_str()]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.waiting.with_label_values(&flow.labels()).set(i64::try_from(bytes).unwrap_or(i64::MAX));
         if let Some(account) = self.lock().get_mut(&flow) {
             (account.status.waiting_bytes, account.status.waiting_requests) = (bytes, queue.len());
         }
@@ -155,7 +155,7 @@ impl Board {
 
     /// Something will not be sent.
     pub(super) fn dropped(&self, flow: Flow, dropped: Dropped) {
-        self.items.with_label_values(&[flow.signal.as_str(), "dropped"]).inc_by(dropped.items);
+        self.items.with_label_values(&flow.with("dropped")).inc_by(dropped.items);
         if let Some(account) = self.lock().get_mut(&flow) {
             account.status.dropped += dropped.items;
         }
@@ -170,9 +170,9 @@ impl Board {
         let now = self.clock.monotonic();
         let news = self.lock().get_mut(&flow).is_some_and(|account| account.is_news(About::Crowd, now));
         if news && flow.signal != Signal::Logs {
-            let signal = flow.signal.as_str();
             tracing::warn!(
-                signal,
+                format = flow.format,
+                signal = flow.signal.as_str(),
                 items = dropped.items,
                 "what could not be pushed in time is dropped, the oldest first: `export.{}.queue` is full",
                 flow.format
@@ -182,11 +182,10 @@ impl Board {
 
     /// A request was sent.
     pub(super) fn sent(&self, flow: Flow, took: Duration, bytes: u64, items: u64, outcome: &Outcome) {
-        let name = flow.signal.as_str();
-        self.duration.with_label_values(&[name]).observe(took.as_secs_f64());
-        let request = |outcome: &str| self.requests.with_label_values(&[name, outcome]).inc();
+        self.duration.with_label_values(&flow.labels()).observe(took.as_secs_f64());
+        let request = |outcome: &str| self.requests.with_label_values(&flow.with(outcome)).inc();
         let item = |outcome: &str, count: u64| {
-            self.items.with_label_values(&[name, outcome]).inc_by(count);
+            self.items.with_label_values(&flow.with(outcome)).inc_by(count);
         };
         match outcome {
             Outcome::Taken => self.takes(flow, (bytes, items), 0, None),
@@ -208,14 +207,13 @@ impl Board {
     /// A request was taken, but for some of its items. A receiver that rejects none of them and says something nevertheless
     /// only warns.
     fn takes(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
-        let name = flow.signal.as_str();
         // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
         let taken = if flow.signal == Signal::Profiles { items } else { items - rejected };
-        self.requests.with_label_values(&[name, if rejected > 0 { "partial" } else { "taken" }]).inc();
-        self.items.with_label_values(&[name, "taken"]).inc_by(taken);
-        self.items.with_label_values(&[name, "rejected"]).inc_by(rejected);
-        self.bytes.with_label_values(&[name]).inc_by(bytes);
-        self.failing.with_label_values(&[name]).set(0);
+        self.requests.with_label_values(&flow.with(if rejected > 0 { "partial" } else { "taken" })).inc();
+        self.items.with_label_values(&flow.with("taken")).inc_by(taken);
+        self.items.with_label_values(&flow.with("rejected")).inc_by(rejected);
+        self.bytes.with_label_values(&flow.labels()).inc_by(bytes);
+        self.failing.with_label_values(&flow.labels()).set(0);
         let mut accounts = self.lock();
         let account = accounts.entry(flow).or_default();
         let status = &mut account.status;
@@ -231,17 +229,25 @@ impl Board {
             return;
         }
         if recovered {
-            tracing::info!(signal = name, "the receiver takes what is pushed again");
+            tracing::info!(
+                format = flow.format,
+                signal = flow.signal.as_str(),
+                "the receiver takes what is pushed again"
+            );
         }
         if let Some(message) = message.filter(|_| news) {
-            tracing::warn!(signal = name, rejected, "the receiver says: {message}");
+            tracing::warn!(
+                format = flow.format,
+                signal = flow.signal.as_str(),
+                rejected,
+                "the receiver says: {message}"
+            );
         }
     }
 
     /// A request was not taken. The log tells of it when that begins, and again if it goes on.
     fn fails(&self, flow: Flow, refused: u64, why: &str) {
-        let name = flow.signal.as_str();
-        self.failing.with_label_values(&[name]).set(1);
+        self.failing.with_label_values(&flow.labels()).set(1);
         let now = self.clock.now();
         let mut accounts = self.lock();
         let account = accounts.entry(flow).or_default();
@@ -252,7 +258,12 @@ impl Board {
         let news = account.is_news(About::Failure, self.clock.monotonic());
         drop(accounts);
         if news && flow.signal != Signal::Logs {
-            tracing::warn!(signal = name, endpoint, "what was pushed was not taken: {why}");
+            tracing::warn!(
+                format = flow.format,
+                signal = flow.signal.as_str(),
+                endpoint,
+                "what was pushed was not taken: {why}"
+            );
         }
     }
 

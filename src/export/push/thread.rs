@@ -65,7 +65,7 @@ impl Pusher {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let (running, ended) = channel();
-        thread::Builder::new().name("otlp".into()).spawn(move || {
+        thread::Builder::new().name("push".into()).spawn(move || {
             runtime.block_on(run(Arc::new(feed), settings, surroundings, stopped));
             // A name that is being looked up is not waited for.
             runtime.shutdown_background();

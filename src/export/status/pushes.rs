@@ -5,9 +5,11 @@ use serde::{Serialize, Serializer};
 use super::rfc3339;
 use crate::clock::Timestamp;
 
-/// A signal that is pushed. Counts are of data points, samples or log records since the start.
+/// A signal that is pushed in a format. Counts are of data points, samples or log records since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PushStatus {
+    /// The name of the format's section under `export`: `otlp`.
+    pub format: String,
     /// `metrics`, `profiles` or `logs`.
     pub signal: String,
     /// Where to.

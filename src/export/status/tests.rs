@@ -141,6 +141,7 @@ pub(crate) fn specimen() -> Status {
         },
         pushes: vec![
             PushStatus {
+                format: "otlp".into(),
                 signal: "metrics".into(),
                 endpoint: "https://collector:4317/".into(),
                 protocol: "grpc".into(),
@@ -151,6 +152,7 @@ pub(crate) fn specimen() -> Status {
                 ..PushStatus::default()
             },
             PushStatus {
+                format: "otlp".into(),
                 signal: "profiles".into(),
                 endpoint: "https://collector:4317/".into(),
                 protocol: "grpc".into(),
