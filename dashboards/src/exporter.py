@@ -291,7 +291,7 @@ def dashboard():
                     limits=steps((1, YELLOW)),
                 ),
                 lines(
-                    "Pushed by OTLP",
+                    "Pushed",
                     "Data points, samples and log records, per second. rejected, refused and dropped are lost; /status tells why.",
                     total("perf_exporter_push_items_total", "signal,outcome"),
                     "{{signal}} {{outcome}}",

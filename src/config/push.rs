@@ -2,6 +2,7 @@
 //! to, and a line in the list of `Export`; what sections have in common is below.
 
 pub mod otlp;
+pub mod remote_write;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use super::value::{Period, Size, Texts};
 use crate::net::tls::Tls;
 
 pub use otlp::{Histograms, Otlp, Protocol, Temporality};
+pub use remote_write::RemoteWrite;
 
 /// The section of a format.
 pub(super) trait Section: Sized {
@@ -69,6 +71,8 @@ sections! {
     /// it leaves out is taken from the standard variables `OTEL_EXPORTER_OTLP_…`, which also turn it on where this is left
     /// out.
     otlp: Otlp,
+    /// Push metrics to Prometheus, or to another receiver of Prometheus remote write (Mimir, Thanos, VictoriaMetrics, ...).
+    remote_write: RemoteWrite,
 }
 
 /// What is pushed.

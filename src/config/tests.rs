@@ -22,6 +22,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("memory", include_str!("../../config/examples/memory.yaml")),
     ("network", include_str!("../../config/examples/network.yaml")),
     ("profiles", include_str!("../../config/examples/profiles.yaml")),
+    ("remote-write", include_str!("../../config/examples/remote-write.yaml")),
     ("user-probes", include_str!("../../config/examples/user-probes.yaml")),
     ("tracepoint-counts", include_str!("../../config/examples/tracepoint-counts.yaml")),
 ];
@@ -77,6 +78,7 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "containers.api_server",
         "containers.kubelet",
         "export.otlp",
+        "export.remote_write",
         "limits.descriptors",
         "limits.memory",
         "limits.ring_memory",
@@ -224,6 +226,15 @@ export:
     signals: [metrics, profiles, logs]
     metrics: {interval: 5s, temporality: cumulative, histograms: explicit}
     profiles: {interval: 5s, cpus: true}
+  remote_write:
+    url: "http://a/w"
+    headers: {a: b}
+    credentials_file: /a
+    timeout: 5s
+    tls: {ca: /a, certificate: /b, key: /c}
+    queue: 2GiB
+    interval: 5s
+    labels: {a: b}
 "#;
 
 #[test]

@@ -5,7 +5,8 @@
 //! ```text
 //! Snapshot ─┬► prometheus::Encoder ─┬► gzip? ──┐
 //!           ├► protobuf::Encoder ───┘          │
-//!           └► otlp::metrics ──┐               │
+//!           ├► remote_write ───┐               │
+//!           ├► otlp::metrics ──┤               │
 //! Profile ───► otlp::profiles ─┴► push         │
 //! Status ────► page, JSON ─────────────────────┼► http::Server
 //! Profile ─┬─► pprof ──────────────────────────┤
@@ -26,5 +27,6 @@ pub mod prometheus;
 pub mod protobuf;
 pub mod push;
 pub mod query;
+pub mod remote_write;
 pub mod status;
 pub mod top;

@@ -31,6 +31,8 @@ mod receiver;
 #[path = "../support/reference.rs"]
 mod references;
 
+#[path = "../support/remote_write.rs"]
+mod remote_write_read;
 #[path = "../support/rings.rs"]
 mod rings;
 #[path = "../support/traced.rs"]
@@ -57,6 +59,7 @@ mod profiles;
 mod program;
 mod push;
 mod reference;
+mod remote_write;
 mod replay;
 mod strangers;
 mod traces;

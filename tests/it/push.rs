@@ -47,7 +47,7 @@ impl Feed for Collections {
 }
 
 #[derive(Debug)]
-struct Unsampled;
+pub(crate) struct Unsampled;
 
 impl Ask for Unsampled {
     fn entries(&self) -> Vec<Arc<str>> {
@@ -152,7 +152,7 @@ fn settings(target: Target) -> Settings {
 
 /// These settings of OTLP, and nothing in other formats.
 fn by_otlp(settings: Settings) -> Option<Arc<push::Settings>> {
-    Some(Arc::new(push::Settings { otlp: Some(settings) }))
+    Some(Arc::new(push::Settings { otlp: Some(settings), ..push::Settings::default() }))
 }
 
 impl Pushing {
@@ -199,7 +199,7 @@ impl Pushing {
 }
 
 /// Tries for up to a minute.
-fn eventually<T>(_what: &str, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn eventually<T>(_what: &str, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..3000 {
         if let Some(found) = attempt() {
             return Some(found);

@@ -1,4 +1,5 @@
-//! Receivers of OTLP that do as a test tells them: well or badly, over gRPC and HTTP, with TLS and without.
+//! Receivers of OTLP, and over HTTP of anything, that do as a test tells them: well or badly, over gRPC and HTTP, with TLS and
+//! without.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -50,6 +51,8 @@ pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: ExportMetricsServiceRequest,
+    /// The body as it came over HTTP, but for gzip.
+    pub(crate) raw: Vec<u8>,
     /// Whether it was taken.
     pub(crate) taken: bool,
     /// When, on a clock of the receiver.
@@ -141,12 +144,13 @@ impl Receiver {
         path: &str,
         headers: BTreeMap<String, String>,
         body: ExportMetricsServiceRequest,
+        raw: Vec<u8>,
     ) -> Answer {
         let mut state = self.state.lock().unwrap();
         let answer = state.script.pop_front().unwrap_or(Answer::Take);
         let taken = matches!(answer, Answer::Take | Answer::Partly(..));
         let at = state.clock.monotonic().0;
-        state.received.push(Received { path: path.into(), headers, body, taken, at });
+        state.received.push(Received { path: path.into(), headers, body, raw, taken, at });
         answer
     }
 
@@ -190,8 +194,8 @@ impl Receiver {
                 GzDecoder::new(&*body).read_to_end(&mut plain)?;
                 body = plain;
             }
-            let body = ExportMetricsServiceRequest::decode(&*body).unwrap_or_default();
-            let (code, after, answer) = match self.next(&path, headers, body) {
+            let decoded = ExportMetricsServiceRequest::decode(&*body).unwrap_or_default();
+            let (code, after, answer) = match self.next(&path, headers, decoded, body) {
                 Answer::Take => (200, None, response(0, "")),
                 Answer::Partly(rejected, message) => (200, None, response(rejected, message)),
                 Answer::Code(code, after) => (code, after, Vec::new()),
@@ -252,7 +256,7 @@ impl MetricsService for Receiver {
             .iter()
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
         let headers = headers.collect();
-        match self.next("", headers, request.into_inner()) {
+        match self.next("", headers, request.into_inner(), Vec::new()) {
             Answer::Take => Ok(Response::new(ExportMetricsServiceResponse::default())),
             Answer::Partly(rejected, message) => Ok(Response::new(
                 ExportMetricsServiceResponse::decode(&*response(rejected, message)).unwrap(),

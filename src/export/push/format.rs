@@ -186,4 +186,5 @@ macro_rules! formats {
 // All formats: modules of `export`, and the section of the same name in `config::push`.
 formats! {
     otlp: Otlp,
+    remote_write: RemoteWrite,
 }

@@ -1,0 +1,204 @@
+//! `export.remote_write`: what may be written there, and what it comes to.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::Uri;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, headers, period, queue, tls, url};
+use crate::config::decode::At;
+use crate::config::problem::shown;
+use crate::config::report::Report;
+use crate::config::value::{Period, Size, Texts};
+use crate::metrics::fit_label_name;
+use crate::net::tls::Tls;
+
+/// Where and how to push by Prometheus remote write.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename = "RemoteWrite", deny_unknown_fields)]
+pub(in crate::config) struct Written {
+    /// The URL of the receiver, with its path. Prometheus has it at `/api/v1/write`, with `--web.enable-remote-write-receiver`.
+    #[schemars(extend("examples" = ["http://prometheus:9090/api/v1/write", "https://mimir.example.com/api/v1/push"]))]
+    pub(in crate::config) url: At<String>,
+    /// Headers of each request.
+    #[schemars(extend("examples" = [{"x-scope-orgid": "team-a"}]))]
+    pub(in crate::config) headers: Option<At<Texts>>,
+    /// A file with a token, which is sent as `Authorization: Bearer …`. It is read for each request.
+    pub(in crate::config) credentials_file: Option<At<String>>,
+    /// How long the receiver may take to answer: 100ms to 10m; `30s` by default.
+    pub(in crate::config) timeout: Option<At<Period>>,
+    /// Certificates, for `https`.
+    pub(in crate::config) tls: Option<WrittenTls>,
+    /// Memory for requests that wait until they can be sent: 1MiB to 4GiB; `32MiB` by default. When it is full, the oldest is
+    /// dropped and counted.
+    #[schemars(extend("minimum" = QUEUE_MIN, "maximum" = QUEUE_MAX))]
+    pub(in crate::config) queue: Option<At<Size>>,
+    /// How often metrics are pushed: 1s to 1h; `15s` by default.
+    pub(in crate::config) interval: Option<At<Period>>,
+    /// External labels: labels of all series that do not have them already. By default `job` is `perf-exporter` and `instance` is
+    /// the name of the node. An empty value leaves a label out.
+    #[schemars(extend("examples" = [{"cluster": "eu-1"}]))]
+    pub(in crate::config) labels: Option<At<Texts>>,
+}
+
+/// What is pushed where by remote write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteWrite {
+    /// The receiver.
+    pub url: Uri,
+    /// Headers of each request.
+    pub headers: Vec<(String, String)>,
+    /// The file of the bearer token.
+    pub credentials_file: Option<PathBuf>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Certificates.
+    pub tls: Tls,
+    /// Bytes that may wait to be sent.
+    pub queue: u64,
+    /// How often metrics are pushed.
+    pub interval: Duration,
+    /// External labels.
+    pub labels: Vec<(String, String)>,
+}
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(15);
+const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// The most labels, and the longest value of one, in bytes.
+const LABELS: usize = 32;
+const LABEL_BYTES: usize = 1024;
+
+impl Section for RemoteWrite {
+    type Written = Written;
+
+    fn check(At { value: written, .. }: &At<Written>, report: &mut Report<'_>) -> Self {
+        let headers = headers(written.headers.as_ref(), report);
+        if let Some(file) = &written.credentials_file
+            && headers.iter().any(|(name, _)| name == "authorization")
+        {
+            let hint = "leave out one of them".to_owned();
+            report.error(file.node, "`headers` has an `Authorization`, too", Some(hint));
+        }
+        Self {
+            url: receiver(&written.url, report),
+            headers,
+            credentials_file: written.credentials_file.as_ref().map(|at| PathBuf::from(&at.value)),
+            timeout: period(written.timeout.as_ref(), TIMEOUTS, TIMEOUT, report).unwrap_or(TIMEOUT),
+            tls: tls(written.tls.as_ref(), report),
+            queue: queue(written.queue.as_ref(), report),
+            interval: period(written.interval.as_ref(), INTERVALS, INTERVAL, report).unwrap_or(INTERVAL),
+            labels: labels(written.labels.as_ref(), report),
+        }
+    }
+}
+
+/// Returns the URL; of one that is none, which is reported, anything.
+fn receiver(At { node, value }: &At<String>, report: &mut Report<'_>) -> Uri {
+    const EXAMPLE: &str = "write it like `http://prometheus:9090/api/v1/write`";
+    let uri = match url(value) {
+        Ok(uri) => uri,
+        Err((message, _)) => {
+            let secret = value.contains('@');
+            let hint = if secret { "give them by `headers` or `credentials_file`" } else { EXAMPLE };
+            report.error(*node, message, Some(hint.to_owned()));
+            return Uri::default();
+        }
+    };
+    if uri.path() == "/" {
+        report.warning(*node, "the URL has no path", Some(EXAMPLE.to_owned()));
+    }
+    uri
+}
+
+fn labels(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
+    let Some(At { node, value: Texts(pairs) }) = written else { return Vec::new() };
+    if pairs.len() > LABELS {
+        report.error(*node, format!("{} labels, and at most {LABELS} are allowed", pairs.len()), None);
+    }
+    for (name, value) in pairs {
+        let fitted = fit_label_name(&name.value);
+        if fitted != name.value {
+            let message = format!("{} cannot be the name of a label", shown(&name.value));
+            report.error(value.node, message, Some(format!("write {}", shown(&fitted))));
+        }
+        if value.value.len() > LABEL_BYTES {
+            let message = format!("{} bytes, and at most {LABEL_BYTES} are allowed", value.value.len());
+            report.error(value.node, message, None);
+        }
+    }
+    pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{good, report};
+
+    fn remote_write(text: &str) -> RemoteWrite {
+        good(&format!("export: {{remote_write: {text}}}")).push.remote_write.unwrap()
+    }
+
+    #[test]
+    fn a_url_is_enough() {
+        let expected = RemoteWrite {
+            url: "http://p:9090/api/v1/write".parse().unwrap(),
+            headers: vec![],
+            credentials_file: None,
+            timeout: Duration::from_secs(30),
+            tls: Tls::default(),
+            queue: 32 << 20,
+            interval: Duration::from_secs(15),
+            labels: vec![],
+        };
+        assert_eq!(remote_write("{url: 'http://p:9090/api/v1/write'}"), expected);
+        assert_eq!(good("export: {remote_write: {url: 'http://p/w'}}").push.otlp, None);
+    }
+
+    #[test]
+    fn all_settings_are_read() {
+        let all = remote_write(
+            "{url: 'https://p/w', headers: {X-A: b}, credentials_file: /t, timeout: 3s, tls: {ca: /a}, queue: 1MiB, \
+             interval: 1m, labels: {cluster: c, instance: ''}}",
+        );
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        let expected = RemoteWrite {
+            url: "https://p/w".parse().unwrap(),
+            headers: vec![pair("x-a", "b")],
+            credentials_file: Some("/t".into()),
+            timeout: Duration::from_secs(3),
+            tls: Tls { ca: Some("/a".into()), ..Tls::default() },
+            queue: 1 << 20,
+            interval: Duration::from_secs(60),
+            labels: vec![pair("cluster", "c"), pair("instance", "")],
+        };
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn problems_are_reported_with_what_helps() {
+        let said = |text: &str| report(&format!("export: {{remote_write: {{{text}}}}}"));
+        assert!(said("interval: 5s").contains("url"), "{}", said("interval: 5s"));
+        for (text, part) in [
+            ("url: 'p:9090'", "has no scheme; write it like `http://prometheus:9090/api/v1/write`"),
+            (
+                "url: 'http://p:9090'",
+                "the URL has no path; write it like `http://prometheus:9090/api/v1/write`",
+            ),
+            ("url: 'http://a:b@p/w'", "are not sent; give them by `headers` or `credentials_file`"),
+            ("url: 'http://p/w', interval: 100ms", "100ms is not between 1s and 3600s; 15s is the default"),
+            ("url: 'http://p/w', labels: {a-b: c}", "`a-b` cannot be the name of a label; write `a_b`"),
+            (
+                "url: 'http://p/w', labels: {__name__: c}",
+                "`__name__` cannot be the name of a label; write `exported_name__`",
+            ),
+            ("url: 'http://p/w', headers: {Authorization: a}, credentials_file: /t", "leave out one of them"),
+        ] {
+            let said = said(text);
+            assert!(said.ends_with(part), "{said}");
+        }
+    }
+}

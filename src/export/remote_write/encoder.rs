@@ -1,0 +1,438 @@
+//! A snapshot as `prometheus.WriteRequest`s of remote write 1.0.
+//!
+//! Series have the names and labels of `/metrics`, and the external labels. A histogram is a series for each classic bucket, for
+//! its sum and for its count.
+//!
+//! - *Stale markers.* A series that was in the snapshot before and is not in this one gets a last sample, a NaN with a payload
+//!   of its own, as with Prometheus' own remote write: queries then end the series at once instead of after five minutes.
+//! - *Created timestamps.* Version 1.0 has no field for them. The first sample of a counter or a histogram that began between
+//!   two snapshots comes with another one before it, a zero at its start, so that `increase()` contains its first counts.
+//!   Prometheus does the same with created timestamps that it scrapes (`created-timestamp-zero-ingestion`).
+//!
+//! Format: <https://prometheus.io/docs/specs/prw/remote_write_spec/#protocol>.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+use crate::export::prometheus::{bound_text, sample_suffix};
+use crate::export::protobuf::wire::{Message, Sink};
+use crate::export::push::{Encoded, Payload};
+use crate::metrics::{Family, Kind, Labels, Point, Snapshot, Value};
+
+/// The bits of the value of a stale marker: `value.StaleNaN` in Prometheus.
+pub const STALE: u64 = 0x7ff0_0000_0000_0002;
+
+/// The most samples of a request: `max_samples_per_send` of Prometheus.
+const SAMPLES: u64 = 2000;
+
+/// How to encode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Labels of all series that do not have them. None is called `__name__` or `le`.
+    pub external: Vec<(String, String)>,
+    /// How many bytes a payload may have at most, before it is compressed.
+    pub limit: usize,
+}
+
+/// Encodes one snapshot after the other.
+#[derive(Debug)]
+pub struct Encoder {
+    options: Options,
+    before: Option<Arc<Snapshot>>,
+    /// When the snapshot before that one was taken.
+    earlier: Option<Timestamp>,
+}
+
+impl Encoder {
+    /// Creates an encoder that has encoded nothing.
+    pub fn new(options: Options) -> Self {
+        Self { options, before: None, earlier: None }
+    }
+
+    /// Continues in another way. With other external labels all series are other ones, so what was encoded is forgotten.
+    pub fn set_options(&mut self, options: Options) {
+        if self.options.external != options.external {
+            *self = Self::new(options);
+        } else {
+            self.options = options;
+        }
+    }
+
+    /// Encodes a snapshot, and the ends of series that are not in it any more.
+    ///
+    /// The same snapshot once more is nothing: receivers refuse a second sample of the same time if it differs, and settings can
+    /// change within one collection. Keeps the snapshot until the next one.
+    pub fn encode(&mut self, snapshot: &Arc<Snapshot>) -> Encoded {
+        if self.before.as_ref().is_some_and(|before| Arc::ptr_eq(before, snapshot)) {
+            return Encoded::default();
+        }
+        let before = self.before.replace(Arc::clone(snapshot));
+        let times = Times {
+            taken: snapshot.taken(),
+            before: before.as_ref().map(|before| before.taken()),
+            earlier: self.earlier,
+        };
+        self.earlier = times.before;
+        let external = self.options.external.iter().map(|(name, value)| Label::new(name, value));
+        let external = external.collect();
+        let mut writer = Writer {
+            times,
+            external,
+            labels: Vec::new(),
+            requests: Requests { limit: self.options.limit, ..Requests::default() },
+        };
+        let known = before.as_ref().map_or(&[][..], |before| before.families());
+        let order = |a: &Family, b: &Family| {
+            let (a, b) = (a.metadata(), b.metadata());
+            a.name().cmp(b.name()).then_with(|| rank(a.kind()).cmp(&rank(b.kind())))
+        };
+        for (before, now) in joined(known, snapshot.families(), order) {
+            writer.family(before, now);
+        }
+        writer.requests.finish()
+    }
+}
+
+/// Of two kinds under one name the samples have different names, so the family of one has ended.
+fn rank(kind: Kind) -> u8 {
+    match kind {
+        Kind::Counter => 0,
+        Kind::Gauge => 1,
+        Kind::Histogram => 2,
+        Kind::Info => 3,
+    }
+}
+
+/// When snapshots were taken.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    taken: Timestamp,
+    before: Option<Timestamp>,
+    earlier: Option<Timestamp>,
+}
+
+impl Times {
+    /// Returns the time of the zero that a series begins with which was not in the snapshot before.
+    ///
+    /// A series that was pushed earlier, and is back with its old total, began before the snapshot that it was missing in. It
+    /// must not have a zero. One that began after the snapshot before the last has never been pushed. Its zero is later than
+    /// the last snapshot, where the series may have had a stale marker.
+    fn zero(&self, start: Timestamp) -> Option<Timestamp> {
+        let before = self.before?;
+        let is_new = start > before || self.earlier.is_some_and(|earlier| start > earlier);
+        let zero = start.max(Timestamp(before.0 + 1));
+        (is_new && zero < self.taken).then_some(zero)
+    }
+}
+
+/// What becomes of the samples of a point.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    /// Their values, behind a zero at this time.
+    Value(Option<Timestamp>),
+    /// Stale markers.
+    End,
+}
+
+/// Writes samples of a snapshot.
+struct Writer {
+    times: Times,
+    external: Vec<Label>,
+    /// The labels of one series.
+    labels: Vec<u8>,
+    requests: Requests,
+}
+
+impl Writer {
+    /// Writes a family of this snapshot, and the ends of its series of the snapshot before.
+    fn family(&mut self, before: Option<&Family>, now: Option<&Family>) {
+        let Some(metadata) = now.or(before).map(Family::metadata) else { return };
+        let (name, kind) = (metadata.name(), metadata.kind());
+        let mut names = match kind {
+            Kind::Histogram => Names::Histogram(HistogramNames::new(name, &self.external)),
+            _ => Names::One(extras(&self.external, &format!("{name}{}", sample_suffix(kind)), None)),
+        };
+        let order = |a: &Point, b: &Point| match Arc::ptr_eq(&a.labels, &b.labels) {
+            true => Ordering::Equal,
+            false => a.labels.cmp(&b.labels),
+        };
+        for (before, now) in joined(points(before), points(now), order) {
+            match (before, now) {
+                (before, Some(now)) => {
+                    let counts = matches!(kind, Kind::Counter | Kind::Histogram);
+                    let is_new = before.is_none() && counts;
+                    let zero = is_new.then(|| self.times.zero(now.start)).flatten();
+                    if let Some(before) = before {
+                        self.ended_buckets(before, now, &mut names);
+                    }
+                    self.point(now, &mut names, Write::Value(zero));
+                }
+                (Some(before), None) => self.point(before, &mut names, Write::End),
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn point(&mut self, point: &Point, names: &mut Names, write: Write) {
+        match (&point.value, names) {
+            (Value::Integer(value), Names::One(name)) => {
+                self.sample(&point.labels, name, *value as f64, write);
+            }
+            (Value::Float(value), Names::One(name)) => self.sample(&point.labels, name, *value, write),
+            (Value::Histogram(histogram), Names::Histogram(names)) => {
+                names.render(histogram.bounds(), &self.external);
+                for ((_, below), name) in histogram.cumulative().zip(&names.buckets) {
+                    self.sample(&point.labels, name, below as f64, write);
+                }
+                self.sample(&point.labels, &names.sum, histogram.sum(), write);
+                self.sample(&point.labels, &names.count, histogram.count() as f64, write);
+            }
+            // A family of histograms has no other points, and other families have no histograms.
+            _ => {}
+        }
+    }
+
+    /// Ends the buckets that a histogram does not have any more.
+    fn ended_buckets(&mut self, before: &Point, now: &Point, names: &mut Names) {
+        let (Value::Histogram(before), Value::Histogram(histogram), Names::Histogram(names)) =
+            (&before.value, &now.value, names)
+        else {
+            return;
+        };
+        if before.bounds() == histogram.bounds() {
+            return;
+        }
+        for bound in before.bounds().iter().filter(|bound| !histogram.bounds().contains(bound)) {
+            let name = extras(&self.external, &names.bucket, Some(&bound_text(*bound)));
+            self.sample(&now.labels, &name, 0.0, Write::End);
+        }
+    }
+
+    /// Writes a series with the labels of a point and those of its name.
+    fn sample(&mut self, labels: &Labels, extras: &[Label], value: f64, write: Write) {
+        self.labels.clear();
+        merge(labels, extras, &mut self.labels);
+        let at = |time: Timestamp, bits| Sample { bits, time: time.0 };
+        let last = match write {
+            Write::Value(_) => at(self.times.taken, value.to_bits()),
+            Write::End => at(self.times.taken, STALE),
+        };
+        match write {
+            Write::Value(Some(zero)) => {
+                self.requests.add(&Series(&self.labels, &[at(zero, 0.0_f64.to_bits()), last]));
+            }
+            _ => self.requests.add(&Series(&self.labels, &[last])),
+        }
+    }
+}
+
+fn points(family: Option<&Family>) -> &[Point] {
+    family.map_or(&[], Family::points)
+}
+
+/// The labels that samples of a family have besides those of their point.
+enum Names {
+    One(Vec<Label>),
+    Histogram(HistogramNames),
+}
+
+struct HistogramNames {
+    bucket: String,
+    sum: Vec<Label>,
+    count: Vec<Label>,
+    /// Of the histogram before: those of a family mostly have the same bounds.
+    bounds: Vec<f64>,
+    /// One for each bound, and `+Inf`.
+    buckets: Vec<Vec<Label>>,
+}
+
+impl HistogramNames {
+    fn new(name: &str, external: &[Label]) -> Self {
+        Self {
+            bucket: format!("{name}_bucket"),
+            sum: extras(external, &format!("{name}_sum"), None),
+            count: extras(external, &format!("{name}_count"), None),
+            bounds: Vec::new(),
+            buckets: Vec::new(),
+        }
+    }
+
+    fn render(&mut self, bounds: &[f64], external: &[Label]) {
+        if self.bounds == bounds && !self.buckets.is_empty() {
+            return;
+        }
+        self.bounds = bounds.to_vec();
+        let ends = bounds.iter().map(|&bound| bound_text(bound)).chain(["+Inf".to_owned()]);
+        self.buckets = ends.map(|end| extras(external, &self.bucket, Some(&end))).collect();
+    }
+}
+
+/// A label as a field `labels` (1) of a `TimeSeries`: the same bytes as a field `label` of a `Metric`, which is what
+/// [`Labels::protobuf`] has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Label {
+    name: String,
+    field: Vec<u8>,
+}
+
+impl Label {
+    fn new(name: &str, value: &str) -> Self {
+        let mut field = Vec::new();
+        field.message(1, &Pair(name, value));
+        Self { name: name.to_owned(), field }
+    }
+}
+
+/// `Label`.
+struct Pair<'a>(&'a str, &'a str);
+
+impl Message for Pair<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.string(1, self.0);
+        to.string(2, self.1);
+    }
+}
+
+/// Returns the external labels with the name of a sample and the bound of its bucket, sorted by name.
+fn extras(external: &[Label], name: &str, le: Option<&str>) -> Vec<Label> {
+    let mut all = external.to_vec();
+    all.push(Label::new("__name__", name));
+    all.extend(le.map(|le| Label::new("le", le)));
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// Writes labels and extras as one sorted list. Of a name that both have, the extra is left out.
+fn merge(labels: &Labels, extras: &[Label], out: &mut Vec<u8>) {
+    let mut rest = labels.protobuf();
+    let mut extras = extras.iter().peekable();
+    for (name, value) in labels.pairs() {
+        while let Some(extra) = extras.next_if(|extra| *extra.name < *name) {
+            out.extend_from_slice(&extra.field);
+        }
+        extras.next_if(|extra| *extra.name == *name);
+        let length = field_length(name, value);
+        // In bounds: the pairs were read from these bytes.
+        let (field, after) = rest.split_at(length.min(rest.len()));
+        out.extend_from_slice(field);
+        rest = after;
+    }
+    extras.for_each(|extra| out.extend_from_slice(&extra.field));
+}
+
+/// How many bytes a label takes in [`Labels::protobuf`].
+fn field_length(name: &str, value: &str) -> usize {
+    let delimited = |length: usize| 1 + width(length) + length;
+    delimited(delimited(name.len()) + delimited(value.len()))
+}
+
+/// How many groups of seven bits a number has; zero has one, too.
+fn width(number: usize) -> usize {
+    (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// `Sample`.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    /// Of the value. As a number, a stale marker may lose what tells it from other NaNs.
+    bits: u64,
+    /// In milliseconds since the Unix epoch.
+    time: u64,
+}
+
+impl Message for Sample {
+    fn write(&self, to: &mut impl Sink) {
+        to.fixed(1, self.bits);
+        to.unsigned(2, self.time);
+    }
+}
+
+/// `TimeSeries`: labels as bytes, and samples in the order of their times.
+struct Series<'a>(&'a [u8], &'a [Sample]);
+
+impl Message for Series<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.bytes(self.0);
+        self.1.iter().for_each(|sample| to.message(2, sample));
+    }
+}
+
+/// The requests of a snapshot, filled series by series.
+#[derive(Debug, Default)]
+struct Requests {
+    limit: usize,
+    bytes: Vec<u8>,
+    items: u64,
+    encoded: Encoded,
+}
+
+impl Requests {
+    /// Adds a series to the request; to the next one, if there is no room.
+    fn add(&mut self, series: &Series<'_>) {
+        let items = series.1.len() as u64;
+        if self.items + items > SAMPLES || !self.fits(series) {
+            self.end();
+            if !self.fits(series) {
+                self.encoded.left_out += items;
+                return;
+            }
+        }
+        self.items += items;
+    }
+
+    /// Writes a series, unless there is no room.
+    fn fits(&mut self, series: &Series<'_>) -> bool {
+        let before = self.bytes.len();
+        self.bytes.message(1, series);
+        let fits = self.bytes.len() <= self.limit;
+        if !fits {
+            self.bytes.truncate(before);
+        }
+        fits
+    }
+
+    /// Ends a request that is not empty.
+    fn end(&mut self) {
+        if self.items == 0 {
+            return;
+        }
+        // The next one will mostly be as long.
+        let next = Vec::with_capacity(self.bytes.len());
+        let mut bytes = std::mem::replace(&mut self.bytes, next);
+        bytes.shrink_to_fit();
+        self.encoded.payloads.push(Payload { bytes, items: std::mem::take(&mut self.items) });
+    }
+
+    fn finish(mut self) -> Encoded {
+        self.end();
+        self.encoded
+    }
+}
+
+/// Goes through two sorted lists side by side: elements that are equal come together.
+fn joined<'a, T>(
+    mut before: &'a [T],
+    mut now: &'a [T],
+    order: impl Fn(&T, &T) -> Ordering,
+) -> impl Iterator<Item = (Option<&'a T>, Option<&'a T>)> {
+    std::iter::from_fn(move || {
+        let next = match (before.first(), now.first()) {
+            (None, None) => return None,
+            (Some(b), Some(n)) => order(b, n),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+        };
+        let take = |list: &mut &'a [T]| {
+            let (first, rest) = list.split_first()?;
+            *list = rest;
+            Some(first)
+        };
+        let of_before = if next == Ordering::Greater { None } else { take(&mut before) };
+        let of_now = if next == Ordering::Less { None } else { take(&mut now) };
+        Some((of_before, of_now))
+    })
+}
+
+#[cfg(test)]
+mod tests;
