@@ -115,6 +115,25 @@ fn a_module_imports_only_from_those_before_it() {
 }
 
 #[test]
+fn what_pushes_knows_formats_by_their_list_alone() {
+    let (mut machinery, mut lists) = (0, 0);
+    for (path, text) in sources() {
+        let path = path.to_str().unwrap();
+        if !path.starts_with("export/push/") {
+            continue;
+        }
+        let named = ["otlp", "remote_write"].iter().filter(|format| code(&text).contains(**format)).count();
+        if path == "export/push/format.rs" {
+            lists += named;
+        } else {
+            assert_eq!(named, 0, "{path} names a format");
+            machinery += 1;
+        }
+    }
+    assert!(machinery > 5 && lists == 2, "the test reads no files any more");
+}
+
+#[test]
 fn unsafe_stands_in_sys_alone_and_each_block_is_argued() {
     let mut blocks = 0;
     for (path, text) in sources() {

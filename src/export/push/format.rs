@@ -5,6 +5,7 @@
 //! ([`Transport`]). Queues, retries, accounts, connections that are kept and the end of the process are the machinery's.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +13,13 @@ use hyper::Uri;
 
 use super::outcome::Outcome;
 use super::start::Starter;
-use super::thread::{Feed, Surroundings};
-use crate::clock::Clock;
+use super::state::Board;
+use super::thread::Feed;
+use crate::budget::Share;
+use crate::clock::{Clock, Timestamp};
 use crate::config::push::{Push, Signal};
+use crate::export::otlp::attribute::Resource;
+use crate::export::otlp::logs::Switch;
 use crate::host::Environment;
 
 /// A format to push in.
@@ -49,6 +54,23 @@ pub(in crate::export) trait Format {
 
     /// Is called when the settings are known and nothing is pushed in this format.
     fn idle(&mut self) {}
+}
+
+/// The rest of the program, as the thread that pushes and the formats see it.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// Who sends: attributes with the names that OpenTelemetry's conventions give them.
+    pub resource: Resource,
+    /// The account of pushes.
+    pub board: Arc<Board>,
+    /// The exporter's own log, for formats that carry it.
+    pub log: Switch,
+    /// The time.
+    pub clock: Clock,
+    /// When the process began.
+    pub began: Timestamp,
+    /// The memory for all queues.
+    pub memory: Share,
 }
 
 /// Makes requests, and judges the answers.

@@ -26,10 +26,10 @@ mod state;
 mod thread;
 
 pub(in crate::export) use format::{Format, Transport};
-pub use format::{Route, Settings};
+pub use format::{Route, Settings, Surroundings};
 pub(in crate::export) use outcome::Outcome;
 pub use payload::{Encoded, Payload};
 pub(in crate::export) use pump::Outlet;
 pub(in crate::export) use start::{Starter, seed};
 pub use state::Board;
-pub use thread::{Feed, Pusher, Surroundings};
+pub use thread::{Feed, Pusher};

@@ -10,14 +10,14 @@ use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::format::{Flow, Route, Transport};
+use super::format::{Flow, Route, Surroundings, Transport};
 use super::payload::Encoded;
 use super::pump::{self, Outlet};
 use super::queue::Queue;
 use super::retry::Backoff;
 use super::sender::Sender;
 use super::state::Board;
-use super::thread::{Feed, Surroundings};
+use super::thread::Feed;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
 

@@ -8,14 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::format::{Formats, Settings};
+use super::format::{Formats, Settings, Surroundings};
 use super::start::Running;
-use super::state::Board;
-use crate::budget::Share;
-use crate::clock::{Clock, Timestamp};
 use crate::export::http::Unavailable;
-use crate::export::otlp::attribute::Resource;
-use crate::export::otlp::logs::Switch;
 use crate::metrics::Snapshot;
 use crate::profile::Ask;
 
@@ -33,23 +28,6 @@ pub trait Feed: Send + Sync + 'static {
 pub struct Pusher {
     stop: watch::Sender<bool>,
     ended: Receiver<()>,
-}
-
-/// What the thread needs of the rest of the program.
-#[derive(Debug)]
-pub struct Surroundings {
-    /// Who sends.
-    pub resource: Resource,
-    /// Where it is told what became of pushes.
-    pub board: Arc<Board>,
-    /// Where the log comes from.
-    pub log: Switch,
-    /// The time.
-    pub clock: Clock,
-    /// When the process began.
-    pub began: Timestamp,
-    /// The memory for all queues.
-    pub memory: Share,
 }
 
 impl Pusher {
