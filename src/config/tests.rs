@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 const MANUAL: &str = include_str!("../../config/perf-exporter.yaml");
-const EXAMPLES: [(&str, &str); 14] = [
+const EXAMPLES: [(&str, &str); 15] = [
     ("default", BUILT_IN),
     ("detailed-hardware", include_str!("../../config/examples/detailed-hardware.yaml")),
     ("numa", include_str!("../../config/examples/numa.yaml")),

@@ -189,7 +189,10 @@ fn hits_on_all_cpus_of_a_numa_node_are_added_up() {
     let scrape = world.collect();
     let of_cpus = [r#"{cpu="0",task="a"} 1"#, r#"{cpu="1",task="a"} 1"#, r#"{cpu="1",task="b"} 1"#];
     assert_eq!(scrape.of("perf_cpu_toy_total"), of_cpus);
-    assert_eq!(scrape.of("perf_numa_toy_total"), [r#"{numa_node="1",task="a"} 2"#, r#"{numa_node="1",task="b"} 1"#]);
+    assert_eq!(
+        scrape.of("perf_numa_toy_total"),
+        [r#"{numa_node="1",task="a"} 2"#, r#"{numa_node="1",task="b"} 1"#]
+    );
 }
 
 #[test]
