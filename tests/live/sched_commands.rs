@@ -1,6 +1,7 @@
 //! `perf-exporter sched`: what it says of a program and what perf says, of the same seconds.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -136,7 +137,8 @@ fn delays_are_those_of_perf() {
         assert_between("number of waits", number, ours.count, 1.0);
         // Averages are rounded to a microsecond.
         let sum = |waits: &[f64]| waits.iter().sum();
-        assert_between("sum of waits", sum, ours.count * ours.average, 0.01 * sum(seen) + 0.002 * ours.count);
+        let more = 0.01 * sum(seen) + (0.001 + WRITTEN_APART) * ours.count;
+        assert_between("sum of waits", sum, ours.count * ours.average, more);
         let longest = |waits: &[f64]| waits.iter().copied().fold(0.0, f64::max);
         let most = longest(all).max(longest(missed)) + 0.05;
         assert!(
@@ -160,8 +162,13 @@ fn around(script: &str, pid: u32, (from, to): (f64, f64)) -> String {
     script.lines().filter(is_then).collect::<Vec<_>>().join("\n")
 }
 
+/// How far apart the times of perf's records and of ours may be for one wait, in milliseconds. At each of its two ends all who
+/// follow the event write their records one after the other: perf, ours, and up to two services of tests that run beside. Each
+/// takes up to a microsecond.
+const WRITTEN_APART: f64 = 0.006;
+
 /// What the events that perf recorded tell of a thread's waits for a CPU.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Waits {
     /// How long each of them took, in milliseconds.
     all: Vec<f64>,
@@ -175,6 +182,14 @@ struct Waits {
 
 /// The events with which a wait begins.
 const WAKINGS: [&str; 2] = ["sched:sched_waking:", "sched:sched_wakeup_new:"];
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, preempted, doubtful, missed } = self;
+        let sum: f64 = all.iter().sum();
+        write!(f, "{} waits of {sum} ms, {preempted} preempted, {doubtful:?}, {missed:?}", all.len())
+    }
+}
 
 impl Waits {
     fn of(script: &str, pid: u32) -> Self {
