@@ -84,7 +84,8 @@ pub enum Event<'r> {
         /// Which; `u32::MAX` if it has ended and was reaped.
         tid: u32,
     },
-    /// A record of the clock of the switch stream: a thread runs.
+    /// A thread runs: a record of the clock of the switch stream, or one of the CPU that tells who is next
+    /// (`PERF_RECORD_SWITCH_CPU_WIDE`).
     Runs {
         /// Which.
         tid: u32,

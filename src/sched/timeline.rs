@@ -284,9 +284,12 @@ impl Timeline {
         }
     }
 
-    /// Others have run on a CPU since its last record: since when its thread runs there is not known.
+    /// Others may have run on a CPU since the switch stream told of it: since when its thread runs there is not known, unless the CPU
+    /// itself has told who came.
     pub fn miss(&mut self, cpu: u32) {
-        if let Some(known) = self.cpus.get_mut(&cpu) {
+        if let Some(known) = self.cpus.get_mut(&cpu)
+            && matches!(known.occupant, Occupant::CameAt(_))
+        {
             known.occupant = Occupant::Unknown;
         }
     }

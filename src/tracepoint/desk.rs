@@ -75,6 +75,8 @@ pub(super) struct Desk {
     tasks: Tasks,
     taps: FxHashMap<u64, Tap>,
     owners: Owners,
+    /// Turns before which the switch stream has no record of a switch.
+    incomplete: u64,
     pub(super) losses: Losses,
 }
 
@@ -90,6 +92,7 @@ impl Desk {
         }
         self.tasks.retrace(traces);
         self.taps.clear();
+        self.incomplete = 0;
         self.mark_gap();
     }
 
@@ -146,6 +149,7 @@ impl Desk {
     /// What the switch stream tells of a CPU.
     #[inline]
     pub(super) fn turn(&mut self, turn: &Turn) {
+        self.incomplete += u64::from(!turn.complete);
         self.tasks.turn(turn, &mut self.owners);
     }
 
@@ -159,10 +163,10 @@ impl Desk {
                     self.mark_gap();
                 }
             }
-            // Who was reaped before it came has no number any more.
-            Ok(Record::Switch { pid, tid, out: false }) if tid != u32::MAX => {
+            Ok(Record::Switch { pid, tid, out, other }) => {
                 if let Some(time) = time_of(record, fields) {
-                    self.tasks.comes((cpu, time), (pid, tid), &mut self.owners);
+                    let who = if out { other } else { (pid, tid) };
+                    self.tasks.comes((cpu, time), who, out, &mut self.owners);
                 }
             }
             // Lanes are not read in step: a fork that the other one tells again would take away the name since.
@@ -214,7 +218,7 @@ impl Desk {
     /// Whether threads come onto CPUs without a switch, so that the CPUs themselves must tell. Even where that is rare, each
     /// of them may have run for long since.
     pub(super) fn misses_switches(&self) -> bool {
-        self.tasks.unseen() >= UNSEEN
+        self.tasks.unseen() + self.incomplete >= UNSEEN
     }
 
     /// The path of a cgroup that was created while this ran.

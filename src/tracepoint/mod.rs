@@ -142,8 +142,8 @@ impl<K: Kernel> Tracer<K> {
             clock,
             books: Vec::new(),
             wanted: Vec::new(),
-            carried: open::wanted(&[], Switches::Tracepoint).1,
-            switches: Switches::Tracepoint,
+            carried: open::wanted(&[], Switches::default()).1,
+            switches: Switches::default(),
             turns: None,
             rings: RingSet::new(Records::Tracepoints.plural()),
             memory: 0,
@@ -218,21 +218,22 @@ impl<K: Kernel> Tracer<K> {
     /// Follows these turns from now on; else those that it follows already, if there will be more. Nothing is open.
     fn set_turns(&mut self, turns: Option<Turns>) {
         match turns {
-            Some(turns) => (self.turns, self.switches) = (Some(Arc::new(turns)), Switches::Stream),
-            None if self.lost_turns() => (self.turns, self.switches) = (None, Switches::Tracepoint),
+            Some(turns) => self.turns = Some(Arc::new(turns)),
+            None if self.lost_turns() => self.turns = None,
             None => {}
         }
+        self.switches.of_stream = self.turns.is_some();
     }
 
     /// Lets CPUs tell who comes where the kernel passes switches over.
     fn follow_switches(&mut self, context: &mut Context<'_, K>) {
-        if self.switches != Switches::Tracepoint || !self.intake().desk.misses_switches() {
+        if self.switches.of_cpus || !self.intake().desk.misses_switches() {
             return;
         }
         tracing::info!(
             "this kernel does not tell of all switches from an idle CPU: each CPU tells itself who comes, by a record more"
         );
-        self.switches = Switches::TracepointAndCpus;
+        self.switches.of_cpus = true;
         self.close(context);
         self.retrace();
     }

@@ -39,15 +39,13 @@ struct Found<'t> {
     uses: Vec<Use>,
 }
 
-/// How it is told which thread leaves a CPU, and which one comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Switches {
-    /// By `sched:sched_switch`.
-    Tracepoint,
-    /// CPUs tell besides who comes, for some kernels pass switches from the idle task over.
-    TracepointAndCpus,
-    /// By the switch stream, and by `sched:sched_switch` only of threads that leave for another reason than to sleep.
-    Stream,
+/// How it is told which thread leaves a CPU, and which one comes, besides `sched:sched_switch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Switches {
+    /// The switch stream tells who leaves, and `sched:sched_switch` only of threads that do for another reason than to sleep.
+    pub(super) of_stream: bool,
+    /// CPUs tell who comes, for this kernel writes no records while the idle task runs.
+    pub(super) of_cpus: bool,
 }
 
 /// Which events the traces need, each once, and what the records of each lane carry.
@@ -65,8 +63,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Wanted>,
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
             fields.period |= source.event.counts_amounts();
-            let of_cpus = switches == Switches::TracepointAndCpus;
-            sideband.switches |= of_cpus && matches!(source.role, Role::Scheduler(_));
+            sideband.switches |= switches.of_cpus && matches!(source.role, Role::Scheduler(_));
             let event = event_of(source, switches);
             let cgroup = match trace.feed {
                 Feed::Records => trace.needs_cgroup(),
@@ -105,7 +102,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Wanted>,
 /// What to open for a source.
 fn event_of(source: &Source, switches: Switches) -> Named {
     let mut event = source.event.clone();
-    if switches == Switches::Stream && matches!(source.role, Role::Scheduler(Layout::Switch { .. })) {
+    if switches.of_stream && matches!(source.role, Role::Scheduler(Layout::Switch { .. })) {
         let filter = match &event.filter {
             Some(filter) => format!("({filter}) && ({NOT_TO_SLEEP})"),
             None => NOT_TO_SLEEP.to_owned(),

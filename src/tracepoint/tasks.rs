@@ -255,10 +255,12 @@ impl Tasks {
         }
     }
 
-    /// A thread goes onto a CPU, as the CPU itself tells.
-    pub(super) fn comes(&mut self, at: (u32, u64), (pid, tid): (u32, u32), owners: &mut Owners) {
-        if !self.sched.is_empty() {
-            self.enter(at, (pid, 0), Event::Comes { tid }, owners);
+    /// A thread goes onto a CPU, as the CPU itself tells; `next`: when the thread before it leaves. Who was reaped before it came has
+    /// no number any more.
+    pub(super) fn comes(&mut self, at: (u32, u64), (pid, tid): (u32, u32), next: bool, owners: &mut Owners) {
+        if !self.sched.is_empty() && tid != u32::MAX {
+            let event = if next { Event::Runs { tid } } else { Event::Comes { tid } };
+            self.enter(at, (pid, 0), event, owners);
         }
     }
 

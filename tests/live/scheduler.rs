@@ -203,27 +203,30 @@ fn who_sleeps_and_burns_is_told_as_the_kernel_has_it(way: Way) {
     let mut worker = program.start();
     let service = following(&mut worker, way, "");
     let pid = worker.pid().to_string();
-    let slept = |service: &Service| {
-        let labels = [("pid", &*pid), ("state", "sleeping")];
+    let waited = |service: &Service, state: &str| {
+        let labels = [("pid", &*pid), ("state", state)];
         service.metrics().sum("perf_process_sched_wait_seconds_total", &labels)
     };
     let now = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
     let begin = now();
     // What it slept before this order is told with it.
     worker.does("sleeps 1 1000");
-    let before = slept(&service);
+    let before = ["sleeping", "preempted"].map(|state| waited(&service, state));
     let [(ours, theirs)] = both(&service, [&mut worker], |[worker]| {
         worker.does("sleeps 50 10000");
         worker.does("spins 300");
     });
     ours.assert_is(theirs);
     assert!(theirs.ran >= 0.3, "{theirs:?}");
-    let slept = slept(&service) - before;
+    let [slept, preempted] = [("sleeping", before[0]), ("preempted", before[1])]
+        .map(|(state, before)| waited(&service, state) - before);
     let elapsed = (now() - begin).as_secs_f64();
     assert!(slept >= 0.5, "it slept 50 times for 10 ms, and was told to have slept {slept} s");
-    // It also sleeps until it has its orders, but not while it is on a CPU or waits for one.
-    let most = elapsed - theirs.ran - theirs.delayed + 0.01;
-    assert!(slept <= most, "it was told to have slept {slept} s of {elapsed} s: {theirs:?}");
+    // It also sleeps until it has its orders, but not while it is on a CPU or preempted. How long it waits for a CPU after it was
+    // woken is a part of the wait.
+    let most = elapsed - theirs.ran - preempted + 0.01;
+    assert!(slept <= most, "it was told to have slept {slept} s of {elapsed} s: {preempted} s, {theirs:?}");
+    assert!(preempted <= theirs.delayed + 0.01, "{preempted} s: {theirs:?}");
 }
 
 fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom(way: Way) {

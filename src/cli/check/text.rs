@@ -284,7 +284,7 @@ The switch stream: a record at each switch between cgroups
   instead of   18 descriptors for all CPUs, 12 for each cgroup; now at least 42
   records      104 bytes
   rings        768 KiB of locked memory in all, up to 1.5 MiB where they run over (limits.memory)
-  groups       2 on a CPU, for what they count does not fit on its PMU together:
+  groups       2 of hardware events on a CPU, for these do not fit on its PMU together:
     core
     cache, os
   They take turns, their counts are scaled, and each writes records of its own.

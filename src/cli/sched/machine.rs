@@ -140,7 +140,7 @@ impl Machine {
         let Self { timeline, chosen, .. } = self;
         match record {
             // One that has been reaped has no number any more: nobody knows who comes.
-            Record::Switch { pid, tid, out: false } if *tid != u32::MAX => {
+            Record::Switch { pid, tid, out: false, .. } if *tid != u32::MAX => {
                 timeline.enter(at, (*pid, 0), Event::Comes { tid: *tid }, &mut |who, told| {
                     chosen.show(at.0, who, told, seen);
                 });

@@ -34,6 +34,8 @@ pub enum Record<'a> {
         tid: u32,
         /// Whether it leaves.
         out: bool,
+        /// Process and thread that come in its place, or that it follows; 0 where an event of a thread tells.
+        other: (u32, u32),
     },
     /// The kernel has a new function, or one less.
     Ksymbol(Ksymbol<'a>),
@@ -187,7 +189,11 @@ impl<'a> Record<'a> {
             abi::PERF_RECORD_SWITCH | abi::PERF_RECORD_SWITCH_CPU_WIDE => {
                 let out = u32::from(misc) & abi::PERF_RECORD_MISC_SWITCH_OUT != 0;
                 let (pid, tid) = words.trailing_task(fields).unwrap_or_default();
-                Self::Switch { pid, tid, out }
+                let other = match kind {
+                    abi::PERF_RECORD_SWITCH_CPU_WIDE => (words.u32()?, words.u32()?),
+                    _ => (0, 0),
+                };
+                Self::Switch { pid, tid, out, other }
             }
             abi::PERF_RECORD_KSYMBOL => {
                 let (address, length) = (words.u64()?, words.u32()?);
@@ -312,14 +318,18 @@ mod tests {
     fn a_switch_says_who_by_what_stands_at_its_end() {
         let fields = Fields { identifier: true, tid: true, time: true, ..Fields::default() };
         // Who was there before, then pid and tid, time and identifier.
-        let body = testing::bytes(&[0, 7 << 32 | 5, 1234, 99]);
+        let body = testing::bytes(&[4 << 32 | 3, 7 << 32 | 5, 1234, 99]);
         let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
         for (misc, out) in [(0, false), (out, true)] {
             let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, misc, &body);
-            assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { pid: 5, tid: 7, out }));
+            let other = (3, 4);
+            assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { pid: 5, tid: 7, out, other }));
         }
+        let record = testing::record(abi::PERF_RECORD_SWITCH, 0, &[]);
+        let switch = Record::Switch { pid: 0, tid: 0, out: false, other: (0, 0) };
+        assert_eq!(Record::parse(&record, &fields), Ok(switch));
         let record = testing::record(abi::PERF_RECORD_SWITCH_CPU_WIDE, 0, &[]);
-        assert_eq!(Record::parse(&record, &fields), Ok(Record::Switch { pid: 0, tid: 0, out: false }));
+        assert_eq!(Record::parse(&record, &fields), Err(Malformed));
     }
 
     use super::*;
