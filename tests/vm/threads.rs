@@ -2,6 +2,7 @@
 //! tells them, and system calls by the names of the architecture.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use perf_exporter::host::{list, read_text};
 
@@ -10,6 +11,9 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 use crate::{ALWAYS_FRESH, advance};
+
+/// An emulated machine is too slow for two of these at once.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Seconds on a CPU, and how often a CPU was left, of all threads of a process, as the kernel has it.
 fn figures(pid: u32) -> [f64; 2] {
@@ -37,13 +41,26 @@ fn taken() -> f64 {
 
 #[test]
 fn threads_run_and_switch_as_the_kernel_says_and_call_it_by_name() {
+    run_and_switch("cpu");
+}
+
+/// A stream of processes has a record of each switch, which tells of threads as well.
+#[test]
+fn the_switch_stream_tells_the_same_of_threads() {
+    if !lacks(Feature::Stream) {
+        run_and_switch("process");
+    }
+}
+
+fn run_and_switch(counted: &str) {
     if lacks(Feature::Tracepoint) || lacks(Feature::Tracefs) || lacks(Feature::Cgroup) {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (cgroup, mut worker) = (TestCgroup::new("threads"), Worker::start("threads"));
     cgroup.take(worker.pid());
     let service = Service::start(&format!(
-        "{ALWAYS_FRESH}counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{}}\n\
+        "{ALWAYS_FRESH}counters: {{os: {{events: [context-switches], per: [{counted}]}}}}\nprofiles: {{}}\n\
          scheduler: {{per: [host, cgroup]}}\nsyscalls: {{per: [host, cgroup], include: [getppid]}}\n\
          cgroups: {{include: [\"{}\"]}}\nlimits: {{cpu: off}}\n",
         cgroup.path()
