@@ -132,7 +132,7 @@ impl Running {
         })
     }
 
-    /// What a record tells of the CPU, besides counts, where its records bear times.
+    /// The turn that a record ends; `None` if the records of this bundle have no times.
     pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
         let Sample { time, cgroup, pid, tid, .. } = *sample;
         let (leaves, complete) = (switches > 0, unrecorded == 0);

@@ -17,9 +17,9 @@ pub fn fields(stream: &Stream) -> Fields {
     }
 }
 
-/// What the records at switches of one bundle carry, of `fields` that all have. A bundle that never has to wait for a PMU can do
-/// without the times of the group, which its clock tells as well. It alone has the time of the switch, for whoever follows threads:
-/// others have no record of a switch while they are off the PMU.
+/// The fields of records at switches of one bundle; `fields` are those of the stream. A bundle that never waits for a PMU needs no
+/// times of the group: its clock counts the same. Only its records have the time of the switch, because other bundles write no record
+/// while they are off the PMU.
 pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
     let read = fields.read.map(|read| ReadFormat { untimed, ..read });
     Fields { read, time: fields.time && untimed, ..fields }

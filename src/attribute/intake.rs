@@ -22,7 +22,7 @@ pub struct Intake<R> {
     /// The number of a ring is that of its bundle.
     rings: BTreeMap<RingId, Kept<R>>,
     attributor: Attributor,
-    /// Who follows the switches that are read.
+    /// Where turns go, if threads are followed.
     passing: Option<Arc<Passing>>,
 }
 
@@ -33,13 +33,13 @@ impl<R: Ring> Intake<R> {
         Self { rings: BTreeMap::new(), attributor, passing: None }
     }
 
-    /// Passes on what is told of switches from now on.
+    /// Passes turns on from now on.
     pub(crate) fn pass_on(&mut self, passing: Arc<Passing>) {
         self.passing = Some(passing);
         self.attributor.ledger.follows = true;
     }
 
-    /// Passes nothing on any more.
+    /// Stops passing turns on.
     pub(crate) fn stop_passing(&mut self) {
         self.passing = None;
         let ledger = &mut self.attributor.ledger;
@@ -78,17 +78,16 @@ impl<R: Ring> Intake<R> {
         }
         let losses = self.attributor.losses();
         kept.usage.lost += losses.ring_full - before.ring_full;
-        // Of the first ring of a CPU alone are records followed.
+        // Only the first ring of a CPU has turns.
         let gap =
             bundle == 0 && (losses.ring_full, losses.unreadable) != (before.ring_full, before.unreadable);
         self.pass(gap);
     }
 
-    /// Passes on what was read of switches, and whether something is missing there.
+    /// Passes the turns on that were read. `gap`: records are missing among them.
     fn pass(&mut self, gap: bool) {
-        let ledger = &mut self.attributor.ledger;
-        let followed = self.passing.as_ref().is_some_and(|passing| passing.pass(&mut ledger.turns, gap));
-        if !followed {
+        let Some(passing) = &self.passing else { return };
+        if !passing.pass(&mut self.attributor.ledger.turns, gap) {
             self.stop_passing();
         }
     }

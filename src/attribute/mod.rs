@@ -66,8 +66,9 @@ struct Ledger {
     tasks: Tasks,
     born: Born,
     losses: Losses,
-    /// What records told of CPUs since it was taken, where somebody `follows`.
+    /// Turns that were not passed on yet.
     turns: Vec<Turn>,
+    /// Whether turns are collected.
     follows: bool,
 }
 

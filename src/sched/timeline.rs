@@ -55,13 +55,14 @@ pub struct Who {
 }
 
 impl Who {
-    /// A record tells process and cgroup, as far as it knows them.
+    /// Takes over process and cgroup from a record. A thread that was reaped has lost both; `cgroup` is 0 if the record has none.
     #[inline]
     fn tell(&mut self, (pid, cgroup): (u32, u64)) {
-        if pid != u32::MAX {
-            self.pid = pid;
+        if pid == u32::MAX {
+            return;
         }
-        if pid != u32::MAX && cgroup != 0 {
+        self.pid = pid;
+        if cgroup != 0 {
             self.cgroup = cgroup;
         }
     }
