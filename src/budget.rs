@@ -8,11 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Serialize;
+
 /// One mebibyte.
 const MIB: u64 = 1 << 20;
 
 /// A part of the exporter that grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Part {
     /// Rings that the kernel writes records to; locked memory.
     Rings,
@@ -249,13 +252,15 @@ struct Bytes {
 }
 
 /// How much of its share a part holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PartState {
     /// The part.
     pub part: Part,
     /// Bytes that it holds.
+    #[serde(rename = "used_bytes")]
     pub used: u64,
     /// Bytes that it may hold.
+    #[serde(rename = "limit_bytes")]
     pub limit: u64,
 }
 

@@ -1,10 +1,14 @@
 //! Time as an argument: everything that needs to know what time it is takes a [`Clock`].
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A moment on the wall clock, in milliseconds since the Unix epoch.
+use serde::{Serialize, Serializer};
+
+/// A moment on the wall clock, in milliseconds since the Unix epoch. Prints as `2026-11-21T08:52:06Z` (RFC 3339, in JSON as well),
+/// and by `{:#}` as `2026-11-21 08:52:06 UTC` for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Timestamp(pub u64);
 
@@ -12,6 +16,60 @@ impl Timestamp {
     /// Seconds since the Unix epoch.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e3
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (year, month, day) = civil(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        let (between, zone) = if f.alternate() { (" ", " UTC") } else { ("T", "Z") };
+        write!(f, "{year:04}-{month:02}-{day:02}{between}{hour:02}:{minute:02}:{second:02}{zone}")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The Gregorian date of a day since the Unix epoch. Years are counted from March, so that the leap day is the last
+/// of its year and months repeat every 153 days.
+fn civil(days: u64) -> (u64, u64, u64) {
+    /// Days from 1 March of year 0 to the epoch.
+    const EPOCH: u64 = 719_468;
+    let days = days + EPOCH;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// A [`Duration`] in JSON: a number of seconds.
+pub mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    /// For `#[serde(with = "…")]`.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(duration.as_secs_f64())
+    }
+
+    /// For `#[serde(with = "…")]`.
+    ///
+    /// # Errors
+    /// When it is no number, negative, or too large.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -155,5 +213,22 @@ mod tests {
         assert_eq!(other.now(), Timestamp(5_250));
         assert_eq!(other.monotonic().since(before), Duration::from_millis(250));
         assert_eq!(before.since(other.monotonic()), Duration::ZERO);
+    }
+
+    #[test]
+    fn moments_are_printed_in_utc() {
+        let table = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399_999, "2000-02-28T23:59:59Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_868_800_000, "2000-03-01T00:00:00Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00Z"),
+        ];
+        for (milliseconds, text) in table {
+            assert_eq!(Timestamp(milliseconds).to_string(), text);
+        }
+        assert_eq!(format!("{:#}", Timestamp(0)), "1970-01-01 00:00:00 UTC");
+        assert!(!Timestamp(u64::MAX).to_string().is_empty());
     }
 }

@@ -66,6 +66,11 @@ impl Errno {
     pub fn of(error: &io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(libc::EIO))
     }
+
+    /// Returns why the last system call of this thread failed.
+    pub fn last() -> Self {
+        Self::of(&io::Error::last_os_error())
+    }
 }
 
 impl From<rustix::io::Errno> for Errno {

@@ -30,6 +30,7 @@
 //! | [`plan`] | what is to be opened, and which metric does it become? |
 //! | [`sys`] | how is the kernel called? |
 //! | [`ring`] | what did the kernel write? |
+//! | [`register`] | what is the name of this process, thread or cgroup? |
 //! | [`attribute`] | who counted what? |
 //! | [`tracepoint`] | what do the fields of a tracepoint or probe add up to? |
 //! | [`counter`] | what is open, and what has it counted? |
@@ -63,10 +64,12 @@ pub mod net;
 pub mod plan;
 pub mod probe;
 pub mod profile;
+pub mod register;
 pub mod ring;
 pub mod sched;
 pub mod series;
 pub mod stack;
+pub mod status;
 pub mod symbol;
 pub mod sys;
 pub mod syscall;

@@ -11,6 +11,8 @@
 //!                       the time, and a process that renames itself
 //!   --attack-from IP    the peer address of these sockets (127.0.0.2)
 //!   --afterwards N      goes on for N minutes without load and prints what memory is left (0)
+//!   --storm             another load: threads that switch as fast as they can, for how many records are lost (`storm.rs`)
+//!   --hog               with it, a real-time process that does not let go of a CPU
 //!
 //! Needs root. A helper process ends the load and removes mounts, cgroups and files also when the bench is interrupted.
 //! The goals are no tests: a figure that misses its goal is printed like any other.
@@ -34,6 +36,7 @@ mod exporter;
 mod janitor;
 mod load;
 mod report;
+mod storm;
 mod watch;
 
 use std::net::IpAddr;
@@ -70,6 +73,10 @@ struct Options {
     attack_from: IpAddr,
     #[arg(long, default_value_t = 0.0)]
     afterwards: f64,
+    #[arg(long)]
+    storm: bool,
+    #[arg(long, requires = "storm")]
+    hog: bool,
     /// Cargo says so to each benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -83,6 +90,9 @@ fn minutes(number: f64) -> Duration {
 }
 
 fn main() {
+    if support::worker::is_child() {
+        return;
+    }
     let options = Options::parse();
     if options.janitor {
         return janitor::run();
@@ -90,7 +100,7 @@ fn main() {
     if [Feature::Compiler, Feature::Software, Feature::Cgroup, Feature::Fuse].into_iter().any(lacks) {
         return;
     }
-    run(&options);
+    if options.storm { storm::run(&options) } else { run(&options) }
 }
 
 fn run(options: &Options) {

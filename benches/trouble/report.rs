@@ -24,7 +24,7 @@ pub(crate) struct Report<'a> {
 }
 
 /// A line of the table.
-fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
+pub(crate) fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<58} {figure:>26}   {goal:<18} {met}").trim_end());
 }
@@ -242,7 +242,7 @@ fn milliseconds(sorted: &[Duration], which: &str) -> String {
     at(sorted, part).map_or("–".into(), |took| format!("{:.0}", took.as_secs_f64() * 1e3))
 }
 
-fn percent(part: f64, whole: f64) -> String {
+pub(crate) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.2} %", part / whole * 100.0) } else { "–".into() }
 }
 
@@ -258,7 +258,12 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 }
 
 /// How much the series of a counter grew, by the values of labels; those that did not are left out.
-fn grown(first: &Exposition, last: &Exposition, name: &str, labels: &[&str]) -> Vec<(String, f64)> {
+pub(crate) fn grown(
+    first: &Exposition,
+    last: &Exposition,
+    name: &str,
+    labels: &[&str],
+) -> Vec<(String, f64)> {
     let mut grown: BTreeMap<String, f64> = BTreeMap::new();
     for (is, all) in last.all() {
         if is != name {

@@ -1,5 +1,6 @@
 //! The collection thread: follows the host, reads the counters, and publishes what they say.
 
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,6 @@ use super::losses::LossWatch;
 use super::memory::Memory;
 use super::reload::{self, Answer, Reloads};
 use super::spending::{HelperCost, Spending};
-use super::status::{self, ConfigSource, Facets};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
@@ -26,7 +26,6 @@ use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
 use crate::export::http::RequestCpu;
 use crate::export::push::{Board, Settings};
-use crate::export::status::Status;
 use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
 use crate::lock;
@@ -35,6 +34,7 @@ use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
+use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::target::{Changes, Watch};
 
@@ -94,7 +94,7 @@ pub(super) struct Engine<K: Kernel> {
     roots: Roots,
     clock: Clock,
     config: Config,
-    source: ConfigSource,
+    source: Configuration,
     facts: Facts,
     catalog: Catalog,
     /// What the machine has of the switch stream: what the plan in force was made for.
@@ -160,7 +160,7 @@ impl<K: Kernel> Engine<K> {
             watch: Watch::new(roots.clone()),
             labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
             online: CpuSet::default(),
-            source: ConfigSource { file: options.config.clone(), loaded: clock.now(), failed: None },
+            source: Configuration { file: options.config.clone(), loaded: clock.now(), failed_reload: None },
             started: clock.now(),
             ended: clock.monotonic(),
             spending: Spending::since(clock.monotonic()),
@@ -209,7 +209,7 @@ impl<K: Kernel> Engine<K> {
 
     /// What there is to say before the first collection.
     pub(super) fn unpublished(&self) -> Published {
-        let usage = status::usage(Duration::ZERO, self.collector.budget(), None);
+        let usage = status::used(Duration::ZERO, self.collector.budget(), None);
         self.published(None, self.clock.monotonic(), Duration::ZERO, usage)
     }
 
@@ -357,8 +357,10 @@ impl<K: Kernel> Engine<K> {
     /// Puts a configuration in force that was read again, and keeps the old one if the new one has problems.
     fn reload(&mut self, loaded: Loaded) -> Result<String, String> {
         let now = self.clock.now();
-        let loaded =
-            loaded.and_then(|loaded| loaded.0.require_memory(self.watch.online().len()).map(|()| loaded));
+        let loaded = loaded.and_then(|loaded| {
+            loaded.0.require_memory(self.watch.online().len())?;
+            Ok(loaded)
+        });
         match loaded {
             Ok((config, warnings)) => {
                 let later = later(&self.config, &config);
@@ -369,7 +371,7 @@ impl<K: Kernel> Engine<K> {
                 self.naming.settings.send_replace(Arc::new(self.config.containers.clone()));
                 self.governor.restart();
                 self.metrics.detail_reduced(self.governor.detail().steps());
-                (self.source.loaded, self.source.failed) = (now, None);
+                (self.source.loaded, self.source.failed_reload) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
                 // After samplers were replaced: what was recorded of the old ones is gone.
@@ -380,7 +382,7 @@ impl<K: Kernel> Engine<K> {
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {error}");
-                self.source.failed = Some((now, error.lines()));
+                self.source.failed_reload = Some(FailedReload { at: now, problems: error.lines() });
                 self.metrics.config_refused();
                 reload::refused(&error)
             }
@@ -412,7 +414,7 @@ impl<K: Kernel> Engine<K> {
         self.metrics.collected(took);
         let report = self.files.report();
         let cpu = usage::cpu_time() + self.helper.cpu(report.helper);
-        let usage = status::usage(cpu, self.collector.budget(), report.helper);
+        let usage = status::used(cpu, self.collector.budget(), report.helper);
         self.files_metrics.note(&report);
         self.measure();
         families.extend(self.metrics.families(usage));
@@ -513,41 +515,8 @@ impl<K: Kernel> Engine<K> {
         took: Duration,
         usage: crate::metrics::Usage,
     ) -> Published {
-        let stream = self.collector.stream_state();
-        let profiles = self.profiler.states();
-        let facets = Facets {
-            now: self.clock.now(),
-            started: self.started,
-            config: &self.config,
-            source: &self.source,
-            facts: &self.facts,
-            catalog: &self.catalog,
-            watch: &self.watch,
-            groups: &self.collector.states(),
-            stream: stream.as_ref(),
-            traces: &self.collector.trace_states(),
-            profiles: &profiles,
-            sample_losses: self.profiler.losses(),
-            dropped_for_room: self.profiler.dropped_for_room(),
-            tracer: self.collector.tracer_state(),
-            support: &self.support,
-            board: self.collector.board(),
-            budget: self.collector.budget(),
-            snapshot: snapshot.as_deref(),
-            took,
-            usage,
-            memory: &self.memory.states(),
-            open: self.open,
-            cpu_ratio: self.spending.part,
-            detail: self.governor.detail(),
-            remarkable: self.collector.remarkable(),
-            kernel_now: self.clock.kernel(),
-            directory: &self.naming.directory,
-            pushes: self.pushes.board.states(),
-            files: &self.files.report(),
-        };
-        let status = Arc::new(status::status(&facets));
-        let profiles = profiles.iter().map(|state| Arc::clone(&state.plan.entry)).collect();
+        let status = Arc::new(self.status(snapshot.as_deref(), took, usage));
+        let profiles = status.profiles.iter().map(|profile| Arc::clone(&profile.entry)).collect();
         Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
-use crate::export::status::Loss;
+use crate::status::Loss;
 
 /// How often losses are looked at, or at each collection if those are rarer.
 const EVERY: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// What was lost until it was looked at last.
 #[derive(Debug)]
 pub(super) struct LossWatch {
-    seen: BTreeMap<(String, String), Seen>,
+    seen: BTreeMap<(&'static str, &'static str), Seen>,
     looked: Monotonic,
 }
 
@@ -41,8 +41,7 @@ impl LossWatch {
         }
         self.looked = now;
         let news = losses.iter().filter_map(|loss| {
-            let key = (loss.what.clone(), loss.reason.clone());
-            let seen = self.seen.entry(key).or_default();
+            let seen = self.seen.entry((loss.what, loss.reason)).or_default();
             let count = loss.count.saturating_sub(seen.count);
             seen.count = loss.count;
             let silent = seen.told.is_some_and(|told| now.since(told) < SILENCE);
@@ -50,7 +49,7 @@ impl LossWatch {
                 return None;
             }
             seen.told = Some(now);
-            Some(Loss { count, ..loss.clone() })
+            Some(Loss { count, ..*loss })
         });
         news.collect()
     }
@@ -65,20 +64,20 @@ mod tests {
         let moment = |seconds| Monotonic(Duration::from_secs(seconds));
         let losses = |full, throttled| {
             [("ring_full", full), ("throttled", throttled)].map(|(reason, count)| Loss {
-                what: "records".into(),
-                reason: reason.into(),
+                what: "records",
+                reason,
                 count,
             })
         };
         let mut watch = LossWatch::since(moment(0));
-        let mut told = |losses: &[Loss], at| -> Vec<(String, u64)> {
+        let mut told = |losses: &[Loss], at| -> Vec<(&str, u64)> {
             watch.note(losses, moment(at)).into_iter().map(|loss| (loss.reason, loss.count)).collect()
         };
         assert_eq!(told(&losses(5000, 0), 30), [], "too soon");
-        assert_eq!(told(&losses(5000, 999), 60), [("ring_full".into(), 5000)]);
+        assert_eq!(told(&losses(5000, 999), 60), [("ring_full", 5000)]);
         assert_eq!(told(&losses(5000, 999), 120), []);
-        assert_eq!(told(&losses(5999, 1999), 180), [("throttled".into(), 1000)]);
+        assert_eq!(told(&losses(5999, 1999), 180), [("throttled", 1000)]);
         assert_eq!(told(&losses(9999, 1999), 240), [], "within the hour");
-        assert_eq!(told(&losses(19_999, 1999), 3660), [("ring_full".into(), 10_000)]);
+        assert_eq!(told(&losses(19_999, 1999), 3660), [("ring_full", 10_000)]);
     }
 }

@@ -23,8 +23,21 @@ const STALE: (u32, Duration) = (3, Duration::from_secs(30));
 #[derive(Debug)]
 pub(super) struct Manager {
     /// `None` if nobody wants to be told.
-    socket: Option<(UnixDatagram, SocketAddr)>,
+    socket: Option<Socket>,
     watchdog: Option<Duration>,
+}
+
+/// How long a manager that is behind with reading is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the manager reads.
+#[derive(Debug)]
+struct Socket {
+    address: SocketAddr,
+    /// For changes of state, each of which the manager waits for.
+    patient: UnixDatagram,
+    /// For signs of life: a late one is worth nothing.
+    hasty: UnixDatagram,
 }
 
 impl Manager {
@@ -74,27 +87,37 @@ impl Manager {
         loop {
             ticks.tick().await;
             if is_alive(&published.borrow(), &clock) {
-                self.tell("WATCHDOG=1");
+                self.gives_sign_of_life();
             }
         }
     }
 
+    fn gives_sign_of_life(&self) {
+        let Some(Socket { address, hasty, .. }) = &self.socket else { return };
+        send("WATCHDOG=1", hasty, address);
+    }
+
     fn tell(&self, what: &str) {
-        let Some((socket, address)) = &self.socket else { return };
-        if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
-            tracing::debug!(%error, what, "the service manager was not told");
-        }
+        let Some(Socket { address, patient, .. }) = &self.socket else { return };
+        send(what, patient, address);
     }
 }
 
-fn connect(place: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
+fn send(what: &str, socket: &UnixDatagram, address: &SocketAddr) {
+    if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
+        tracing::debug!(%error, what, "the service manager was not told");
+    }
+}
+
+fn connect(place: &str) -> io::Result<Socket> {
     let address = match place.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(place)?,
     };
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket, address))
+    let (patient, hasty) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
+    patient.set_write_timeout(Some(PATIENCE))?;
+    hasty.set_nonblocking(true)?;
+    Ok(Socket { address, patient, hasty })
 }
 
 /// Whether collections go on. A file of the kernel may hold up its reader for ever.
@@ -140,6 +163,23 @@ mod tests {
             manager.stopping();
             assert_eq!(heard(&socket), "STOPPING=1");
         }
+    }
+
+    #[test]
+    fn a_manager_that_is_behind_hears_of_a_reload_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let manager = manager(&[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+        // More than a socket holds.
+        (0..1000).for_each(|_| manager.gives_sign_of_life());
+        std::thread::scope(|scope| {
+            scope.spawn(|| manager.reloading(&Clock::manual(Timestamp(0))));
+            // So that it most likely speaks first; else the test sees nothing.
+            std::thread::sleep(Duration::from_millis(20));
+            while !heard(&socket).starts_with("RELOADING=1") {}
+        });
     }
 
     #[test]

@@ -9,7 +9,6 @@ mod memory;
 mod reload;
 mod series_limit;
 mod spending;
-mod status;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -35,12 +34,12 @@ use crate::export::http::{
 use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
 use crate::export::push::{Board, Feed, Pusher, Surroundings};
-use crate::export::status::Status;
 use crate::files::{self, Files};
 use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
+use crate::status::Status;
 use crate::sys::{Kernel, allocator, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
@@ -116,7 +115,8 @@ where
     // Before there are other threads.
     allocator::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
-    config.require_memory(Facts::read(&options.roots).online.len()).map_err(Failure::Config)?;
+    let cpus = Facts::read(&options.roots).online.len();
+    config.require_memory(cpus).map_err(|error| Failure::Config(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;

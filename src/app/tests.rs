@@ -5,8 +5,8 @@ use std::sync::mpsc::Receiver;
 
 use super::*;
 use crate::clock::{Monotonic, Timestamp};
-use crate::export::status::tests::specimen;
 use crate::profile::Selection;
+use crate::status::tests::specimen;
 
 /// Profiles whose lock is held for ever.
 #[derive(Debug, Default)]

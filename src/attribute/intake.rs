@@ -7,7 +7,7 @@ use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
 use crate::ring::{Consumer, Losses, Passing, RingId, Usage};
 use crate::sys::{Drained, Fields, Ring};
-use crate::target::{CgroupId, Changed};
+use crate::target::Changed;
 
 /// A ring, unless no other could be made.
 #[derive(Debug)]
@@ -117,11 +117,6 @@ impl<R: Ring> Intake<R> {
     /// Enters a process as `/proc` describes it.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.attributor.describe(pid, comm, kernel);
-    }
-
-    /// The path of a cgroup that was created since the stream began, from the root of the hierarchy.
-    pub fn path_of(&self, id: CgroupId) -> Option<&Arc<str>> {
-        self.attributor.path_of(id)
     }
 
     /// What was read and what was lost.

@@ -12,24 +12,18 @@
 //! What the kernel does not tell: a task that is moved to another cgroup while it runs is charged to the new one from
 //! the last record on, at most a tenth of a second.
 
-mod born;
-mod census;
 mod cpu;
 mod format;
 mod intake;
-mod news;
 mod shares;
-mod tasks;
 
 #[cfg(test)]
 mod tests;
 
-pub use born::Born;
-pub use census::{Census, ROOT};
 pub use cpu::Bundle;
 pub use format::{bundle_fields, clock_fields, fields, record_size, sideband};
 pub use intake::Intake;
-pub use shares::{Owner, Reason, Shares, Task};
+pub use shares::{Owner, Reason, Shares};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,12 +31,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::plan::Granularity;
+use crate::register::{Order, Processes};
 use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn};
 use crate::sys::Fields;
 use crate::target::{CgroupId, Changed};
 use cpu::{Leaving, Running};
 use shares::Row;
-use tasks::Tasks;
 
 /// Charges counts to owners. Pure: it is fed with records, and keeps sums.
 #[derive(Debug)]
@@ -60,11 +54,8 @@ struct Ledger {
     fields: Fields,
     width: usize,
     shares: Shares,
-    /// Told apart from those taken before, in which rows have other numbers.
-    epoch: u64,
     cgroups: FxHashMap<u64, Row>,
-    tasks: Tasks,
-    born: Born,
+    processes: Processes,
     losses: Losses,
     /// Turns that were not passed on yet.
     turns: Vec<Turn>,
@@ -81,10 +72,8 @@ impl Attributor {
             fields,
             width,
             shares: Shares::new(width),
-            epoch: 1,
             cgroups: FxHashMap::default(),
-            tasks: Tasks::default(),
-            born: Born::default(),
+            processes: Processes::new(Order::Ring),
             losses: Losses::default(),
             turns: Vec::new(),
             follows: false,
@@ -99,7 +88,7 @@ impl Attributor {
         let bundles =
             bundles.filter_map(|(place, bundle)| Running::new(cpu, &bundle, self.ledger.fields, place == 0));
         self.cpus.insert(cpu, bundles.collect());
-        self.ledger.tasks.news.miss();
+        self.ledger.processes.miss();
     }
 
     /// Charges what the bundles of a CPU counted since their last records, as read from their groups
@@ -129,19 +118,19 @@ impl Attributor {
         if let Some(bundle) = bundles.and_then(|bundles| bundles.get_mut(bundle)) {
             bundle.mark_gap();
         }
-        self.ledger.tasks.news.miss();
+        self.ledger.processes.miss();
     }
 
     /// The processes that changed since the last call; `None` if that is not known, as records were lost or tell nothing of
     /// processes.
     pub fn take_news(&mut self) -> Option<Changed> {
-        let news = self.ledger.tasks.news.take();
+        let news = self.ledger.processes.take_changed();
         news.filter(|_| self.ledger.granularity == Granularity::Process)
     }
 
     /// Enters a process as `/proc` describes it.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
-        self.ledger.tasks.describe(pid, comm, kernel);
+        self.ledger.processes.describe(pid, comm, kernel);
     }
 
     /// Gives everything that was charged since the last time. `there` tells whether a process exists; those that do
@@ -149,17 +138,9 @@ impl Attributor {
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
         let ledger = &mut self.ledger;
         let mut shares = std::mem::replace(&mut ledger.shares, Shares::new(ledger.width));
-        ledger.tasks.name(&mut shares);
-        ledger.tasks.expire(ledger.epoch, there);
-        ledger.epoch += 1;
+        shares.add_tasks(ledger.processes.end_round(there));
         ledger.cgroups.clear();
-        ledger.born.collected();
         shares
-    }
-
-    /// The path of a cgroup that was created since the stream began, from the root of the hierarchy.
-    pub fn path_of(&self, id: CgroupId) -> Option<&Arc<str>> {
-        self.ledger.born.path(id)
     }
 
     /// What could not be read.
@@ -221,9 +202,20 @@ impl Ledger {
                     (pid, _) => pid,
                 };
                 let cgroup = self.fields.cgroup.then_some(CgroupId(sample.cgroup));
-                self.tasks.row(pid, cgroup, self.epoch, &mut self.shares)
+                match self.processes.task(pid, cgroup) {
+                    Some(task) => Some(Row::of_task(task)),
+                    None => self.add_task(pid, cgroup),
+                }
             }
         }
+    }
+
+    #[cold]
+    fn add_task(&mut self, pid: u32, cgroup: Option<CgroupId>) -> Option<Row> {
+        if !self.shares.has_room() {
+            return None;
+        }
+        self.processes.add_task(pid, cgroup).map(|task| self.shares.add_task_row(task))
     }
 
     fn sideband(&mut self, bundle: &mut Running, record: Record<'_>) {
@@ -231,22 +223,20 @@ impl Ledger {
             Record::Lost { count, .. } | Record::LostSamples { count } => {
                 self.losses.ring_full = self.losses.ring_full.saturating_add(count);
                 bundle.mark_gap();
-                self.tasks.news.miss();
+                self.processes.miss();
             }
-            Record::Comm(comm) if self.granularity == Granularity::Process => {
-                self.tasks.comm(comm, self.epoch, &mut self.shares);
-            }
-            Record::Fork(task) => self.tasks.fork(task, &mut self.shares),
-            Record::Exit(task) => {
-                self.tasks.exit(task);
+            Record::Cgroup(cgroup) => self.shares.created.hear(&cgroup),
+            Record::Throttle { .. } => self.losses.throttled += 1,
+            record if self.granularity == Granularity::Process => {
                 // Of this bundle alone: the rings of a CPU are read one after the other, so that in another one the
                 // end does not stand in front of the record that it explains.
-                if task.pid == task.tid {
+                if let Record::Exit(task) = record
+                    && task.pid == task.tid
+                {
                     bundle.leaving.push(task.pid);
                 }
+                self.processes.hear(&record);
             }
-            Record::Cgroup(cgroup) => self.born.insert(CgroupId(cgroup.id), cgroup.path),
-            Record::Throttle { .. } => self.losses.throttled += 1,
             // The others say nothing about owners.
             _ => {}
         }
@@ -256,6 +246,6 @@ impl Ledger {
     fn unreadable(&mut self, bundle: &mut Running) {
         self.losses.unreadable += 1;
         bundle.mark_gap();
-        self.tasks.news.miss();
+        self.processes.miss();
     }
 }

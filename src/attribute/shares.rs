@@ -1,8 +1,8 @@
 //! What was counted, by who counted it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::register::{CgroupPaths, Task};
 use crate::target::CgroupId;
 
 /// Who did what a record tells of.
@@ -16,21 +16,6 @@ pub enum Owner {
     Task(Task),
     /// It cannot be said who.
     Nobody(Reason),
-}
-
-/// A process, in one cgroup and under one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Its id.
-    pub pid: u32,
-    /// Its name at that time; `None` if no record told it.
-    pub comm: Option<Arc<str>>,
-    /// Whether the kernel started it for itself; `None` if no record told.
-    pub kernel: Option<bool>,
-    /// Whether it is still what the id stands for, under this name.
-    pub current: bool,
-    /// Its cgroup, if records carry it.
-    pub cgroup: Option<CgroupId>,
 }
 
 /// Why a count has no owner.
@@ -77,6 +62,11 @@ impl Row {
     pub(super) const fn of(reason: Reason) -> Self {
         Self(1 + reason as u32)
     }
+
+    /// Returns the row of a task. A stream that distinguishes processes has no rows of cgroups.
+    pub(super) const fn of_task(number: u32) -> Self {
+        Self(1 + Reason::ALL.len() as u32 + number)
+    }
 }
 
 /// Counts by owner. An owner may stand in several rows: add them up.
@@ -86,12 +76,14 @@ pub struct Shares {
     owners: Vec<Owner>,
     /// For each row `width` counts, then nanoseconds of CPU time.
     counts: Vec<u64>,
+    pub(super) created: CgroupPaths,
 }
 
 impl Shares {
     /// Nothing yet, of `width` counters.
     pub(super) fn new(width: usize) -> Self {
-        let mut shares = Self { width, owners: Vec::new(), counts: Vec::new() };
+        let mut shares =
+            Self { width, owners: Vec::new(), counts: Vec::new(), created: CgroupPaths::default() };
         shares.add_row(Owner::Idle);
         for reason in Reason::ALL {
             shares.add_row(Owner::Nobody(reason));
@@ -101,10 +93,29 @@ impl Shares {
 
     /// A new row; `None` if there are too many.
     pub(super) fn add_row(&mut self, owner: Owner) -> Option<Row> {
-        let row = u32::try_from(self.owners.len()).ok().filter(|_| self.owners.len() < MOST)?;
+        let row = u32::try_from(self.owners.len()).ok().filter(|_| self.has_room())?;
         self.owners.push(owner);
-        self.counts.resize(self.counts.len() + self.width + 1, 0);
+        self.grow();
         Some(Row(row))
+    }
+
+    /// Adds the row of a new task. Numbers of tasks are consecutive.
+    pub(super) fn add_task_row(&mut self, number: u32) -> Row {
+        self.grow();
+        Row::of_task(number)
+    }
+
+    /// Sets the owners of the rows of tasks, which are in the order of their numbers.
+    pub(super) fn add_tasks(&mut self, tasks: Vec<Task>) {
+        self.owners.extend(tasks.into_iter().map(Owner::Task));
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.counts.len() < MOST * (self.width + 1)
+    }
+
+    fn grow(&mut self) {
+        self.counts.resize(self.counts.len() + self.width + 1, 0);
     }
 
     /// The counts of a row, and behind them its CPU time.
@@ -113,12 +124,9 @@ impl Shares {
         self.counts.get_mut(start..start + self.width + 1).unwrap_or_default()
     }
 
-    pub(super) fn owner_mut(&mut self, row: Row) -> Option<&mut Owner> {
-        self.owners.get_mut(row.0 as usize)
-    }
-
-    pub(super) fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
-        self.owners.iter_mut()
+    /// Returns the cgroups that were created.
+    pub fn created(&self) -> &CgroupPaths {
+        &self.created
     }
 
     /// Every owner with what it counted, a number for each counter of the stream, and the CPU time in which it did.

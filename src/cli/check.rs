@@ -8,31 +8,33 @@ mod rows;
 mod stream;
 mod text;
 mod traces;
+mod words;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
-use containers::ContainerRow;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use pushes::PushRow;
-use rows::{Descriptors, GroupRow, RefusalRow};
-use stream::{NoStreamRow, StreamRow};
+use rows::{Descriptors, GroupRow};
+use stream::StreamRow;
 use traces::{ProbeRow, TraceRow};
 
 use super::{FAILED, Output, USAGE, fail, foreseen, written};
 use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
+use crate::container::{SourceState, ask_once};
 use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
 use crate::host::{Environment, Facts, Roots};
-use crate::plan::{Entries, PROFILES, Plan, Refused, Stream, StreamSupport, plan, wishes};
+use crate::plan::{Entries, NoStream, PROFILES, Plan, Refused, Stream, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Look, Placements};
 use crate::probe::tracefs;
 use crate::sys::Budget;
@@ -85,17 +87,17 @@ struct Report {
     profile_rings: Option<ProfileRings>,
     /// Who tells the names of containers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    containers: Vec<ContainerRow>,
+    containers: Vec<SourceState>,
     /// What is pushed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pushes: Vec<PushRow>,
-    refusals: Vec<RefusalRow>,
+    refusals: Vec<Line>,
     /// What counts for the groups whose attribution is `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<StreamRow>,
     /// Why groups that leave the choice to the program are not counted by the stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    no_stream: Vec<NoStreamRow>,
+    no_stream: Vec<NoStream>,
     #[serde(skip_serializing_if = "Option::is_none")]
     descriptors: Option<Descriptors>,
     /// What could not be looked at.
@@ -116,7 +118,8 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     let environment = Environment::of_process();
     let (pushes, problems) = PushRow::all(&config.push, &environment);
     warnings.extend(problems);
-    let (containers, problems) = ContainerRow::all(&config.containers, roots, &environment, !args.no_open);
+    let clock = (!args.no_open).then(Clock::system);
+    let (containers, problems) = ask_once(&config.containers, roots, &environment, clock.as_ref());
     warnings.extend(problems);
     let report = match report(args, roots, &config) {
         Ok(report) => {
@@ -204,9 +207,15 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         let foreseen =
             counted(&plan, &catalog, &facts).map(|stream| counter::foreseen(&stream, &facts, roots, memory));
         let stream = foreseen.map(|state| StreamRow::new(&state, &groups, &facts));
-        let no_stream = NoStreamRow::all(&plan, &support);
-        let records = (plan.traced_descriptors(facts.online.len()), plan.sampled_descriptors(&facts.online));
-        let descriptors = Some(Descriptors::new(None, limit, &groups, stream.as_ref(), records));
+        let no_stream = NoStream::all(&plan.groups, &support);
+        let descriptors = Descriptors {
+            limit,
+            stream: stream.as_ref().map_or(0, |stream| stream.descriptors),
+            traced: plan.traced_descriptors(facts.online.len()),
+            sampled: plan.sampled_descriptors(&facts.online),
+            ..Descriptors::default()
+        };
+        let descriptors = Some(descriptors.with(&groups));
         let profiles = ProfileRow::all(&plan, &facts, &refusals);
         return Ok(Report {
             profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
@@ -231,19 +240,24 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         left_out: Some(state.left_out),
         ..GroupRow::new(&state.plan, &state.plan.counters, &facts, &support)
     };
-    let refused = |line: &Line| RefusalRow::new(&line.entry, line.scope, line.targets, &line.refusal);
     let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
-    let mut refusals: Vec<RefusalRow> = collector.board().lines().map(refused).collect();
+    let mut refusals: Vec<Line> = collector.board().lines().cloned().collect();
     refusals.extend(profiles::refused(&Live, &plan, &facts));
     let profiles = ProfileRow::all(&plan, &facts, &refusals);
     let profile_rings = ProfileRings::of(&profiles, &plan, &facts, memory);
     let stream = collector.stream_state().filter(|state| state.cpus > 0);
     let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
-    let no_stream = NoStreamRow::all(&plan, &support);
+    let no_stream = NoStream::all(&plan.groups, &support);
     let traced = collector.tracer_state().map_or(0, |state| state.descriptors);
-    let used = Some(collector.budget().used);
-    let records = (traced, plan.sampled_descriptors(&facts.online));
-    let descriptors = Some(Descriptors::new(used, limit, &groups, stream.as_ref(), records));
+    let descriptors = Descriptors {
+        used: Some(collector.budget().used),
+        limit,
+        stream: stream.as_ref().map_or(0, |stream| stream.descriptors),
+        traced,
+        sampled: plan.sampled_descriptors(&facts.online),
+        ..Descriptors::default()
+    };
+    let descriptors = Some(descriptors.with(&groups));
     let traces = collector.trace_states();
     let traces = TraceRow::all(traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))));
     let report = Report { errors, groups, traces, probes, profiles, profile_rings, ..Report::default() };
@@ -287,18 +301,18 @@ fn unopened(
     catalog: &Catalog,
     facts: &Facts,
     support: &StreamSupport,
-) -> (Vec<GroupRow>, Vec<RefusalRow>) {
-    let mut refusals: Vec<RefusalRow> = plan
-        .refusals
-        .iter()
-        .map(|refused| RefusalRow::new(&refused.entry, refused.scope, 1, &refused.refusal))
-        .collect();
+) -> (Vec<GroupRow>, Vec<Line>) {
+    let line =
+        |entry: &Arc<str>, scope, refusal| Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
+    let planned = plan.refusals.iter();
+    let mut refusals: Vec<Line> =
+        planned.map(|refused| line(&refused.entry, refused.scope, refused.refusal.clone())).collect();
     let mut groups = Vec::new();
     for group in &plan.groups {
         let mut opened = Vec::new();
         for counter in &group.counters {
             match foreseen(&counter.event.name, counter.event.kind, group.scope(), catalog, facts) {
-                Some(refusal) => refusals.push(RefusalRow::new(&group.entry, group.scope(), 1, &refusal)),
+                Some(refusal) => refusals.push(line(&group.entry, group.scope(), refusal)),
                 None => opened.push(counter.clone()),
             }
         }

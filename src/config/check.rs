@@ -1,14 +1,12 @@
 //! From what is written to what is needed: the meaning of each setting, and what is wrong with it.
 
-use crate::health::Scope;
-use crate::target::Targets;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
+use super::bounds::{bounded, number, setting};
 use super::containers::containers;
 use super::counters::counters;
-use super::decode::At;
+use super::decode::{At, node_of};
 use super::file::{
     self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
@@ -18,15 +16,17 @@ use super::problem::shown;
 use super::profiled::profiled;
 use super::push::push;
 use super::report::Report;
-use super::selection::{Selections, cgroups, number, processes};
+use super::selection::Selections;
 use super::tasks::{scheduler, syscalls};
 use super::traced::{Traced, traced};
 use super::value::{Address, Percent, Period, Size};
 use super::{Collection, Config, Counters, Limits};
+use crate::health::Scope;
+use crate::target::Targets;
 
 /// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
 /// processes are never seen, and events that take turns are scaled by stale shares.
-const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+const INTERVAL: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(600);
 
 /// The meaning of `file`, over the values of `base` and `selections` for what it does not mention; and whom its
 /// entries count for that say nothing about it themselves.
@@ -36,13 +36,14 @@ pub(super) fn check(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> (Config, Selections) {
-    let selections = Selections {
-        cgroups: cgroups(file.cgroups.as_ref(), &selections.cgroups, report),
-        processes: processes(file.processes.as_ref(), &selections.processes, report),
-    };
+    let selections = Selections::over(file.cgroups.as_ref(), file.processes.as_ref(), selections, report);
     let counters = match &file.counters {
         Some(entries) => counters(entries, &selections, report),
-        None => base.counters.iter().map(|entry| entry.reselected(&selections)).collect(),
+        None => {
+            let reselected =
+                |entry: &Counters| Counters { per: reselected(&entry.per, &selections), ..entry.clone() };
+            base.counters.iter().map(reselected).collect()
+        }
     };
     let traced = traced(file, &base.traced, &counters, &selections, report);
     let profiles = profiled(file.profiles.as_ref(), &base.profiles, report);
@@ -76,21 +77,14 @@ pub(super) fn check(
     (config, selections)
 }
 
-impl Counters {
-    /// The same for other cgroups and processes.
-    fn reselected(&self, selections: &Selections) -> Self {
-        Self { per: reselected(&self.per, selections), ..self.clone() }
-    }
-}
-
 /// Whether an entry may be missing because something is wrong with it.
 fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     let sections = [
-        file.counters.as_ref().map(|entries| entries.node),
-        file.tracepoints.as_ref().map(|entries| entries.node),
-        file.presets.as_ref().map(|list| list.node),
-        file.probes.as_ref().map(|entries| entries.node),
-        file.profiles.as_ref().map(|entries| entries.node),
+        node_of(file.counters.as_ref()),
+        node_of(file.tracepoints.as_ref()),
+        node_of(file.presets.as_ref()),
+        node_of(file.probes.as_ref()),
+        node_of(file.profiles.as_ref()),
     ];
     sections.into_iter().flatten().any(|section| report.blames(section))
 }
@@ -99,7 +93,7 @@ fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
 fn idle_service(file: &File, busy: bool, report: &mut Report<'_>) {
     if let Some(entries) = file.counters.as_ref().filter(|_| !busy) {
         let hint = "add an entry, or leave `counters` out for the built-in ones";
-        report.error(entries.node, "nothing would be counted", Some(hint.into()));
+        report.error(entries.node, "nothing would be counted", hint);
     }
 }
 
@@ -117,14 +111,13 @@ fn idle_selections(
     let entries =
         || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
     let all = || entries().chain(tasks.iter().copied());
-    for (written, scope) in [
-        (file.cgroups.as_ref().map(|at| at.node), Scope::Cgroup),
-        (file.processes.as_ref().map(|at| at.node), Scope::Process),
-    ] {
+    for (written, scope) in
+        [(node_of(file.cgroups.as_ref()), Scope::Cgroup), (node_of(file.processes.as_ref()), Scope::Process)]
+    {
         let Some(node) = written else { continue };
         if !all().any(|per| per.scope() == scope) {
             let message = format!("this has no effect: no entry counts per {scope}");
-            report.warning(node, message, Some(format!("write `per: [{scope}]` in one")));
+            report.warning(node, message, format!("write `per: [{scope}]` in one"));
         }
     }
 }
@@ -133,7 +126,7 @@ fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'
     let Some(At { node, value: Address(text) }) = written else { return base };
     text.parse().unwrap_or_else(|_| {
         let message = format!("{} is not an IP address and a port", shown(text));
-        report.error(*node, message, Some(better_address(text, base.port())));
+        report.error(*node, message, better_address(text, base.port()));
         base
     })
 }
@@ -173,21 +166,15 @@ fn collection(
     let Some(At { node: block, value: file::Collection { interval, freshness } }) = written else {
         return base;
     };
-    if let Some(At { node, value: Period(interval) }) = interval
-        && !INTERVAL.contains(interval)
-    {
-        let message = format!("{interval:?} is not between {:?} and {:?}", INTERVAL.start(), INTERVAL.end());
-        report.error(*node, message, Some(format!("{:?} is the default", base.interval)));
-    }
     let known = interval.is_some() || !report.gives(*block, "interval");
-    let interval = interval.map_or(base.interval, |at| at.value.0);
+    let Period(interval) = setting(interval.as_ref(), INTERVAL, Period(base.interval), report);
     if let Some(At { node, value: Period(freshness) }) = freshness
         && known
         && *freshness > interval
     {
         let message =
             format!("a reading is never older than `interval`, {interval:?}, so {freshness:?} cannot be met");
-        report.error(*node, message, Some(format!("write `{interval:?}` or less")));
+        report.error(*node, message, format!("write `{interval:?}` or less"));
     }
     // The default gives way to a shorter interval without a word.
     let freshness = freshness.map_or(base.freshness.min(interval), |at| at.value.0);
@@ -228,16 +215,14 @@ fn size(
     bounds: RangeInclusive<u64>,
     report: &mut Report<'_>,
 ) -> Option<u64> {
-    let Some(At { node, value: size @ Size(bytes) }) = written else { return base };
-    if !bounds.contains(bytes) {
-        let message = format!("{size} is not between {} and {}", Size(*bounds.start()), Size(*bounds.end()));
-        report.error(*node, message, base.map(|base| format!("{} is the default", Size(base))));
-    }
-    Some(*bytes)
+    let bounds = Size(*bounds.start())..=Size(*bounds.end());
+    bounded(written, bounds, base.map(Size), report).map(|Size(bytes)| bytes).or(base)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::tests::{good, report};
 

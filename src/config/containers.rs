@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decode::At;
 use super::file;
-use super::push::url;
+use super::push::address;
 use super::report::Report;
 use super::value::List;
 pub use super::value::Socket;
@@ -79,21 +79,14 @@ fn pods(written: &file::Pods, report: &mut Report<'_>) -> Pods {
         report.warning(ca.node, "this has no effect: with `insecure` any certificate is taken", None);
     }
     Pods {
-        url: written.url.as_ref().and_then(|at| endpoint(at, report)),
+        url: written.url.as_ref().and_then(|at| {
+            address(at, |_| "write it like `https://127.0.0.1:10250`".into(), report)
+                .map(|_| at.value.clone())
+        }),
         ca: path(&written.ca),
         token: path(&written.token),
         insecure,
         node: written.node.as_ref().map(|at| at.value.clone()),
-    }
-}
-
-fn endpoint(at: &At<String>, report: &mut Report<'_>) -> Option<String> {
-    match url(&at.value) {
-        Ok(_) => Some(at.value.clone()),
-        Err((why, _)) => {
-            report.error(at.node, why, Some("write it like `https://127.0.0.1:10250`".into()));
-            None
-        }
     }
 }
 
@@ -116,7 +109,7 @@ fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<st
         let of_scope = Scope::ALL.iter().any(|scope| scope.label() == Some(&*name));
         if of_scope || TAKEN.contains(&&*name) {
             let message = format!("series have a label `{name}` of another meaning");
-            report.error(key.node, message, Some("`service` may name pods by such a label".into()));
+            report.error(key.node, message, "`service` may name pods by such a label");
         } else if labels.iter().any(|label| *label.1 == *name) {
             report.error(key.node, format!("another one is called `{name}` in metrics as well"), None);
         } else {

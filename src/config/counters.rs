@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::bounds::not_empty;
 use super::decode::At;
-use super::per::{Whom, per};
+use super::per::per;
 use super::problem::{all_of, shown};
 use super::report::Report;
-use super::selection::{Selections, not_empty};
+use super::selection::Selections;
 use super::value::{Entries, Event, List, is_name};
 use super::yaml::NodeId;
 use super::{Counters, file};
@@ -39,21 +40,11 @@ pub(super) fn counters(
         let written = groups(name, entry, report);
         events += written.iter().map(|written| written.group.events.len()).sum::<usize>();
         if events > EVENT_LIMIT {
-            report.error(
-                name.node,
-                format!("more than {EVENT_LIMIT} events up to here"),
-                Some("count less".into()),
-            );
+            report.error(name.node, format!("more than {EVENT_LIMIT} events up to here"), "count less");
             break;
         }
         let name: Arc<str> = name.value.as_str().into();
-        let whom = Whom {
-            entry: entry.node,
-            per: entry.per.as_ref(),
-            cgroups: entry.cgroups.as_ref(),
-            processes: entry.processes.as_ref(),
-        };
-        let per = per(&whom, selections, report);
+        let per = per(&entry.whom(), selections, report);
         clashes.look(&name, &per, &written, report);
         counters.push(Counters { name, groups: scheduled(entry, written), per });
     }
@@ -68,7 +59,7 @@ pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Re
         let better = if is_name(&better) { better } else { format!("_{better}") };
         let message =
             format!("{} is no name: {whose} are named with a-z, 0-9 and _, no digit first", shown(word));
-        report.error(node, message, Some(format!("write `{better}`")));
+        report.error(node, message, format!("write `{better}`"));
     }
 }
 
@@ -81,13 +72,13 @@ fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>
     match (&entry.events, &entry.preset) {
         (Some(events), Some(preset)) => {
             let message = "an entry has `events` or a `preset`, not both";
-            report.error(preset.node, message, Some("make two entries of it".into()));
+            report.error(preset.node, message, "make two entries of it");
             events.iter().flat_map(|event| parse(event, report)).collect()
         }
         (None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `events: [cycles, instructions]` or `preset: detailed`";
-                report.error(name.node, "the entry does not say what to count", Some(hint.into()));
+                report.error(name.node, "the entry does not say what to count", hint);
             }
             Vec::new()
         }
@@ -99,10 +90,9 @@ fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>
         (None, Some(preset)) => {
             if let Some(group) = &entry.group {
                 let message = "`group` has no meaning with `preset`, whose groups are perf stat's";
-                report.error(group.node, message, Some("leave it out".into()));
+                report.error(group.node, message, "leave it out");
             }
-            let groups = event::preset(preset.name()).unwrap_or_default();
-            groups.into_iter().map(|group| Written { node: preset.node, group }).collect()
+            preset.groups().into_iter().map(|group| Written { node: preset.node, group }).collect()
         }
     }
 }
@@ -111,18 +101,18 @@ fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>
 fn contradiction(entry: &file::Counters, events: &List<Event>, report: &mut Report<'_>) {
     if let Some(group) = entry.group.as_ref().filter(|group| group.value && has_braces(events)) {
         let message = "`group: true` makes one group of all events, and the braces make others";
-        report.error(group.node, message, Some("leave out `group`, or the braces".into()));
+        report.error(group.node, message, "leave out `group`, or the braces");
     }
 }
 
 fn has_braces(events: &List<Event>) -> bool {
-    events.iter().any(|event| event.text().contains('{'))
+    events.iter().any(|event| event.event.contains('{'))
 }
 
 /// The groups of one text, with the name that the user gave its event.
 fn parse(event: &At<Event>, report: &mut Report<'_>) -> Vec<Written> {
-    let text = event.text();
-    let mut groups = match event::parse(&text) {
+    let Event { event: text, name } = &event.value;
+    let mut groups = match event::parse(text) {
         Ok(groups) => groups,
         Err(error) => {
             // In a list in brackets YAML splits an event at the commas between its slashes.
@@ -132,30 +122,30 @@ fn parse(event: &At<Event>, report: &mut Report<'_>) -> Vec<Written> {
             } else {
                 (&*error.message, &*error.remedy)
             };
-            report.error(text.node, format!("{} is not an event: {why}", shown(&text)), Some(hint.into()));
+            report.error(text.node, format!("{} is not an event: {why}", shown(text)), hint);
             return Vec::new();
         }
     };
-    if let Some(name) = event.name() {
-        metric_word(name.node, &name, "events", report);
+    if let Some(name) = name {
+        metric_word(name.node, name, "events", report);
         alias(&mut groups, name, report);
     }
     groups.into_iter().map(|group| Written { node: text.node, group }).collect()
 }
 
 /// Gives the one event of `groups` its name.
-fn alias(groups: &mut [Group], name: At<&str>, report: &mut Report<'_>) {
+fn alias(groups: &mut [Group], name: &At<String>, report: &mut Report<'_>) {
     let total: usize = groups.iter().map(|group| group.events.len()).sum();
     let mut events = groups.iter_mut().flat_map(|group| &mut group.events);
     match (events.next(), total) {
         (Some(event), 1) if event.alias.is_some() => {
             let message = "the event has a name already: `name=` in its text";
-            report.error(name.node, message, Some("leave one of them out".into()));
+            report.error(name.node, message, "leave one of them out");
         }
-        (Some(event), 1) => event.alias = Some(name.value.into()),
+        (Some(event), 1) => event.alias = Some(name.as_str().into()),
         _ => {
             let message = format!("one name for {total} events");
-            report.error(name.node, message, Some("write each event as an item of its own".into()));
+            report.error(name.node, message, "write each event as an item of its own");
         }
     }
 }
@@ -262,11 +252,11 @@ fn report_clash(
     };
     if same {
         let message = format!("{what} {is} counted per {scope} {by} already, under the same name");
-        report.error(node, message, Some(hint));
+        report.error(node, message, hint);
     } else {
         let message =
             format!("{what} {is} counted per {scope} {by} too: what both select comes twice under one name");
-        report.warning(node, message, Some(hint));
+        report.warning(node, message, hint);
     }
 }
 

@@ -32,6 +32,11 @@ pub(super) struct At<T> {
     pub(super) value: T,
 }
 
+/// Returns the node of a value, if the file has it.
+pub(super) fn node_of<T>(written: Option<&At<T>>) -> Option<NodeId> {
+    written.map(|at| at.node)
+}
+
 impl<T> Deref for At<T> {
     type Target = T;
 
@@ -69,8 +74,11 @@ struct Place<'n> {
 /// The name under which [`At`] asks a deserializer of this module for a value together with its node.
 const AT: &str = "perf_exporter::config::At";
 
-/// The name under which a struct asks a deserializer of this module for its short form, a text, as well.
-pub(super) const TEXT_OR_BLOCK: &str = "perf_exporter::config::TextOrBlock";
+/// The name of a struct of which a text alone is the first field; the others need `serde(default)` for that.
+const TEXT_OR_BLOCK: &str = "TextOrBlock";
+
+/// The name under which a list of texts, of which one may stand alone, or a block is asked for.
+pub(super) const TEXTS_OR_BLOCK: &str = "TextsOrBlock";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -295,7 +303,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
                 let result = visitor.visit_map(self.entries(entries));
                 self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))
             }
-            Value::Text(text) if short => self.here(visitor.visit_str(text)),
+            Value::Text(_) if short => self.deserialize_seq(visitor),
             _ => Err(self.mismatch(&expected)),
         }
     }
@@ -320,7 +328,8 @@ impl<'de> Deserializer<'de> for Place<'_> {
     ) -> Result<V::Value, Refusal> {
         match name {
             AT => visitor.visit_seq(AtAccess::new(self.node.id, self)),
-            _ => self.deserialize_seq(visitor),
+            TEXTS_OR_BLOCK if matches!(self.node.value, Value::Text(_)) => self.deserialize_seq(visitor),
+            _ => self.deserialize_any(visitor),
         }
     }
 

@@ -4,6 +4,8 @@
 //! Everything may be left out. The values that then hold are in `config/examples/default.yaml`.
 
 mod containers;
+mod fields;
+mod per;
 mod profiles;
 mod tasks;
 mod traced;
@@ -12,18 +14,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub(super) use containers::{Containers, Pods};
+pub(super) use fields::{Histogram, Labels, Sum};
+pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer, Word};
 pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
 };
 pub(super) use tasks::{Scheduler, Syscalls};
-pub(super) use traced::{PENDING_MAX, Probe, Sum, Tracefs, Tracepoint, Unit, VALUES_MAX, Within};
+pub(super) use traced::{PENDING_MAX, Probe, Tracefs, Tracepoint, VALUES_MAX, Within};
 
 use super::decode::At;
-use super::per::Per;
 use super::presets;
 use super::push::Export;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
+use crate::event::Preset;
 use crate::target::{Attribution, GroupBy};
 
 /// A configuration file. What it does not mention keeps its built-in value.
@@ -102,32 +106,6 @@ pub(super) struct Counters {
     pub(super) cgroups: Option<At<Cgroups>>,
     /// Other processes than those of the file, for this entry; what is left out is as in the file.
     pub(super) processes: Option<At<Processes>>,
-}
-
-/// perf stat's sets of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Preset {
-    /// What `perf stat` counts: time, switches, migrations, faults, cycles, instructions, branches.
-    Default,
-    /// `perf stat -d`: first and last level of the data caches as well.
-    Detailed,
-    /// `perf stat -dd`: instruction cache and TLBs as well.
-    VeryDetailed,
-    /// `perf stat -ddd`: prefetches as well.
-    AllDetailed,
-}
-
-impl Preset {
-    /// The name that [`event::preset`](crate::event::preset) knows it by.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Detailed => "detailed",
-            Self::VeryDetailed => "very-detailed",
-            Self::AllDetailed => "all-detailed",
-        }
-    }
 }
 
 /// A selection of cgroups. Paths are relative to the mount point of the cgroup file system: `/system.slice/a.service`.

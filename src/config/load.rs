@@ -60,7 +60,7 @@ pub enum LoadError {
     Wrong(Problems),
     /// It asks for less memory than this machine takes.
     #[error(transparent)]
-    Memory(TooLittle),
+    Memory(#[from] TooLittle),
 }
 
 impl LoadError {

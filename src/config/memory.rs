@@ -1,7 +1,7 @@
 //! `limits.memory` on a machine of so many CPUs.
 
+use super::Config;
 use super::value::Size;
-use super::{Config, LoadError};
 use crate::budget::{Demand, Shares};
 
 /// `limits.memory` is less than the parts need on this machine.
@@ -40,13 +40,13 @@ impl Config {
     ///
     /// # Errors
     /// It does not: the message says how much would.
-    pub fn require_memory(&self, cpus: usize) -> Result<(), LoadError> {
+    pub fn require_memory(&self, cpus: usize) -> Result<(), TooLittle> {
         let demand = self.demand(cpus, MOST_RINGS);
         // In whole mebibytes, for the sentence is read by people.
         let least = demand.least().next_multiple_of(1 << 20);
         match self.limits.memory {
             Some(memory) if memory < demand.least() => {
-                Err(LoadError::Memory(TooLittle { memory, cpus, profiles: demand.profiles, least }))
+                Err(TooLittle { memory, cpus, profiles: demand.profiles, least })
             }
             _ => Ok(()),
         }

@@ -6,6 +6,7 @@
 //!                  └───────────── report ──────────────► Problem
 //! ```
 
+mod bounds;
 mod check;
 pub mod containers;
 mod counters;
@@ -118,8 +119,8 @@ fn built_in() -> (Config, Selections) {
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
-        .and_then(|source| read(&source, &nothing, &Selections::none(), &mut Report::new(&source)));
-    read.unwrap_or_else(|| (nothing, Selections::none()))
+        .and_then(|source| read(&source, &nothing, &Selections::default(), &mut Report::new(&source)));
+    read.unwrap_or_else(|| (nothing, Selections::default()))
 }
 
 impl Default for Config {

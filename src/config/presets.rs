@@ -1,18 +1,8 @@
 //! Ready-made entries of `tracepoints`, by the names that `presets` takes. Each set is a file that is read like one of a
 //! user's, so that it can be copied into one.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
-
-use super::decode::{self, At};
-use super::file::File;
-use super::problem::shown;
-use super::report::Report;
-use super::selection::Selections;
-use super::traced::{Names, Traced, TracedKind, tracepoints};
-use super::yaml::{NodeId, Source};
 
 /// A set of ready-made entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -67,70 +57,4 @@ impl Preset {
         let mut comments = self.text().lines().filter_map(|line| line.strip_prefix("# "));
         comments.find(|line| line.ends_with('?')).unwrap_or_default()
     }
-
-    /// Its entries for these cgroups and processes. A test holds that no text has a problem.
-    fn entries(self, selections: &Selections) -> Vec<Traced> {
-        let Ok(source) = Source::parse(self.text().as_bytes(), self.name()) else { return Vec::new() };
-        let mut report = Report::new(&source);
-        let file: Option<File> = decode::decode(source.root(), &mut report);
-        let entries = file.and_then(|file| file.tracepoints);
-        let entries = entries.map(|entries| tracepoints(&entries, selections, &mut report));
-        let kind = TracedKind::Preset(self);
-        entries.into_iter().flatten().map(|entry| Traced { kind, ..entry }).collect()
-    }
 }
-
-/// The entries of the presets of a file, or of those of `base` if it does not mention any. An entry of `others` with the
-/// same name takes the place of a ready-made one.
-pub(super) fn presets(
-    file: &File,
-    base: &[Traced],
-    others: &[Traced],
-    selections: &Selections,
-    names: &mut Names<'_>,
-    report: &mut Report<'_>,
-) -> Vec<Traced> {
-    let replaced: BTreeSet<&str> = others.iter().map(|entry| &*entry.name).collect();
-    let mut all = Vec::new();
-    for (preset, place) in wanted(file, base, report) {
-        for entry in preset.entries(selections) {
-            if replaced.contains(&*entry.name) {
-                continue;
-            }
-            match (names.clash(&entry), place) {
-                (None, _) => {
-                    names.take(&entry);
-                    all.push(entry);
-                }
-                (Some(clash), Some(place)) => {
-                    let message = format!("the entry {} of this preset: {clash}", shown(&entry.name));
-                    report.error(place, message, Some("leave out one of them".into()));
-                }
-                // What nobody asked for gives way without a word.
-                (Some(_), None) => {}
-            }
-        }
-    }
-    all
-}
-
-/// Which presets there are, and where the file says so.
-fn wanted(file: &File, base: &[Traced], report: &mut Report<'_>) -> Vec<(Preset, Option<NodeId>)> {
-    let Some(At { value: list, .. }) = &file.presets else {
-        let mut wanted: Vec<_> = base.iter().filter_map(|entry| entry.kind.preset()).collect();
-        wanted.dedup();
-        return wanted.into_iter().map(|preset| (preset, None)).collect();
-    };
-    let mut wanted: Vec<(Preset, Option<NodeId>)> = Vec::new();
-    for &At { node, value } in list.iter() {
-        if wanted.iter().any(|&(preset, _)| preset == value) {
-            report.warning(node, "this stands in the list twice", Some("leave one out".into()));
-        } else {
-            wanted.push((value, Some(node)));
-        }
-    }
-    wanted
-}
-
-#[cfg(test)]
-mod tests;

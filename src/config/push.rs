@@ -12,10 +12,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::bounds::{bounded, setting};
 use super::decode::At;
 use super::problem::shown;
 use super::report::Report;
-use super::value::{Period, Size, Texts};
+use super::value::{Entries, Period, Size, Texts};
 use crate::net::tls::Tls;
 
 pub use otlp::{Histograms, Otlp, Protocol, Temporality};
@@ -117,9 +118,12 @@ pub(super) struct WrittenTls {
 const QUEUE_MIN: u64 = 1 << 20;
 const QUEUE_MAX: u64 = 4 << 30;
 /// Memory of a queue unless the file says otherwise.
-const QUEUE: u64 = 32 << 20;
+const QUEUE: Size = Size(32 << 20);
 /// How long a receiver may take to answer.
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+const TIMEOUTS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(600);
+/// How often metrics are pushed unless the file says otherwise, and the bounds of that.
+const INTERVAL: Period = Period::seconds(15);
+const INTERVALS: RangeInclusive<Period> = Period::seconds(1)..=Period::seconds(3600);
 
 /// A URL of `http` or `https` with a host, and neither query nor fragment.
 ///
@@ -147,6 +151,15 @@ pub fn url(text: &str) -> Result<hyper::Uri, (String, String)> {
         (Some("http" | "https"), _) => Err((format!("{} has no host", shown(text)), example())),
         _ => Err((format!("{} is neither of http nor of https", shown(text)), example())),
     }
+}
+
+/// The URL that is written, if it is one. `hint` says what to write instead, given what usually helps.
+pub(super) fn address(
+    at: &At<String>,
+    hint: impl FnOnce(String) -> String,
+    report: &mut Report<'_>,
+) -> Option<hyper::Uri> {
+    url(at).map_err(|(message, usual)| report.error(at.node, message, hint(usual))).ok()
 }
 
 fn headers(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
@@ -192,14 +205,10 @@ fn tls(written: Option<&WrittenTls>, report: &mut Report<'_>) -> Tls {
     let path = |at: &Option<At<String>>| at.as_ref().map(|at| PathBuf::from(&at.value));
     match (certificate, key) {
         (Some(alone), None) => {
-            report.error(alone.node, "a certificate needs its key", Some("give `key` as well".into()));
+            report.error(alone.node, "a certificate needs its key", "give `key` as well");
         }
         (None, Some(alone)) => {
-            report.error(
-                alone.node,
-                "a key needs its certificate",
-                Some("give `certificate` as well".into()),
-            );
+            report.error(alone.node, "a key needs its certificate", "give `certificate` as well");
         }
         _ => {}
     }
@@ -208,23 +217,45 @@ fn tls(written: Option<&WrittenTls>, report: &mut Report<'_>) -> Tls {
 
 fn period(
     written: Option<&At<Period>>,
-    bounds: RangeInclusive<Duration>,
-    usual: Duration,
+    bounds: RangeInclusive<Period>,
+    usual: Period,
     report: &mut Report<'_>,
 ) -> Option<Duration> {
-    let At { node, value: Period(period) } = written?;
-    if !bounds.contains(period) {
-        let message = format!("{period:?} is not between {:?} and {:?}", bounds.start(), bounds.end());
-        report.error(*node, message, Some(format!("{usual:?} is the default")));
-    }
-    Some(*period)
+    bounded(written, bounds, Some(usual), report).map(|Period(period)| period)
 }
 
 fn queue(written: Option<&At<Size>>, report: &mut Report<'_>) -> u64 {
-    let Some(At { node, value: size @ Size(bytes) }) = written else { return QUEUE };
-    if !(QUEUE_MIN..=QUEUE_MAX).contains(bytes) {
-        let message = format!("{size} is not between {} and {}", Size(QUEUE_MIN), Size(QUEUE_MAX));
-        report.error(*node, message, Some(format!("{} is the default", Size(QUEUE))));
+    setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE, report).0
+}
+
+/// Bounds of names and texts that are sent along.
+struct Bounds {
+    /// What they are, in the plural.
+    of: &'static str,
+    /// How many there may be.
+    most: usize,
+    /// The longest text, in bytes.
+    bytes: usize,
+    /// What they are within the bounds.
+    are: &'static str,
+}
+
+/// Names and texts that are sent along. `judge` reports names that cannot be.
+fn pairs(
+    written: Option<&At<Texts>>,
+    Bounds { of, most, bytes, are }: &Bounds,
+    report: &mut Report<'_>,
+    judge: impl Fn(&At<String>, &At<String>, &mut Report<'_>),
+) -> Vec<(String, String)> {
+    let Some(At { node, value: Entries(pairs) }) = written else { return Vec::new() };
+    if pairs.len() > *most {
+        report.error(*node, format!("{} {of}, and at most {most} are {are}", pairs.len()), None);
     }
-    *bytes
+    for (name, value) in pairs {
+        judge(name, value, report);
+        if value.len() > *bytes {
+            report.error(value.node, format!("{} bytes, and at most {bytes} are {are}", value.len()), None);
+        }
+    }
+    pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
 }

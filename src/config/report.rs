@@ -8,6 +8,30 @@ pub(super) const PROBLEM_LIMIT: usize = 50;
 /// The most that are remembered; of the others it is only known how many they are.
 const FINDING_LIMIT: usize = 1000;
 
+/// What to do about a problem; `None` where that is not known.
+pub(super) trait Hint {
+    /// Its text.
+    fn text(self) -> Option<String>;
+}
+
+impl Hint for &str {
+    fn text(self) -> Option<String> {
+        Some(self.to_owned())
+    }
+}
+
+impl Hint for String {
+    fn text(self) -> Option<String> {
+        Some(self)
+    }
+}
+
+impl Hint for Option<String> {
+    fn text(self) -> Option<String> {
+        self
+    }
+}
+
 /// Collects what is wrong with the nodes of a file.
 #[derive(Debug)]
 pub(super) struct Report<'s> {
@@ -31,13 +55,13 @@ impl<'s> Report<'s> {
     }
 
     /// Something that keeps the file from being used.
-    pub(super) fn error(&mut self, at: NodeId, message: impl Into<String>, hint: Option<String>) {
-        self.add(at, Severity::Error, message.into(), hint);
+    pub(super) fn error(&mut self, at: NodeId, message: impl Into<String>, hint: impl Hint) {
+        self.add(at, Severity::Error, message.into(), hint.text());
     }
 
     /// Something that has no effect, or hardly the effect that was meant.
-    pub(super) fn warning(&mut self, at: NodeId, message: impl Into<String>, hint: Option<String>) {
-        self.add(at, Severity::Warning, message.into(), hint);
+    pub(super) fn warning(&mut self, at: NodeId, message: impl Into<String>, hint: impl Hint) {
+        self.add(at, Severity::Warning, message.into(), hint.text());
     }
 
     fn add(&mut self, at: NodeId, severity: Severity, message: String, hint: Option<String>) {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::bounds::{not_empty, number, once, too_many};
 use super::decode::At;
 use super::file::{Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
-use crate::target::{self, Attribution, CgroupSelection, Glob, ProcessSelection};
+use crate::health::Scope;
+use crate::target::{self, CgroupSelection, Glob, ProcessSelection, Targets};
 
 /// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -18,48 +20,34 @@ const PATTERN_LIMIT: usize = 256;
 const PATTERN_LEN: usize = 1024;
 
 /// Whom entries count for that say nothing about it themselves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Selections {
     pub(super) cgroups: CgroupSelection,
     pub(super) processes: ProcessSelection,
 }
 
 impl Selections {
-    /// Nobody.
-    pub(super) fn none() -> Self {
+    /// What is written, over `base` for what is not.
+    pub(super) fn over(
+        written_cgroups: Option<&At<Cgroups>>,
+        written_processes: Option<&At<Processes>>,
+        base: &Self,
+        report: &mut Report<'_>,
+    ) -> Self {
         Self {
-            cgroups: CgroupSelection {
-                include: vec![],
-                exclude: vec![],
-                depth: None,
-                descendants: false,
-                attribution: Attribution::Auto,
-            },
-            processes: ProcessSelection {
-                include: vec![],
-                exclude: vec![],
-                by: vec![],
-                attribution: Attribution::Auto,
-            },
+            cgroups: cgroups(written_cgroups, &base.cgroups, report),
+            processes: processes(written_processes, &base.processes, report),
         }
     }
-}
 
-/// A number from 1 to `max`.
-pub(super) fn number<N: TryFrom<u64>>(
-    written: Option<&At<u64>>,
-    max: u64,
-    report: &mut Report<'_>,
-) -> Option<N> {
-    let At { node, value } = written?;
-    if !(1..=max).contains(value) {
-        report.error(*node, format!("{value} is not between 1 and {max}"), None);
+    /// The targets of a scope.
+    pub(super) fn of(&self, scope: Scope) -> Targets {
+        Targets::new(scope, &self.cgroups, &self.processes)
     }
-    N::try_from(*value).ok()
 }
 
 /// The selection of cgroups; what is not written is as in `base`.
-pub(super) fn cgroups(
+fn cgroups(
     written: Option<&At<Cgroups>>,
     base: &CgroupSelection,
     report: &mut Report<'_>,
@@ -79,33 +67,49 @@ pub(super) fn cgroups(
     }
 }
 
-/// The patterns of cgroups that are written. `hint` says what to write for none.
+/// The lists `include` and `exclude`, as far as they are written.
+type Lists<R> = (Option<Vec<R>>, Option<Vec<R>>);
+
+/// Returns the patterns of cgroups that are written. `hint` says what to write for none.
 pub(super) fn patterns(
     include: Option<&At<List<String>>>,
     exclude: Option<&At<List<String>>>,
     hint: &str,
     report: &mut Report<'_>,
-) -> (Option<Vec<Glob>>, Option<Vec<Glob>>) {
-    not_empty(include, "selects no cgroup", hint, report);
+) -> Lists<Glob> {
     shadowed(include, exclude, report);
-    let mut globs = |patterns: &At<List<String>>| -> Vec<Glob> {
-        bounded(patterns, report).iter().filter_map(|pattern| path(pattern, Path::Cgroup, report)).collect()
-    };
-    (include.map(&mut globs), exclude.map(&mut globs))
+    lists(include, exclude, ("selects no cgroup", hint), report, |pattern, report| {
+        path(pattern, Path::Cgroup, report)
+    })
 }
 
-/// The rules for processes that are written. `hint` says what to write for none.
+/// Returns the rules for processes that are written. `hint` says what to write for none.
 pub(super) fn rules(
     include: Option<&At<List<ProcessRule>>>,
     exclude: Option<&At<List<ProcessRule>>>,
     hint: &str,
     report: &mut Report<'_>,
-) -> (Option<Vec<target::ProcessRule>>, Option<Vec<target::ProcessRule>>) {
-    not_empty(include, "selects no process", hint, report);
-    let mut rules = |list: &At<List<ProcessRule>>| -> Vec<target::ProcessRule> {
-        bounded(list, report).iter().map(|rule| process_rule(rule, report)).collect()
+) -> Lists<target::ProcessRule> {
+    lists(include, exclude, ("selects no process", hint), report, |rule, report| {
+        Some(process_rule(rule, report))
+    })
+}
+
+/// Reads both lists, of which `include` cannot be empty.
+fn lists<T, R>(
+    include: Option<&At<List<T>>>,
+    exclude: Option<&At<List<T>>>,
+    (so, hint): (&str, &str),
+    report: &mut Report<'_>,
+    read: impl Fn(&At<T>, &mut Report<'_>) -> Option<R>,
+) -> Lists<R> {
+    not_empty(include, so, hint, report);
+    let mut list = |list: &At<List<T>>| -> Vec<R> {
+        let hint = "use wider ones: `*`, `**`, {a,b}";
+        too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint, report);
+        list.iter().take(PATTERN_LIMIT).filter_map(|item| read(item, report)).collect()
     };
-    (include.map(&mut rules), exclude.map(&mut rules))
+    (include.map(&mut list), exclude.map(&mut list))
 }
 
 /// Patterns that `exclude` takes back.
@@ -113,20 +117,20 @@ fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>
     let Some(exclude) = exclude else { return };
     for pattern in exclude.iter() {
         if matches!(&*pattern.value, "**" | "/**") {
-            report.error(pattern.node, "this excludes every cgroup", Some("leave it out".into()));
+            report.error(pattern.node, "this excludes every cgroup", "leave it out");
         }
     }
     let excluded: BTreeSet<&str> = exclude.iter().map(|pattern| &*pattern.value).collect();
     for pattern in include.map(|at| &at.value[..]).unwrap_or_default() {
         if excluded.contains(&*pattern.value) {
             let message = format!("{} is in `exclude` too, which is stronger", shown(pattern));
-            report.warning(pattern.node, message, Some("leave it out of one of them".into()));
+            report.warning(pattern.node, message, "leave it out of one of them");
         }
     }
 }
 
 /// The selection of processes; what is not written is as in `base`.
-pub(super) fn processes(
+fn processes(
     written: Option<&At<Processes>>,
     base: &ProcessSelection,
     report: &mut Report<'_>,
@@ -140,38 +144,11 @@ pub(super) fn processes(
     ProcessSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
-        by: by.as_ref().map_or_else(|| base.by.clone(), |by| once(by, report)),
+        by: by
+            .as_ref()
+            .map_or_else(|| base.by.clone(), |by| once(by, report).iter().map(|at| at.value).collect()),
         attribution: attribution.map_or(base.attribution, |at| at.value),
     }
-}
-
-/// The values without repetitions, which are reported.
-pub(super) fn once<T: Copy + PartialEq>(list: &[At<T>], report: &mut Report<'_>) -> Vec<T> {
-    let mut values = Vec::new();
-    for At { node, value } in list {
-        if values.contains(value) {
-            report.warning(*node, "this stands in the list twice", Some("leave one out".into()));
-        } else {
-            values.push(*value);
-        }
-    }
-    values
-}
-
-/// Reports a list without items, unless it has none because they were refused.
-pub(super) fn not_empty<T>(list: Option<&At<List<T>>>, so: &str, hint: &str, report: &mut Report<'_>) {
-    if let Some(list) = list.filter(|list| list.is_empty() && !report.blames(list.node)) {
-        report.error(list.node, format!("an empty list {so}"), Some(hint.into()));
-    }
-}
-
-/// The items of a list of patterns that are looked at.
-fn bounded<'l, T>(list: &'l At<List<T>>, report: &mut Report<'_>) -> &'l [At<T>] {
-    if list.len() > PATTERN_LIMIT {
-        let message = format!("{} patterns, and at most {PATTERN_LIMIT} are taken", list.len());
-        report.error(list.node, message, Some("use wider ones: `*`, `**`, {a,b}".into()));
-    }
-    list.get(..PATTERN_LIMIT).unwrap_or(list)
 }
 
 fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::ProcessRule {
@@ -179,11 +156,11 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::Proc
     let conditions = name.is_some() || exe.is_some() || cgroup.is_some() || pid.is_some() || kernel.is_some();
     if !conditions && !report.blames(*node) {
         let hint = "for every process write {comm: \"**\"}; otherwise give comm, exe, cgroup, pid or kernel";
-        report.error(*node, "a rule without conditions", Some(hint.into()));
+        report.error(*node, "a rule without conditions", hint);
     }
     if let (Some(exe), Some(At { value: true, .. })) = (exe, kernel) {
         let message = "this never matches beside `kernel: true`: threads of the kernel have no executable";
-        report.error(exe.node, message, Some("leave out one of the two".into()));
+        report.error(exe.node, message, "leave out one of the two");
     }
     target::ProcessRule {
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
@@ -228,7 +205,7 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
     } else {
         return glob(pattern, report);
     };
-    report.error(pattern.node, message, Some(hint));
+    report.error(pattern.node, message, hint);
     None
 }
 
@@ -250,7 +227,7 @@ fn comm(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     } else {
         return glob(pattern, report);
     };
-    report.error(pattern.node, message, Some(hint));
+    report.error(pattern.node, message, hint);
     None
 }
 
@@ -263,13 +240,13 @@ fn shortest_match(pattern: &str) -> usize {
 fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     if pattern.len() > PATTERN_LEN {
         let message = format!("the pattern has {} bytes, and at most {PATTERN_LEN} are taken", pattern.len());
-        report.error(pattern.node, message, Some("use a shorter one".into()));
+        report.error(pattern.node, message, "use a shorter one");
         return None;
     }
     Glob::new(pattern)
         .inspect_err(|error| {
             let hint = "close every [ and {; a bracket that is meant as such is written [[]";
-            report.error(pattern.node, error.to_string(), Some(hint.into()));
+            report.error(pattern.node, error.to_string(), hint);
         })
         .ok()
 }

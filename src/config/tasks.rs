@@ -3,12 +3,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::bounds::{setting, too_many};
 use super::decode::At;
-use super::file;
-use super::per::{TaskPer, Whom, per, reselected};
+use super::file::{self, TaskPer};
+use super::per::{Whom, per, reselected};
 use super::problem::shown;
 use super::report::Report;
-use super::selection::{Selections, cgroups as cgroups_of, processes as processes_of};
+use super::selection::Selections;
 use super::value::{List, Period};
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
@@ -55,17 +56,24 @@ impl Syscalls {
 }
 
 /// When a call is stuck unless the file says otherwise, and the bounds of that.
-const STUCK: Duration = Duration::from_secs(10);
-const STUCKS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+const STUCK: Period = Period::seconds(10);
+const STUCKS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(24 * 3600);
 /// The most patterns of one list: more than there are system calls.
 const PATTERNS: usize = 512;
 
-/// For whom a section tells; `None` where it does not say.
-fn whom(whom: &Whom<'_, TaskPer>, selections: &Selections, report: &mut Report<'_>) -> Option<Vec<Targets>> {
-    match whom.per {
-        Some(list) if list.is_empty() && !report.blames(list.node) => Some(Vec::new()),
-        Some(_) => Some(per(whom, selections, report)),
-        None => None,
+/// For whom a section tells, over what `base` says; nobody with an empty list.
+fn whom(
+    written: &Whom<'_, TaskPer>,
+    base: Option<&[Targets]>,
+    selections: &Selections,
+    report: &mut Report<'_>,
+) -> Vec<Targets> {
+    match (written.per, base) {
+        (Some(list), _) if list.is_empty() && !report.blames(list.node) => Vec::new(),
+        (None, Some(base)) => {
+            reselected(base, &Selections::over(written.cgroups, written.processes, selections, report))
+        }
+        _ => per(written, selections, report),
     }
 }
 
@@ -76,23 +84,11 @@ pub(super) fn scheduler(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Scheduler> {
-    let base = base.map(|base| Scheduler { per: reselected(&base.per, selections), ..base.clone() });
-    let Some(At { node, value: file::Scheduler { per, preemption, cgroups, processes } }) = written else {
-        return base;
+    let Some(written) = written else {
+        return base.map(|base| Scheduler { per: reselected(&base.per, selections), ..base.clone() });
     };
-    let words =
-        Whom { entry: *node, per: per.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() };
-    let per = match whom(&words, selections, report) {
-        Some(per) => per,
-        None => {
-            let own = Selections {
-                cgroups: cgroups_of(words.cgroups, &selections.cgroups, report),
-                processes: processes_of(words.processes, &selections.processes, report),
-            };
-            base.as_ref().map_or_else(|| vec![Targets::HOST], |base| reselected(&base.per, &own))
-        }
-    };
-    let preemption = preemption.map_or(base.is_none_or(|base| base.preemption), |at| at.value);
+    let per = whom(&written.whom(), base.map(|base| &base.per[..]), selections, report);
+    let preemption = written.preemption.map_or(base.is_none_or(|base| base.preemption), |at| at.value);
     (!per.is_empty()).then_some(Scheduler { per, preemption, one_of: 1 })
 }
 
@@ -103,41 +99,29 @@ pub(super) fn syscalls(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Syscalls> {
-    let base = base.map(|base| Syscalls { per: reselected(&base.per, selections), ..base.clone() });
-    let Some(At { node, value }) = written else { return base };
-    let file::Syscalls { per: words, include, exclude, stuck, cgroups, processes } = value;
-    let words =
-        Whom { entry: *node, per: words.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() };
-    let per = match (whom(&words, selections, report), &base) {
-        (Some(per), _) => per,
-        (None, Some(base)) => base.per.clone(),
-        (None, None) => per(&words, selections, report),
+    let Some(written) = written else {
+        return base.map(|base| Syscalls { per: reselected(&base.per, selections), ..base.clone() });
     };
-    let patterns =
-        |list: Option<&At<List<String>>>, base: Option<Vec<Glob>>, report: &mut Report<'_>| match list {
-            Some(list) => globs(list, report),
-            None => base.unwrap_or_default(),
-        };
+    let per = whom(&written.whom(), base.map(|base| &base.per[..]), selections, report);
+    let file::Syscalls { include, exclude, stuck, .. } = &written.value;
     if let Some(list) = include.as_ref().filter(|list| list.is_empty()) {
         let hint = "leave it out for all, or write `per: []` to turn system calls off";
-        report.error(list.node, "an empty list selects no system call", Some(hint.into()));
+        report.error(list.node, "an empty list selects no system call", hint);
     }
-    let syscalls = Syscalls {
-        include: patterns(include.as_ref(), base.as_ref().map(|base| base.include.clone()), report),
-        exclude: patterns(exclude.as_ref(), base.as_ref().map(|base| base.exclude.clone()), report),
-        stuck: stuck_after(stuck.as_ref(), base.map_or(STUCK, |base| base.stuck), report),
-        one_of: 1,
-        per,
+    let mut patterns = |list: &Option<At<List<String>>>, base: Option<&Vec<Glob>>| match list {
+        Some(list) => globs(list, report),
+        None => base.cloned().unwrap_or_default(),
     };
-    (!syscalls.per.is_empty()).then_some(syscalls)
+    let include = patterns(include, base.map(|base| &base.include));
+    let exclude = patterns(exclude, base.map(|base| &base.exclude));
+    let usual = base.map_or(STUCK, |base| Period(base.stuck));
+    let Period(stuck) = setting(stuck.as_ref(), STUCKS, usual, report);
+    (!per.is_empty()).then_some(Syscalls { per, include, exclude, stuck, one_of: 1 })
 }
 
 /// Patterns of names, each of which stands for a call that this machine, or another one, has.
 fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
-    if list.len() > PATTERNS {
-        let message = format!("{} patterns, and at most {PATTERNS} are taken", list.len());
-        report.error(list.node, message, Some("use wider ones: `epoll_*`".into()));
-    }
+    too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider ones: `epoll_*`", report);
     let mut globs = Vec::new();
     for At { node, value } in list.iter().take(PATTERNS) {
         match Glob::new(value) {
@@ -164,13 +148,4 @@ const ABIS: [Abi; 4] = [Abi::X86_64, Abi::Aarch64, Abi::I386, Abi::Arm];
 fn near(text: &str) -> Option<String> {
     let names = ABIS.into_iter().flat_map(|abi| Call::matching(abi, |_| true)).filter_map(Call::name);
     nearest(text, names).map(str::to_owned)
-}
-
-fn stuck_after(written: Option<&At<Period>>, base: Duration, report: &mut Report<'_>) -> Duration {
-    let Some(At { node, value: Period(stuck) }) = written else { return base };
-    if !STUCKS.contains(stuck) {
-        let message = format!("{stuck:?} is not between {:?} and {:?}", STUCKS.start(), STUCKS.end());
-        report.error(*node, message, Some(format!("{base:?} is the default")));
-    }
-    *stuck
 }

@@ -2,6 +2,8 @@
 
 mod entries;
 mod fields;
+mod names;
+mod presets;
 mod probes;
 #[cfg(test)]
 mod tests;
@@ -10,9 +12,12 @@ mod tracepoints;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use entries::{Names, traced, tracepoints};
+pub(super) use entries::traced;
 pub(super) use fields::{Fields, filter};
 pub(super) use probes::{Place, one_place, root};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::Preset;
 use crate::event::syntax::Event;
@@ -132,17 +137,59 @@ pub enum Measure {
 pub struct Quantity {
     /// The field.
     pub field: Arc<str>,
-    /// What it is in.
-    pub unit: Unit,
+    /// What it is in; `None` = a plain number.
+    pub unit: Option<Unit>,
 }
 
-/// What the number in a field means.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unit {
+impl Quantity {
     /// Prometheus' base unit, which the metric is in: `seconds`, `bytes` or empty.
-    pub base: &'static str,
+    pub fn base(&self) -> &'static str {
+        self.unit.map_or("", |unit| unit.in_base().0)
+    }
+
     /// What 1 in the field is worth in the base unit.
-    pub factor: f64,
+    pub fn factor(&self) -> f64 {
+        self.unit.map_or(1.0, |unit| unit.in_base().1)
+    }
+}
+
+/// What a field is in. The metric is in seconds or bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Thousandths of a second.
+    Milliseconds,
+    /// Millionths of a second.
+    Microseconds,
+    /// Billionths of a second.
+    Nanoseconds,
+    /// Bytes.
+    Bytes,
+    /// 1024 bytes, which the kernel calls kB.
+    Kibibytes,
+    /// 512 bytes: the sectors of block events, whatever the device has.
+    Sectors,
+    /// Pages of the size that this kernel has.
+    Pages,
+}
+
+impl Unit {
+    /// Prometheus' base unit, and what 1 of this one is worth in it.
+    fn in_base(self) -> (&'static str, f64) {
+        match self {
+            Self::Seconds => ("seconds", 1.0),
+            Self::Milliseconds => ("seconds", 1e-3),
+            Self::Microseconds => ("seconds", 1e-6),
+            Self::Nanoseconds => ("seconds", 1e-9),
+            Self::Bytes => ("bytes", 1.0),
+            Self::Kibibytes => ("bytes", 1024.0),
+            Self::Sectors => ("bytes", 512.0),
+            // Fixed for as long as the kernel runs: 4 KiB on x86-64, up to 64 KiB on arm64.
+            Self::Pages => ("bytes", rustix::param::page_size() as f64),
+        }
+    }
 }
 
 impl Traced {
@@ -150,7 +197,7 @@ impl Traced {
     pub fn unit(&self) -> &'static str {
         match &self.measure {
             Measure::Count => "",
-            Measure::Sum(quantity) | Measure::Histogram(quantity, _) => quantity.unit.base,
+            Measure::Sum(quantity) | Measure::Histogram(quantity, _) => quantity.base(),
             Measure::Elapsed(_) => "seconds",
         }
     }

@@ -3,11 +3,9 @@
 //! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](mod@super::schema)
 //! hold the two together.
 
-mod fields;
 mod percent;
 mod scalar;
 mod socket;
-mod texts;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,18 +14,17 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::{Value as Json, json};
 
-use super::decode::{At, TEXT_OR_BLOCK};
+use super::decode::At;
 use super::problem::shown;
 use crate::host::CpuSet;
 
-pub(super) use fields::{Histogram, HistogramBlock, Labels};
 pub(super) use percent::Percent;
 use scalar::{Refused, Scalar, scalar};
 pub use socket::Socket;
-pub(super) use texts::Texts;
 
 /// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
@@ -86,10 +83,18 @@ impl Scalar for Address {
 }
 
 /// A duration: a whole number and `ms`, `s`, `m` or `h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) struct Period(pub(super) Duration);
 
 impl Period {
+    pub(super) const fn milliseconds(number: u64) -> Self {
+        Self(Duration::from_millis(number))
+    }
+
+    pub(super) const fn seconds(number: u64) -> Self {
+        Self(Duration::from_secs(number))
+    }
+
     /// `500ms`, `15s`, `1m`, `1h`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
@@ -102,6 +107,13 @@ impl Period {
         };
         let number: u64 = number.parse().ok()?;
         Some(Self(Duration::from_millis(number.checked_mul(milliseconds)?)))
+    }
+}
+
+/// In the largest unit, with a fraction: `1.5s`.
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 
@@ -128,7 +140,7 @@ impl Scalar for Period {
 }
 
 /// An amount of memory: bytes, or a whole number and `KiB`, `MiB` or `GiB`, of which Kubernetes leaves out the `B`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) struct Size(pub(super) u64);
 
 /// The units of sizes, the largest first.
@@ -259,35 +271,35 @@ impl<T: JsonSchema> JsonSchema for List<T> {
     }
 }
 
-/// Named values in the order of the file.
+/// Named values in the order of the file. `IDENTIFIERS`: whether names are fit for metrics, by the schema; otherwise they
+/// are not ours.
 #[derive(Debug)]
-pub(super) struct Entries<T>(pub(super) Vec<(At<String>, At<T>)>);
+pub(super) struct Entries<T, const IDENTIFIERS: bool = true>(pub(super) Vec<(At<String>, At<T>)>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+/// `name: text`: headers, attributes.
+pub(super) type Texts = Entries<String, false>;
+
+impl<'de, T: Deserialize<'de>, const IDENTIFIERS: bool> Deserialize<'de> for Entries<T, IDENTIFIERS> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EntriesVisitor<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
-            type Value = Entries<T>;
+            type Value = Vec<(At<String>, At<T>)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a block of `name: …`")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                std::iter::from_fn(|| map.next_entry().transpose()).collect()
             }
         }
 
-        deserializer.deserialize_map(EntriesVisitor(PhantomData))
+        deserializer.deserialize_map(EntriesVisitor(PhantomData)).map(Self)
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Entries<T> {
+impl<T: JsonSchema, const IDENTIFIERS: bool> JsonSchema for Entries<T, IDENTIFIERS> {
     fn inline_schema() -> bool {
         true
     }
@@ -297,89 +309,38 @@ impl<T: JsonSchema> JsonSchema for Entries<T> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "propertyNames": { "pattern": NAME_PATTERN },
-            "additionalProperties": generator.subschema_for::<T>(),
-        })
+        let mut schema =
+            json_schema!({ "type": "object", "additionalProperties": generator.subschema_for::<T>() });
+        if IDENTIFIERS {
+            schema.insert("propertyNames".into(), json!({ "pattern": NAME_PATTERN }));
+        }
+        schema
     }
 }
 
-/// An event.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// Its text alone.
-    Text(String),
-    /// Its text and a name.
-    Block(EventBlock),
-}
-
-/// The long form of an event.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EventBlock {
+/// An event: its text, alone or with a name.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename = "TextOrBlock", deny_unknown_fields)]
+#[schemars(rename = "Event", description = "The long form of an event.", transform = Event::short_form)]
+pub(super) struct Event {
     /// The event, as `perf stat -e` names it.
-    event: At<String>,
+    pub(super) event: At<String>,
     /// What its metrics are called: the `name` in `perf_cpu_<name>_total`.
+    #[serde(default)]
     #[schemars(regex(pattern = NAME_PATTERN))]
-    name: Option<At<String>>,
+    pub(super) name: Option<At<String>>,
 }
 
-impl At<Event> {
-    /// The event's text.
-    pub(super) fn text(&self) -> At<&str> {
-        match &self.value {
-            Event::Text(text) => At { node: self.node, value: text },
-            Event::Block(block) => At { node: block.event.node, value: &block.event.value },
-        }
-    }
-
-    /// The user's name for it.
-    pub(super) fn name(&self) -> Option<At<&str>> {
-        match &self.value {
-            Event::Text(_) => None,
-            Event::Block(block) => {
-                block.name.as_ref().map(|name| At { node: name.node, value: &*name.value })
-            }
-        }
+impl Event {
+    fn short_form(schema: &mut Schema) {
+        let about = "An event as `perf stat -e` names it, alone or with a name for its metrics.";
+        or_short(schema, about, &json!({ "type": "string" }));
     }
 }
 
-impl<'de> Deserialize<'de> for Event {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EventVisitor;
-
-        impl<'de> Visitor<'de> for EventVisitor {
-            type Value = Event;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an event such as `cycles:u`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Event, E> {
-                Ok(Event::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Event, A::Error> {
-                EventBlock::deserialize(MapAccessDeserializer::new(map)).map(Event::Block)
-            }
-        }
-
-        deserializer.deserialize_struct(TEXT_OR_BLOCK, &["event", "name"], EventVisitor)
-    }
-}
-
-impl JsonSchema for Event {
-    fn schema_name() -> Cow<'static, str> {
-        "Event".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "An event as `perf stat -e` names it, alone or with a name for its metrics.",
-            "anyOf": [{ "type": "string" }, EventBlock::json_schema(generator)],
-        })
-    }
+/// Adds to the schema of a block that of the text that can stand for it.
+pub(super) fn or_short(block: &mut Schema, about: &str, short: &Json) {
+    *block = json_schema!({ "description": about, "anyOf": [short, block] });
 }
 
 #[cfg(test)]

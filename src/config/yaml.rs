@@ -80,10 +80,12 @@ impl<'t> Source<'t> {
         let text = fault::characters(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
         structure::check(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
         let mut builder = Builder::default();
-        let root = NodeSeed(&mut builder).deserialize(serde_yaml::Deserializer::from_str(text));
+        let root = builder.value().deserialize(serde_yaml::Deserializer::from_str(text));
         match (root, builder.fault) {
             (Ok(root), _) => Ok(Self { file, text, root }),
-            (Err(error), Some(fault)) => Err(problem(place_of(&error), fault.message, Some(fault.hint))),
+            (Err(_), Some(Fault { at, message, hint })) => {
+                Err(problem(locate(text, 0, at), message, Some(hint.into())))
+            }
             (Err(error), None) => {
                 let second_document = || locate(text, 1, NodeId(0));
                 let (place, message, hint) = fault::explain(text, &error, second_document);
@@ -195,14 +197,10 @@ fn segment(key: &str) -> String {
 fn locate(text: &str, document: usize, at: NodeId) -> (usize, usize) {
     let mut builder = Builder { stop: Some(at), ..Builder::default() };
     let document = serde_yaml::Deserializer::from_str(text).nth(document);
-    match document.map(|document| NodeSeed(&mut builder).deserialize(document)) {
-        Some(Err(error)) => place_of(&error),
+    match document.map(|document| builder.value().deserialize(document)) {
+        Some(Err(error)) => error.location().map_or((1, 1), |place| (place.line(), place.column())),
         _ => (1, 1),
     }
-}
-
-fn place_of(error: &serde_yaml::Error) -> (usize, usize) {
-    error.location().map_or((1, 1), |location| (location.line(), location.column()))
 }
 
 /// What reading has come to so far.
@@ -217,12 +215,18 @@ struct Builder {
 }
 
 struct Fault {
+    at: NodeId,
     message: String,
-    hint: String,
+    hint: &'static str,
 }
 
 impl Builder {
-    /// The number of the next node, which has so many bytes of text.
+    /// Returns what reads a value.
+    fn value(&mut self) -> NodeSeed<'_> {
+        NodeSeed { builder: self, is_key: false }
+    }
+
+    /// Returns the number of the next node, which has so many bytes of text.
     fn enter<E: de::Error>(&mut self, bytes: usize) -> Result<NodeId, E> {
         let id = NodeId(self.nodes);
         if self.stop == Some(id) {
@@ -233,20 +237,23 @@ impl Builder {
         if self.nodes > NODE_LIMIT || self.bytes > EXPANDED_LIMIT {
             let message =
                 format!("the file holds more than {NODE_LIMIT} values when its aliases are expanded");
-            return Err(self.refuse(message, "write less, or fewer aliases (`*name`)".into()));
+            return Err(self.refuse(id, message, "write less, or fewer aliases (`*name`)"));
         }
         Ok(id)
     }
 
-    fn refuse<E: de::Error>(&mut self, message: String, hint: String) -> E {
+    fn refuse<E: de::Error>(&mut self, at: NodeId, message: String, hint: &'static str) -> E {
         let error = E::custom(&message);
-        self.fault = Some(Fault { message, hint });
+        self.fault = Some(Fault { at, message, hint });
         error
     }
 }
 
-/// Reads one value.
-struct NodeSeed<'b>(&'b mut Builder);
+/// Reads one value, or a key, which must be a word.
+struct NodeSeed<'b> {
+    builder: &'b mut Builder,
+    is_key: bool,
+}
 
 impl<'de> DeserializeSeed<'de> for NodeSeed<'_> {
     type Value = Node;
@@ -258,7 +265,18 @@ impl<'de> DeserializeSeed<'de> for NodeSeed<'_> {
 
 impl NodeSeed<'_> {
     fn scalar<E: de::Error>(self, value: Value) -> Result<Node, E> {
-        Ok(Node { id: self.0.enter(0)?, value })
+        let bytes = if let Value::Text(text) = &value { text.len() } else { 0 };
+        Ok(Node { id: self.builder.enter(bytes)?, value })
+    }
+
+    /// Returns the number of something that cannot be a key.
+    fn enter_block<E: de::Error>(&mut self) -> Result<NodeId, E> {
+        let id = self.builder.enter(0)?;
+        if self.is_key {
+            let hint = "an unrendered template (`{{ … }}`)? otherwise put the value in quotes";
+            return Err(self.builder.refuse(id, "a list or map stands where a key should be".into(), hint));
+        }
+        Ok(id)
     }
 }
 
@@ -302,100 +320,50 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Node, E> {
-        Ok(Node { id: self.0.enter(text.len())?, value: Value::Text(text.to_owned()) })
+        self.scalar(Value::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
-        let id = self.0.enter(0)?;
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Node, A::Error> {
+        let id = self.enter_block()?;
         let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(NodeSeed(self.0))? {
+        while let Some(item) = list.next_element_seed(self.builder.value())? {
             items.push(item);
         }
         Ok(Node { id, value: Value::List(items) })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let id = self.0.enter(0)?;
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Node, A::Error> {
+        let id = self.enter_block()?;
         let (mut entries, mut seen) = (Vec::new(), HashSet::new());
-        while let Some(key) = map.next_key_seed(KeySeed { builder: self.0, seen: &mut seen })? {
-            entries.push((key, map.next_value_seed(NodeSeed(self.0))?));
+        while let Some(key) = map.next_key_seed(NodeSeed { builder: self.builder, is_key: true })? {
+            let key = Key { id: key.id, text: key.value.into_word() };
+            if !seen.insert(key.text.clone()) {
+                let message = format!("the key {} stands twice in the same block", shown(&key.text));
+                return Err(self.builder.refuse(key.id, message, "merge the two, or rename one"));
+            }
+            entries.push((key, map.next_value_seed(self.builder.value())?));
         }
         Ok(Node { id, value: Value::Map(entries) })
     }
 
-    fn visit_enum<A: de::EnumAccess<'de>>(self, _: A) -> Result<Node, A::Error> {
+    fn visit_enum<A: de::EnumAccess<'de>>(mut self, _: A) -> Result<Node, A::Error> {
+        let id = self.enter_block()?;
         let hint = "leave it out, or put the text in quotes if it begins with `!`";
-        Err(self.0.refuse("a YAML tag (`!name`) has no meaning here".into(), hint.into()))
+        Err(self.builder.refuse(id, "a YAML tag (`!name`) has no meaning here".into(), hint))
     }
 }
 
-/// Reads one key, which must be a word and not have stood in the same map before.
-struct KeySeed<'b, 'k> {
-    builder: &'b mut Builder,
-    seen: &'k mut HashSet<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
-    type Value = Key;
-
-    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl KeySeed<'_, '_> {
-    fn complex<E: de::Error>(self) -> E {
-        let hint = "an unrendered template (`{{ … }}`)? otherwise put the value in quotes";
-        self.builder.refuse("a list or map stands where a key should be".into(), hint.into())
-    }
-}
-
-impl<'de> Visitor<'de> for KeySeed<'_, '_> {
-    type Value = Key;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Key, E> {
-        self.visit_str("null")
-    }
-
-    fn visit_bool<E: de::Error>(self, key: bool) -> Result<Key, E> {
-        self.visit_str(&key.to_string())
-    }
-
-    fn visit_i64<E: de::Error>(self, key: i64) -> Result<Key, E> {
-        self.visit_str(&key.to_string())
-    }
-
-    fn visit_u64<E: de::Error>(self, key: u64) -> Result<Key, E> {
-        self.visit_str(&key.to_string())
-    }
-
-    fn visit_f64<E: de::Error>(self, key: f64) -> Result<Key, E> {
-        self.visit_str(&key.to_string())
-    }
-
-    fn visit_str<E: de::Error>(self, key: &str) -> Result<Key, E> {
-        let id = self.builder.enter(key.len())?;
-        if !self.seen.insert(key.to_owned()) {
-            let message = format!("the key {} stands twice in the same block", shown(key));
-            return Err(self.builder.refuse(message, "merge the two, or rename one".into()));
+impl Value {
+    /// Returns the word that a key is.
+    fn into_word(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Bool(value) => value.to_string(),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            // Lists and maps are refused as keys before.
+            Self::Null | Self::List(_) | Self::Map(_) => "null".to_owned(),
         }
-        Ok(Key { id, text: key.to_owned() })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
-        Err(self.complex())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
-        Err(self.complex())
-    }
-
-    fn visit_enum<A: de::EnumAccess<'de>>(self, _: A) -> Result<Key, A::Error> {
-        Err(self.complex())
     }
 }
 

@@ -81,38 +81,33 @@ impl Metrics {
     }
 }
 
-/// What came of asking somebody.
-#[derive(Debug)]
-pub struct Asked {
-    /// How it is asked.
-    pub kind: Kind,
-    /// Where.
-    pub place: String,
-    /// How many containers it told of, or why it did not; `None` if it was not asked.
-    pub answer: Option<Result<usize, Failure>>,
-}
-
-/// Asks everybody once, if `ask`, and tells what came of it, and what cannot be asked. Takes up to five seconds for each.
+/// Asks everybody once, if there is a clock, and tells what came of it, and what cannot be asked. Takes up to five seconds for
+/// each.
 pub fn ask_once(
     wanted: &Containers,
     roots: &Roots,
     environment: &Environment,
-    ask: bool,
-) -> (Vec<Asked>, Vec<String>) {
+    clock: Option<&Clock>,
+) -> (Vec<SourceState>, Vec<String>) {
     let (found, mut problems) = find(wanted, roots, environment);
-    let runtime = ask.then(|| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
+    let runtime =
+        clock.map(|_| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
     let runtime = runtime.unwrap_or_else(|error| {
         problems.push(format!("nobody can be asked for the names of containers: {error}"));
         None
     });
     let chosen = Chosen::of(wanted);
-    let asked = found.iter().map(|source: &Found| Asked {
-        kind: source.kind(),
-        place: source.place(),
-        answer: runtime.as_ref().map(|runtime| {
-            let answer = runtime.block_on(patiently(source, &chosen));
-            answer.map(|listing| listing.containers.len())
-        }),
+    let asked = found.iter().map(|source| {
+        let mut state = SourceState::of(source);
+        if let (Some(runtime), Some(clock)) = (&runtime, clock) {
+            match runtime.block_on(patiently(source, &chosen)) {
+                Ok(listing) => {
+                    (state.answered, state.containers) = (Some(clock.now()), listing.containers.len());
+                }
+                Err(failure) => state.failure = Some(failure),
+            }
+        }
+        state
     });
     let asked = asked.collect();
     // A name that is being resolved is not waited for.
@@ -195,13 +190,7 @@ impl Asking {
         for source in found.iter().filter(|source| !self.found.contains(source)) {
             tracing::info!(source = %source.kind(), place = %source.place(), "is asked for the names of containers");
         }
-        let states = found.iter().map(|source| SourceState {
-            kind: source.kind(),
-            place: source.place(),
-            answered: None,
-            containers: 0,
-            failure: None,
-        });
+        let states = found.iter().map(SourceState::of);
         self.directory.set_sources(states.collect(), forget);
         self.found = found;
     }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::identity::Identity;
-use super::source::{Failure, Kind, Listing};
+use super::source::{Failure, Found, Kind, Listing};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::target::{ContainerPath, pod_uid};
 
@@ -80,10 +81,22 @@ pub enum State {
     Known(Arc<Identity>),
 }
 
-/// Somebody who tells of containers, for the status page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who containers are, and who tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Account {
+    /// Containers whose names are known.
+    pub known: usize,
+    /// Containers that are counted, and that nobody knows.
+    pub unknown: usize,
+    /// Those who are asked, the one that is believed first in front.
+    pub sources: Vec<SourceState>,
+}
+
+/// Somebody who tells of containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceState {
     /// How it is asked.
+    #[serde(rename = "source")]
     pub kind: Kind,
     /// Where: the path of a socket, or a URL.
     pub place: String,
@@ -92,7 +105,15 @@ pub struct SourceState {
     /// How many containers it then told of.
     pub containers: usize,
     /// Why it did not answer when it was asked last.
+    #[serde(rename = "failing")]
     pub failure: Option<Failure>,
+}
+
+impl SourceState {
+    /// Of somebody who was not asked yet.
+    pub(super) fn of(source: &Found) -> Self {
+        Self { kind: source.kind(), place: source.place(), answered: None, containers: 0, failure: None }
+    }
 }
 
 impl Directory {
@@ -143,6 +164,16 @@ impl Directory {
     pub fn size(&self) -> (usize, usize, usize) {
         let known = self.known();
         (known.containers.len(), known.pods.len(), known.unknown.len())
+    }
+
+    /// Who containers are, and who tells.
+    pub fn account(&self) -> Account {
+        let known = self.known();
+        Account {
+            known: known.containers.len(),
+            unknown: known.unknown.len(),
+            sources: known.sources.clone(),
+        }
     }
 
     /// Returns when there is a container to ask for.

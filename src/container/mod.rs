@@ -13,8 +13,8 @@ mod identity;
 mod label;
 mod source;
 
-pub use asker::{Asked, Metrics, Surroundings, ask_once, start};
-pub use directory::{Directory, SourceState, State};
+pub use asker::{Metrics, Surroundings, ask_once, start};
+pub use directory::{Account, Directory, SourceState, State};
 pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
 pub use label::Labeller;
 pub use source::{Failure, FailureKind, Found, Kind, find};

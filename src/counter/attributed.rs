@@ -9,12 +9,13 @@ use super::counts::{self, SeriesTable};
 use super::naming::{labels, naming_of, other_labels, selects};
 use super::stream::Reading;
 use super::subject::{Key, Subject};
-use crate::attribute::{Census, Owner, ROOT, Shares, Task};
+use crate::attribute::{Owner, Shares};
 use crate::clock::{Monotonic, Timestamp};
 use crate::health::{Interval, Scope, Verdict, judge};
 use crate::host::{CpuSet, Nodes};
 use crate::metrics::Labels;
 use crate::plan::{Counter, Group};
+use crate::register::{ROOT, TargetIndex, Task};
 use crate::series::SeriesId;
 use crate::target::{CgroupId, Targets, parent_of};
 
@@ -30,15 +31,11 @@ mod rest {
     pub(super) const UNKNOWN: &str = "unknown";
 }
 
-/// A path of a cgroup by its number, for those that were created and removed unseen.
-pub(super) type BornPath<'a> = dyn Fn(CgroupId) -> Option<Arc<str>> + 'a;
-
 /// What one collection gives to all groups of the stream.
 pub(super) struct Collected<'a> {
     pub shares: &'a Shares,
     pub readings: &'a [Reading],
-    pub census: &'a Census,
-    pub born: &'a BornPath<'a>,
+    pub index: &'a TargetIndex,
     pub busy: &'a Busy,
     pub monotonic: Monotonic,
 }
@@ -260,7 +257,7 @@ impl AttributedGroup {
         if let (Some(target), false) = (target, descendants) {
             return self.charge_series(target.series, counts, time, ratio);
         }
-        let Some(cgroup) = collected.census.cgroup(id, collected.born) else {
+        let Some(cgroup) = collected.index.cgroup(id) else {
             return self.charge_rest(rest::UNKNOWN, counts);
         };
         let itself = target.map(|target| target.series);
@@ -292,7 +289,7 @@ impl AttributedGroup {
         ratio: f64,
         collected: &Collected<'_>,
     ) {
-        let Some(process) = collected.census.process(task, collected.born) else {
+        let Some(process) = collected.index.process(task) else {
             return self.charge_rest(rest::UNKNOWN, counts);
         };
         if let Some(target) = self.targets.get(&Key::Process(process.key))

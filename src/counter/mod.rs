@@ -26,7 +26,7 @@ pub use stream::{StreamState, foreseen, support};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::{Census, Shares};
+use crate::attribute::Shares;
 use crate::budget::{self, Part};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
@@ -34,11 +34,12 @@ use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{CpuSet, Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport};
+use crate::register::TargetIndex;
 use crate::ring::{self, Losses, Turns};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::target::{Cgroup, Changed, Changes, Process, Targets, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
-use attributed::{AttributedGroup, BornPath, Collected};
+use attributed::{AttributedGroup, Collected};
 use busy::Busy;
 use counting::Counting;
 use group::GroupCounter;
@@ -114,7 +115,7 @@ pub struct Collector<K: Kernel> {
     stream_refused: Vec<(u32, Ticket)>,
     /// Of streams before this one.
     past_losses: Losses,
-    census: Census,
+    index: TargetIndex,
     groups: Vec<Counting<K>>,
     tracer: Tracer<K>,
     busy: Busy,
@@ -171,7 +172,7 @@ impl<K: Kernel> Collector<K> {
             stream: None,
             stream_refused: Vec::new(),
             past_losses: Losses::default(),
-            census: Census::default(),
+            index: TargetIndex::default(),
             groups: Vec::new(),
             busy: Busy::new(roots),
             roots: roots.clone(),
@@ -257,7 +258,7 @@ impl<K: Kernel> Collector<K> {
             self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));
         }
         self.follow_stream(targets);
-        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
+        self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         let turns = self.turns(plan.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
         tracer.apply(&plan.traces, bounds.series, ring_memory, (targets.online(), turns), &mut context);
@@ -362,9 +363,9 @@ impl<K: Kernel> Collector<K> {
             return;
         }
         if self.stream.is_none() {
-            self.census.follow(targets);
+            self.index.follow(targets);
         }
-        self.tracer.describe(&self.census);
+        self.tracer.describe(&self.index);
         let turns = self.turns(self.tracer.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
         tracer.follow(targets.online(), turns, &mut context);
@@ -383,10 +384,10 @@ impl<K: Kernel> Collector<K> {
     /// Opens the stream on the CPUs that came, and tells it who is there.
     fn follow_stream(&mut self, targets: &Watch) {
         let Some(stream) = &mut self.stream else { return };
-        self.census.follow(targets);
+        self.index.follow(targets);
         // Before it opens, so that no process that is there already is a stranger to it.
         let mut intake = stream.intake();
-        for process in self.census.processes() {
+        for process in self.index.processes() {
             intake.describe(process.key.pid, &process.comm, process.kernel_thread);
         }
         drop(intake);
@@ -422,9 +423,8 @@ impl<K: Kernel> Collector<K> {
     fn close_stream(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         self.past_losses = stream.state().losses.plus(self.past_losses);
-        let born = stream.born();
         let (readings, shares) = stream.close(&mut self.budget);
-        self.charge(&shares, &readings, &born);
+        self.charge(&shares, &readings);
         for (_, ticket) in self.stream_refused.drain(..) {
             self.board.remove(ticket);
         }
@@ -441,12 +441,12 @@ impl<K: Kernel> Collector<K> {
         if let Some(mut stream) = self.stream.take() {
             let mut readings = Vec::new();
             stream.read(|reading| readings.push(reading));
-            let shares = stream.take(|pid| self.census.has_process(pid));
-            self.charge(&shares, &readings, &stream.born());
+            let shares = stream.take(|pid| self.index.has_process(pid));
+            self.charge(&shares, &readings);
             stream.grow();
             self.stream = Some(stream);
         }
-        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
+        self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
     }
 
@@ -466,17 +466,17 @@ impl<K: Kernel> Collector<K> {
     /// processes were charged with, and what could not be attributed, to the last count.
     pub fn finish(&mut self) -> Vec<Family> {
         self.close_stream();
-        self.tracer.collect(&self.census, &self.roots, &self.facts.nodes);
+        self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
     }
 
     /// Gives the groups of the stream what it counted.
-    fn charge(&mut self, shares: &Shares, readings: &[Reading], born: &BornPath<'_>) {
+    fn charge(&mut self, shares: &Shares, readings: &[Reading]) {
+        self.index.add_created(shares.created());
         let collected = Collected {
             shares,
             readings,
-            census: &self.census,
-            born,
+            index: &self.index,
             busy: &self.busy,
             monotonic: self.clock.monotonic(),
         };

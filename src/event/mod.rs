@@ -28,7 +28,7 @@ pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub use parse::{ParseError, parse};
 pub(crate) use parse::{Parsed, fault};
 pub(crate) use pattern::nearest;
-pub use preset::{PRESETS, preset};
+pub use preset::Preset;
 
 use std::ffi::CString;
 use std::sync::Arc;

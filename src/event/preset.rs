@@ -1,5 +1,8 @@
 //! The event sets of `perf stat`: what it counts by itself, and with `-d`, `-d -d`, `-d -d -d`.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::syntax::Group;
 
 /// One group per line. Events whose ratio people read are in one group; the groups are small, so that a PMU of four
@@ -11,17 +14,30 @@ const VERY_DETAILED: &str =
     "{L1-icache-loads,L1-icache-load-misses},{dTLB-loads,dTLB-load-misses},{iTLB-loads,iTLB-load-misses}";
 const ALL_DETAILED: &str = "{L1-dcache-prefetches,L1-dcache-prefetch-misses}";
 
-/// The names that [`preset`] takes, each holding what stands before it.
-pub const PRESETS: [&str; 4] = ["default", "detailed", "very-detailed", "all-detailed"];
+/// perf stat's sets of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// What `perf stat` counts: time, switches, migrations, faults, cycles, instructions, branches.
+    Default,
+    /// `perf stat -d`: first and last level of the data caches as well.
+    Detailed,
+    /// `perf stat -dd`: instruction cache and TLBs as well.
+    VeryDetailed,
+    /// `perf stat -ddd`: prefetches as well.
+    AllDetailed,
+}
 
-/// The groups of a preset; `None` for a name that is not in [`PRESETS`].
-///
-/// The events are those of `perf stat` 6.1 (`tools/perf/builtin-stat.c`), without the stalled cycles that it adds
-/// where `sysfs` names them. Its ratios are in groups here, where perf leaves each event alone.
-pub fn preset(name: &str) -> Option<Vec<Group>> {
-    let parts = [DEFAULT, DETAILED, VERY_DETAILED, ALL_DETAILED];
-    let count = 1 + PRESETS.iter().position(|preset| *preset == name)?;
-    super::parse(&parts[..count].join(",")).ok()
+impl Preset {
+    /// The groups; those of the sets before it come first.
+    ///
+    /// The events are those of `perf stat` 6.1 (`tools/perf/builtin-stat.c`), without the stalled cycles that it adds
+    /// where `sysfs` names them. Its ratios are in groups here, where perf leaves each event alone.
+    pub fn groups(self) -> Vec<Group> {
+        let parts = [DEFAULT, DETAILED, VERY_DETAILED, ALL_DETAILED];
+        // A test holds that all of them can be read.
+        super::parse(&parts[..=self as usize].join(",")).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -30,15 +46,16 @@ mod tests {
 
     #[test]
     fn each_preset_has_the_events_of_perf_stat_with_as_many_d() {
-        let events = |name| -> usize { preset(name).unwrap().iter().map(|group| group.events.len()).sum() };
-        assert_eq!(PRESETS.map(events), [8, 12, 18, 20]);
-        assert_eq!(preset("everything"), None);
+        let presets = [Preset::Default, Preset::Detailed, Preset::VeryDetailed, Preset::AllDetailed];
+        let events =
+            |preset: Preset| -> usize { preset.groups().iter().map(|group| group.events.len()).sum() };
+        assert_eq!(presets.map(events), [8, 12, 18, 20]);
     }
 
     #[test]
     fn what_makes_a_ratio_shares_a_group() {
         let pairs = |group: &Group| group.events.len();
-        let sizes: Vec<_> = preset("all-detailed").unwrap().iter().map(pairs).collect();
+        let sizes: Vec<_> = Preset::AllDetailed.groups().iter().map(pairs).collect();
         assert_eq!(sizes, [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
     }
 }

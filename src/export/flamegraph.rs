@@ -15,7 +15,6 @@ use rustc_hash::FxHasher;
 
 use super::folded::{self, Folded, Name, Root};
 use super::page::figures::{count, duration};
-use super::status::Utc;
 use crate::clean::clean;
 use crate::profile::{Origin, Profile, Unit};
 
@@ -83,7 +82,7 @@ pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> io:
     if profile.total() == 0 {
         return Ok(sentence(&options.title(profile), nothing));
     }
-    let (start, span) = (Utc(profile.start), duration(profile.duration));
+    let (start, span) = (profile.start, duration(profile.duration));
     let mut subtitle = format!("{start:#} + {span} \u{b7} {} samples", count(profile.taken()));
     if let Some(lost) = lost(profile) {
         subtitle.push_str(" \u{b7} lost: ");

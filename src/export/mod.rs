@@ -28,5 +28,4 @@ pub mod protobuf;
 pub mod push;
 pub mod query;
 pub mod remote_write;
-pub mod status;
 pub mod top;

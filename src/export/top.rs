@@ -10,7 +10,6 @@ use serde::{Serialize, Serializer};
 
 use super::flamegraph::{lost, title};
 use super::page::figures::{count, duration, plain};
-use super::status::Utc;
 use crate::clean::clean;
 use crate::profile::{Origin, Profile, Unit};
 
@@ -86,7 +85,7 @@ impl Top {
         Self {
             kind: profile.kind.value.name.as_ref().to_owned(),
             unit: profile.kind.value.unit.as_str(),
-            start: Utc(profile.start).to_string(),
+            start: profile.start.to_string(),
             seconds: profile.duration.as_secs_f64(),
             total,
             samples: profile.taken(),
@@ -117,7 +116,7 @@ impl fmt::Display for Text<'_> {
         let Self { top, profile, nothing, more: hint } = self;
         let unit = profile.kind.value.unit;
         let span = plain(&duration(profile.duration));
-        writeln!(f, "# {}, {span} from {:#}", title(profile), Utc(profile.start))?;
+        writeln!(f, "# {}, {span} from {:#}", title(profile), profile.start)?;
         let (samples, total) = (plain(&count(top.samples)), plain(&value(top.total, unit)));
         writeln!(f, "# Samples: {samples}, in total {total}")?;
         if let Some(lost) = lost(profile) {

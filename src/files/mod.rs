@@ -19,11 +19,14 @@
 //! No thread that a scrape, a collection, a health check or shutdown waits for may use this.
 
 mod client;
+mod connection;
+mod find;
 mod helper;
 mod metrics;
 mod mounts;
 mod opened;
-pub mod root;
+mod root;
+mod stat;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -36,8 +39,9 @@ use crate::host::Roots;
 use client::Client;
 pub use helper::serve;
 pub use metrics::Metrics;
-pub use opened::{Contents, Opened, Stat};
+pub use opened::{Contents, Opened};
 pub use root::{Root, RootError};
+pub use stat::Stat;
 use wire::Request;
 
 /// Opens and reads files of other processes. Clones share one helper.
@@ -80,22 +84,24 @@ pub struct Stuck {
     /// The file.
     pub path: String,
     /// How long ago it began.
+    #[serde(rename = "since_seconds", with = "crate::clock::seconds")]
     pub since: Duration,
 }
 
 /// What [`Files`] report about themselves.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Operations that hang, at most [`MOST_STUCK`].
-    pub stuck: Vec<Stuck>,
-    /// Operations that missed their deadline since the start.
-    pub late: u64,
-    /// Helpers that were started after the first: others had ended, or had to be left behind.
-    pub restarts: u64,
-    /// Files that the helper keeps open for this process.
-    pub kept: u64,
     /// The process number of the helper, if one runs.
     pub helper: Option<u32>,
+    /// Helpers that were started after the first: others had ended, or had to be left behind.
+    pub restarts: u64,
+    /// Operations that missed their deadline since the start.
+    pub late: u64,
+    /// Operations that hang, at most [`MOST_STUCK`]. Files on the same mounts are left out until they end.
+    pub stuck: Vec<Stuck>,
+    /// Files that the helper keeps open for this process.
+    #[serde(skip)]
+    pub kept: u64,
 }
 
 /// The most operations that may hang at a time. Beyond it every operation on a file system that can hang is refused.
@@ -148,7 +154,7 @@ impl Files {
         place: bool,
     ) -> Result<Opened, RootError> {
         match &self.client {
-            None => root::open(root, path, &self.roots, cgroup_dir),
+            None => find::open(root, path, &self.roots, cgroup_dir),
             Some(client) => client.open(&Request::Open {
                 root: root.clone(),
                 path: path.to_owned(),
@@ -164,7 +170,7 @@ impl Files {
     /// The process or the mapping is gone, or this process may not look; and as [`open`](Self::open).
     pub fn open_mapped(&self, pid: u32, range: (u64, u64), device: (u32, u32)) -> Result<Opened, RootError> {
         match &self.client {
-            None => root::open_mapped(pid, range, &self.roots),
+            None => find::open_mapped(pid, range, &self.roots),
             Some(client) => client.open(&Request::OpenMapped { pid, range, device }),
         }
     }
@@ -175,7 +181,7 @@ impl Files {
     /// As [`open`](Self::open).
     pub fn open_process(&self, pid: u32, file: ProcessFile) -> Result<Opened, RootError> {
         match &self.client {
-            None => root::open_process(pid, file, &self.roots),
+            None => find::open_process(pid, file, &self.roots),
             Some(client) => client.open(&Request::OpenProcess { pid, file }),
         }
     }
@@ -183,12 +189,12 @@ impl Files {
     /// How often a quarantine was lifted: an operation that was [`RootError::Stuck`] is worth another try when this has
     /// changed. Costs one atomic load.
     pub fn generation(&self) -> u64 {
-        self.client.as_ref().map_or(0, |client| client.generation())
+        self.client.as_ref().map_or(0, |client| client.shared.generation())
     }
 
     /// What hangs, and what came of it. Waits for nothing.
     pub fn report(&self) -> Report {
-        self.client.as_ref().map(|client| client.report()).unwrap_or_default()
+        self.client.as_ref().map(|client| client.shared.report()).unwrap_or_default()
     }
 
     /// Leaves the helper behind: it is killed, and not waited for. Every operation fails from here on.

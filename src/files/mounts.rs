@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -66,6 +66,10 @@ struct Entry {
     can_hang: bool,
 }
 
+/// A mount is not among those that were read: it came later, or nobody sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unlisted;
+
 /// The mounts that a process sees.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
@@ -93,51 +97,88 @@ impl Mounts {
         mounts
     }
 
-    /// The file system that can hang with this device.
-    pub(super) fn of_device(&self, device: (u32, u32)) -> Option<&Mount> {
+    /// The file system with this device, if it can hang.
+    ///
+    /// # Errors
+    /// There is none with this device.
+    pub(super) fn of_device(&self, device: (u32, u32)) -> Result<Option<&Mount>, Unlisted> {
         self.by_id
             .values()
             .find(|entry| entry.mount.device == device)
-            .filter(|entry| entry.can_hang)
-            .map(|entry| &entry.mount)
+            .map(Entry::if_it_can_hang)
+            .ok_or(Unlisted)
     }
 
-    /// The file system with this number: the mount, and whether it can hang. `None` for one that is not among these.
-    pub(super) fn of_id(&self, id: u64) -> Option<(&Mount, bool)> {
-        self.by_id.get(&id).map(|entry| (&entry.mount, entry.can_hang))
+    /// The file system with this number, if it can hang.
+    ///
+    /// # Errors
+    /// There is none with this number.
+    pub(super) fn of_id(&self, id: u64) -> Result<Option<&Mount>, Unlisted> {
+        self.by_id.get(&id).map(Entry::if_it_can_hang).ok_or(Unlisted)
+    }
+
+    /// The same for the file system that a descriptor leads to. Asks no file system.
+    ///
+    /// # Errors
+    /// It is not among these.
+    pub(super) fn of_place(&self, place: &OwnedFd) -> Result<Option<&Mount>, Unlisted> {
+        mount_id(place).map_or(Ok(None), |id| self.of_id(id))
     }
 
     /// The file system that can hang at exactly this place.
     fn at(&self, point: &Path) -> Option<&Mount> {
-        let entry = self.by_id.get(self.by_point.get(point)?)?;
-        entry.can_hang.then_some(&entry.mount)
+        self.by_id.get(self.by_point.get(point)?)?.if_it_can_hang()
     }
 
     /// The file system that can hang and that a path without links is in.
     fn holding(&self, path: &Path) -> Option<&Mount> {
         let id = path.ancestors().find_map(|dir| self.by_point.get(dir))?;
-        let entry = self.by_id.get(id)?;
-        entry.can_hang.then_some(&entry.mount)
+        self.by_id.get(id)?.if_it_can_hang()
     }
 
     /// The first file system that can hang which a path leads into, looked up below `root` with links that cannot leave it.
     /// No step is taken into that file system. `None` also where the path leads nowhere.
-    pub(super) fn entered(&self, root: OwnedFd, path: &Path) -> Option<&Mount> {
+    ///
+    /// # Errors
+    /// The path leads into a mount that is not among these. It is asked nothing.
+    pub(super) fn entered(&self, root: OwnedFd, path: &Path) -> Result<Option<&Mount>, Unlisted> {
         if let Some(mount) = self.at(Path::new("/")) {
-            return Some(mount);
+            return Ok(Some(mount));
         }
         let mut walk = Walk { at: vec![root], path: PathBuf::from("/"), left: VecDeque::new() };
         walk.go_on(path);
         for _ in 0..MOST_STEPS {
-            let name = walk.left.pop_front()?;
+            let Some(name) = walk.left.pop_front() else { break };
+            if name == ".." {
+                walk.go_up();
+                continue;
+            }
             walk.path.push(&name);
             if let Some(mount) = self.at(&walk.path) {
-                return Some(mount);
+                return Ok(Some(mount));
             }
-            walk.step(&name)?;
+            let Some(next) = walk.open(&name) else { break };
+            if let Some(mount) = self.of_place(&next)? {
+                return Ok(Some(mount));
+            }
+            if walk.enter(next).is_none() {
+                break;
+            }
         }
-        None
+        Ok(None)
     }
+}
+
+impl Entry {
+    fn if_it_can_hang(&self) -> Option<&Mount> {
+        self.can_hang.then_some(&self.mount)
+    }
+}
+
+/// The number of the mount that a descriptor leads to, as this process's `fdinfo` has it.
+fn mount_id(place: &OwnedFd) -> Option<u64> {
+    let text = host::read_text(Path::new(&format!("/proc/self/fdinfo/{}", place.as_raw_fd()))).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
 /// A look-up under way: where it is, and what is left of the path.
@@ -164,17 +205,19 @@ impl Walk {
         }
     }
 
-    /// Enters what `name` is, whose path has been entered already.
-    fn step(&mut self, name: &OsStr) -> Option<()> {
-        if name == ".." {
-            // The name itself, and what it leaves.
-            self.path.pop();
-            self.path.pop();
-            self.at.truncate(self.at.len().saturating_sub(1).max(1));
-            return Some(());
-        }
+    fn go_up(&mut self) {
+        self.path.pop();
+        self.at.truncate(self.at.len().saturating_sub(1).max(1));
+    }
+
+    /// What `name` is in the directory. A file system that is mounted there is not asked.
+    fn open(&self, name: &OsStr) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let next = rustix::fs::openat(self.at.last()?, name, flags, Mode::empty()).ok()?;
+        rustix::fs::openat(self.at.last()?, name, flags, Mode::empty()).ok()
+    }
+
+    /// Goes on there, whose path has been entered already.
+    fn enter(&mut self, next: OwnedFd) -> Option<()> {
         let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next).ok()?.st_mode) == FileType::Symlink;
         if !is_link {
             self.at.push(next);
@@ -249,10 +292,11 @@ mod tests {
     #[test]
     fn file_systems_that_wait_for_others_can_hang_and_those_of_this_machine_cannot() {
         let mounts = mounts(ALL, None);
-        assert_eq!(mounts.of_device((0, 50)).unwrap().kind, "fuse.sshfs");
-        assert_eq!(mounts.of_device((254, 0)), None);
-        assert_eq!(mounts.of_device((9, 9)), None);
-        assert!(mounts.of_id(24).unwrap().1 && !mounts.of_id(23).unwrap().1);
+        let hangs = |found: Result<Option<&Mount>, Unlisted>| found.map(|mount| mount.is_some());
+        assert_eq!(mounts.of_device((0, 50)).unwrap().unwrap().kind, "fuse.sshfs");
+        assert_eq!(hangs(mounts.of_device((254, 0))), Ok(false));
+        assert_eq!(hangs(mounts.of_device((9, 9))), Err(Unlisted));
+        assert_eq!([24, 23, 26].map(|id| hangs(mounts.of_id(id))), [Ok(true), Ok(false), Err(Unlisted)]);
         assert_eq!(mounts.at(Path::new("/mnt/my files")).unwrap().device, (0, 50));
         assert_eq!(mounts.at(Path::new("/shadowed")), None, "the last mount hides the one before");
         assert_eq!(mounts.holding(Path::new("/mnt/my files/a/b")).unwrap().device, (0, 50));
@@ -281,11 +325,10 @@ mod tests {
         symlink("../usr/absolute/my files", at("usr/chain")).unwrap();
         symlink("loop", at("loop")).unwrap();
         symlink("../../../../../../mnt/my files", at("usr/lib/up")).unwrap();
-        let mounts = mounts(ALL, None);
-        let entered = |path: &str| {
-            let root = rustix::fs::open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-            mounts.entered(root, Path::new(path)).map(|mount| mount.device)
-        };
+        let root = || rustix::fs::open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let here = ALL.replacen("20", &mount_id(&root()).unwrap().to_string(), 1);
+        let listed = mounts(&here, None);
+        let entered = |path: &str| listed.entered(root(), Path::new(path)).unwrap().map(|mount| mount.device);
         for path in [
             "/mnt/my files/inside/x",
             "/mnt/my files",
@@ -299,6 +342,8 @@ mod tests {
         for path in ["/usr/lib", "/mnt", "/loop", "/missing/mnt/my files", "/usr/lib/../lib"] {
             assert_eq!(entered(path), None, "{path}");
         }
+        let before = mounts("", None);
+        assert_eq!(before.entered(root(), Path::new("/usr/lib")), Err(Unlisted), "it was mounted later");
     }
 
     #[test]

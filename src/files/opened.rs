@@ -2,16 +2,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::client::Kept;
-use super::root::descriptor_path;
+use super::Stat;
+use super::connection::Kept;
 use crate::event::FileId;
 use crate::host::ReadAt;
 
@@ -36,34 +34,6 @@ pub enum Contents {
     Local(File),
     /// The helper, for a file system that can hang. Reading takes a round trip of some 20 µs for 64 KiB.
     Apart(Arc<Kept>),
-}
-
-/// The attributes of an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stat {
-    /// `st_dev`
-    pub device: u64,
-    /// `st_ino`
-    pub inode: u64,
-    /// Bytes.
-    pub size: u64,
-    /// The owner.
-    pub uid: u32,
-    /// When it was written last: seconds and nanoseconds.
-    pub modified: (i64, i64),
-}
-
-impl Stat {
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            uid: metadata.uid(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
 }
 
 impl Opened {
@@ -171,6 +141,11 @@ impl io::Read for Sequential<'_> {
 /// Whether the parser of `uprobe_events` takes it for one word: it splits at blanks, and `#` begins a comment.
 fn is_word(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#')
+}
+
+/// The path of a descriptor of this process. That is always below our own `/proc`, wherever the host's is mounted.
+pub(super) fn descriptor_path(fd: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// Whether a path still leads to an open file.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::{Cause, Refusal, Scope};
 use crate::error::printable;
 
@@ -20,62 +22,67 @@ struct Key {
 }
 
 /// One line of the account.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The entry of the configuration.
     pub entry: Arc<str>,
     /// For whom it was to count.
     pub scope: Scope,
     /// One of the refusals: the first.
+    #[serde(flatten)]
     pub refusal: Refusal,
     /// How many targets are refused for this reason now.
     pub targets: usize,
 }
 
-/// Lines that say the same of different events.
-#[derive(Debug, Clone)]
-pub struct SameReason<'a> {
+impl Line {
+    /// Whether it is about this event of an entry, whatever the scope.
+    pub fn is_of_event(&self, entry: &str, event: &str) -> bool {
+        *self.entry == *entry && *self.refusal.event == *event
+    }
+
+    /// Whether it is about this event of an entry in this scope.
+    pub fn is_of(&self, entry: &str, scope: Scope, event: &str) -> bool {
+        self.scope == scope && self.is_of_event(entry, event)
+    }
+}
+
+/// What could not be opened for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SameReason {
+    /// The events, each once.
+    pub events: Vec<Arc<str>>,
+    /// One of the places: `cpu 0`, `cgroup /system.slice/a.service on cpu 1`, …
+    pub target: String,
+    /// In how many places one of the events is refused.
+    pub count: usize,
     /// The class of the answer.
     pub cause: Cause,
-    /// Why.
-    pub reason: &'a str,
-    /// What would help.
-    pub remedy: Option<&'a str>,
-    /// The lines; at least one.
-    pub lines: Vec<&'a Line>,
+    /// What the kernel said and what it means here.
+    pub reason: String,
+    /// What would help; empty if nothing would.
+    pub remedy: String,
 }
 
-impl SameReason<'_> {
-    /// The events, each once.
-    pub fn events(&self) -> Vec<&str> {
-        let mut events: Vec<&str> = Vec::new();
-        for line in &self.lines {
-            if !events.contains(&&*line.refusal.event) {
-                events.push(&line.refusal.event);
-            }
+/// Lines with the same reason together, what deserves attention first.
+fn by_reason<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<SameReason> {
+    let mut reasons: BTreeMap<(Cause, &str, Option<&str>), SameReason> = BTreeMap::new();
+    for Line { refusal, targets, .. } in lines {
+        let Refusal { event, target, cause, reason, remedy, .. } = refusal;
+        let same = reasons.entry((*cause, reason, remedy.as_deref())).or_insert_with(|| SameReason {
+            events: Vec::new(),
+            target: target.clone(),
+            count: 0,
+            cause: *cause,
+            reason: reason.clone(),
+            remedy: remedy.clone().unwrap_or_default(),
+        });
+        if !same.events.contains(event) {
+            same.events.push(Arc::clone(event));
         }
-        events
+        same.count += targets;
     }
-
-    /// One of the places.
-    pub fn first_target(&self) -> &str {
-        self.lines.first().map_or("", |line| &line.refusal.target)
-    }
-
-    /// In how many places one of the events is refused.
-    pub fn places(&self) -> usize {
-        self.lines.iter().map(|line| line.targets).sum()
-    }
-}
-
-fn by_reason<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<SameReason<'a>> {
-    let mut groups: BTreeMap<(Cause, &str, Option<&str>), Vec<&Line>> = BTreeMap::new();
-    for line in lines {
-        let Refusal { cause, reason, remedy, .. } = &line.refusal;
-        groups.entry((*cause, reason, remedy.as_deref())).or_default().push(line);
-    }
-    let group = |((cause, reason, remedy), lines)| SameReason { cause, reason, remedy, lines };
-    groups.into_iter().map(group).collect()
+    reasons.into_values().collect()
 }
 
 /// What [`Board::add`] gives for a refusal, to take it back with.
@@ -139,25 +146,27 @@ impl Board {
     /// Writes what is new since the last time to the log: one line for each reason, for a machine without a PMU
     /// refuses every hardware event alike.
     pub fn log_news(&mut self) {
-        for group in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
-            let remedy = group.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-            let (cause, reason, events) = (group.cause, group.reason, group.events().join(", "));
-            tracing::warn!(
-                "not counted, {cause}: {events} (first: {}): {reason}{remedy}",
-                group.first_target()
-            );
+        for same in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
+            let SameReason { events, target, cause, reason, remedy, .. } = same;
+            let remedy = if remedy.is_empty() { remedy } else { format!("; {remedy}") };
+            tracing::warn!("not counted, {cause}: {} (first: {target}): {reason}{remedy}", events.join(", "));
         }
         self.news.clear();
     }
 
     /// The lines with the same reason together, what deserves attention first.
-    pub fn by_reason(&self) -> Vec<SameReason<'_>> {
+    pub fn by_reason(&self) -> Vec<SameReason> {
         by_reason(self.lines.values())
     }
 
     /// The lines, by entry, scope and event.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = &Line> {
         self.lines.values()
+    }
+
+    /// In how many places something is refused, of the lines about it.
+    pub fn places(&self, is_about: impl Fn(&Line) -> bool) -> u64 {
+        self.lines().filter(|line| is_about(line)).map(|line| line.targets as u64).sum()
     }
 
     /// Refusals that are in no line because there were too many different ones.
@@ -206,7 +215,7 @@ mod tests {
         }
         let groups = board.by_reason();
         assert_eq!(groups.len(), 1);
-        assert_eq!((groups[0].events(), groups[0].places()), (vec!["cycles", "instructions"], 3));
+        assert_eq!((groups[0].events.join(", "), groups[0].count), ("cycles, instructions".into(), 3));
     }
 
     #[test]

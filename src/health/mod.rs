@@ -54,7 +54,7 @@ impl fmt::Display for Cause {
 }
 
 /// An event that could not be opened somewhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// The event as the user wrote it.
     pub event: Arc<str>,
@@ -63,10 +63,12 @@ pub struct Refusal {
     /// The class of the answer.
     pub cause: Cause,
     /// What the kernel said, if it was the kernel.
+    #[serde(skip)]
     pub errno: Option<Errno>,
     /// Why, in words that name the thing.
     pub reason: String,
     /// What would help; `None` where nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 

@@ -7,11 +7,12 @@ mod profile;
 mod stream;
 mod tasks;
 mod trace;
+mod traced;
 
 pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
-pub use stream::{Granularity, Set, Stream, StreamSupport, Unsupported, Why};
-pub use tasks::{Fact, Feed, Role};
-pub use trace::{Amount, Complain, Output, Pairing, Source as TraceSource, Take, Trace, wishes};
+pub use stream::{Granularity, NoStream, Set, Stream, StreamSupport, Unsupported, Why};
+pub use trace::{Amount, Fact, Feed, Output, Pairing, Role, Source as TraceSource, Take, Trace};
+pub use traced::Complain;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
-use crate::probe::install::Placements;
+use crate::probe::install::{Placements, Wish};
 use crate::target::{Needs, Targets};
 
 /// The most counters that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
@@ -273,6 +274,11 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// The probes that a configuration wants.
+pub fn wishes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Wish> {
+    traced.iter().filter_map(traced::wish).chain(profiles.iter().filter_map(profile::wish)).collect()
+}
+
 /// Resolves a configuration on this host, which has the switch stream or not.
 pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) -> Plan {
     let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
@@ -473,14 +479,14 @@ impl Builder {
 }
 
 fn taken_name(entry: &str, event: Arc<str>, reason: String) -> Refusal {
-    Refusal {
-        event,
-        target: format!("entry {entry}"),
-        cause: Cause::Broken,
-        errno: None,
-        reason,
-        remedy: Some("give it a name of its own: {event: …, name: …}".into()),
-    }
+    let remedy = Some("give it a name of its own: {event: …, name: …}".into());
+    Refusal { target: format!("entry {entry}"), remedy, ..wrong(&event, reason) }
+}
+
+/// What is wrong with an event or entry on this host.
+fn wrong(event: &Arc<str>, reason: String) -> Refusal {
+    let target = "this host".to_owned();
+    Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno: None, reason, remedy: None }
 }
 
 /// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::trace::{set_filter, tracepoints};
-use super::{Builder, Complain, Refused, refusal};
+use super::traced::{set_filter, tracepoints};
+use super::{Builder, Complain, Refused, refusal, wrong};
 use crate::config::Profiled;
 use crate::config::profiled::{Rate, Source, Unwind, Whose};
 use crate::error::Errno;
@@ -140,9 +140,7 @@ impl Unfit {
 
     /// Something about `event` on this host.
     fn here(event: &Arc<str>, cause: Cause, reason: String, remedy: impl Into<String>) -> Self {
-        let (event, target) = (Arc::clone(event), "this host".to_owned());
-        let remedy = Some(remedy.into());
-        Self::new(Refusal { event, target, cause, errno: None, reason, remedy }, false)
+        Self::new(Refusal { cause, remedy: Some(remedy.into()), ..wrong(event, reason) }, false)
     }
 }
 
@@ -339,11 +337,7 @@ fn of_probe(
 ) -> Result<Found, Box<Unfit>> {
     // As bpftrace writes it: a place alone does not tell the entry of a function from its return.
     let name: Arc<str> = format!("{}:{location}", location.kind()).into();
-    let placed = placed.unwrap_or_else(|| {
-        let (cause, reason) = (Cause::Broken, "nobody put it in place".to_owned());
-        let (event, target) = (Arc::clone(&name), "this host".to_owned());
-        Err(Refusal { event, target, cause, errno: None, reason, remedy: None })
-    });
+    let placed = placed.unwrap_or_else(|| Err(wrong(&name, "nobody put it in place".to_owned())));
     let placed = placed.map_err(|refusal| Box::new(Unfit::new(refusal, false)))?;
     // Only calls that are traced by ftrace are told apart by a filter. The kernel refuses to sample those with what it would
     // have to read of a program's memory (`perf_trace_event_perm`).

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::{Group, Source};
 use crate::event::Event;
 use crate::health::{Cause, CpuScope, Refusal, Scope};
@@ -49,13 +51,14 @@ pub struct StreamSupport {
 }
 
 /// Why there is no stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unsupported {
     /// The class of the answer.
     pub cause: Cause,
     /// Why.
     pub reason: String,
     /// What would help.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
@@ -133,6 +136,38 @@ impl fmt::Display for Why<'_> {
             Self::Anyway => "it counts this anyway",
             Self::Whole => "nothing to tell apart",
         })
+    }
+}
+
+/// A scope whose groups the stream may count, and does not on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NoStream {
+    /// The scope.
+    pub scope: Scope,
+    /// Why.
+    #[serde(flatten)]
+    pub why: Unsupported,
+}
+
+impl NoStream {
+    /// Each reason once for each scope.
+    pub fn all<'a>(groups: impl IntoIterator<Item = &'a Arc<Group>>, support: &StreamSupport) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for group in groups {
+            let Why::NoStream(why) = group.why(support) else { continue };
+            let scope = group.scope();
+            if !all.iter().any(|known| known.scope == scope && known.why == *why) {
+                all.push(Self { scope, why: why.clone() });
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Display for NoStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no switch stream per {}: {}", self.scope, self.why.reason)?;
+        self.why.remedy.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
     }
 }
 

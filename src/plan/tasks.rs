@@ -3,57 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::trace::{Amount, Output, Refusable, Source, Trace, tracepoints};
-use super::{Builder, Refused};
+use super::trace::{Amount, Fact, Feed, Output, Role, Source, Trace};
+use super::traced::{Refusable, number, tracepoints};
+use super::{Builder, Refused, wrong};
 use crate::config::traced::TracedKind;
 use crate::config::{Scheduler, Syscalls};
-use crate::event::format::Field;
 use crate::event::{Catalog, parse};
-use crate::health::{Cause, Refusal, Scope};
+use crate::health::{Refusal, Scope};
 use crate::metrics::{self, Buckets, Metadata, NameError};
 use crate::probe::install::Placed;
 use crate::sched::Layout;
 use crate::syscall::{Abi, Call};
 use crate::target::Targets;
-
-/// What the series of a trace are made of.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Feed {
-    /// The fields of its records.
-    Records,
-    /// What follows from the records of all its events together: about one of so many tasks, for which the numbers are
-    /// multiplied.
-    Tasks(Fact, u32),
-}
-
-/// What is told of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fact {
-    /// How long they were ready and waited for a CPU.
-    Delay,
-    /// The longest of these of late.
-    LongestDelay,
-    /// How long they ran.
-    Run,
-    /// How long they were off the CPU, by how they had left it.
-    Wait,
-    /// How often they left a CPU, of themselves or not.
-    Switches,
-    /// By whom they were preempted.
-    Preemptions,
-    /// By which other cgroups.
-    PreemptedBy,
-    /// How often they were given to another CPU.
-    Migrations,
-    /// How often they called the kernel, by system call.
-    Calls,
-    /// How often a call failed, by error.
-    Errors,
-    /// How long calls took.
-    Durations,
-    /// Calls that have not ended for longer than so many nanoseconds.
-    Stuck(u64),
-}
 
 impl Fact {
     /// Its labels.
@@ -97,37 +58,6 @@ const LATE: Duration = Duration::from_secs(60);
 const CULPRITS: usize = 20;
 /// More than there are system calls, or errors.
 const VALUES: usize = 1024;
-
-/// What an event tells besides its fields.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Role {
-    /// Nothing.
-    Fields,
-    /// What the scheduler does.
-    Scheduler(Layout),
-    /// A thread enters the kernel (`raw_syscalls:sys_enter`).
-    Enter {
-        /// The number of the call.
-        number: Field,
-        /// Those that are wanted, sorted; `None` = all. The kernel's filter lets pass more: it cannot tell programs of 32 bits,
-        /// whose numbers mean other calls.
-        calls: Option<Arc<[Call]>>,
-    },
-    /// A thread leaves it (`raw_syscalls:sys_exit`).
-    Exit {
-        /// The number of the call.
-        number: Field,
-        /// What it gives.
-        result: Field,
-    },
-}
-
-impl Role {
-    /// Whether its records must tell of the cgroup: who is woken or moved is not who runs there.
-    pub fn tells_cgroup(&self) -> bool {
-        matches!(self, Self::Scheduler(Layout::Switch { .. }) | Self::Enter { .. })
-    }
-}
 
 /// What tells of the scheduler: the first two must be there.
 const SCHEDULER: [&str; 4] =
@@ -423,11 +353,12 @@ fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Result<Source,
 }
 
 fn source(placed: Placed, role: Role) -> Source {
-    let number = placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok());
-    Source { event: placed.event, number, role, key: Vec::new(), labels: Vec::new(), value: None }
-}
-
-fn wrong(event: &Arc<str>, reason: String) -> Refusal {
-    let target = "this host".to_owned();
-    Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno: None, reason, remedy: None }
+    Source {
+        number: number(&placed),
+        event: placed.event,
+        role,
+        key: Vec::new(),
+        labels: Vec::new(),
+        value: None,
+    }
 }

@@ -11,7 +11,7 @@ use self::room::Room;
 use super::handoff::{Fresh, Handoff, Report, Series};
 use super::memory::MemoryShares;
 use super::model::Mode;
-use super::namer::News;
+use super::namer::{KernelFunction, News};
 use super::open::{SIDE, Tap};
 use super::rings::{Batch, Command, Rings};
 use super::tally::{Key, Sum, Tally, Window};
@@ -113,9 +113,6 @@ const MOST_MAKERS: usize = 1 << 12;
 
 /// How many functions that the kernel got or lost wait for somebody to ask: of programs of BPF, dozens at a time.
 const MOST_NEWS: usize = 1 << 14;
-
-/// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
-pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
 /// What records come to: stacks, tasks, windows and recordings.
 #[derive(Debug)]

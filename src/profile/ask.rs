@@ -12,7 +12,7 @@ use super::analysis::{Analysis, Counted};
 use super::build::{Unnamed, build};
 use super::contexts::Contexts;
 use super::functions::Functions;
-use super::handoff::Handoff;
+use super::handoff::{Handoff, NoProfile};
 use super::memory::MemoryShares;
 use super::namer::{Namer, News};
 use super::open::Tap;
@@ -72,34 +72,6 @@ pub trait Ask: Send + Sync + fmt::Debug {
 /// The number of a profile that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked(u64);
-
-/// Why there is no profile.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoProfile {
-    /// The configuration asks for none.
-    #[error("nothing is sampled: the configuration has no entry under `profiles`")]
-    NothingSampled,
-    /// There is no such entry.
-    #[error("no profile is called {asked:?}; there is {}", known.join(", "))]
-    Unknown {
-        /// What was asked for.
-        asked: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-    /// As many are under way as may be.
-    #[error("too many profiles are waited for at the same time: ask again later")]
-    Busy,
-    /// A reload has dropped its entry.
-    #[error("the configuration was reloaded meanwhile, and has no such entry any more")]
-    Gone,
-    /// The analysis of samples, or the look-up of names, waits for files.
-    #[error(
-        "the profile reader waits for a file of another process, which does not answer: ask again later \
-         (perf_exporter_profile_age_seconds tells since when)"
-    )]
-    Stalled,
-}
 
 /// What the reader, the collector and requests for profiles share.
 ///

@@ -6,11 +6,38 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::ask::NoProfile;
 use super::model::Mode;
 use crate::plan::Sampler;
 use crate::ring::Losses;
 use crate::stack;
+
+/// Why there is no profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoProfile {
+    /// The configuration asks for none.
+    #[error("nothing is sampled: the configuration has no entry under `profiles`")]
+    NothingSampled,
+    /// There is no such entry.
+    #[error("no profile is called {asked:?}; there is {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// As many are under way as may be.
+    #[error("too many profiles are waited for at the same time: ask again later")]
+    Busy,
+    /// A reload has dropped its entry.
+    #[error("the configuration was reloaded meanwhile, and has no such entry any more")]
+    Gone,
+    /// The analysis of samples, or the look-up of names, waits for files.
+    #[error(
+        "the profile reader waits for a file of another process, which does not answer: ask again later \
+         (perf_exporter_profile_age_seconds tells since when)"
+    )]
+    Stalled,
+}
 
 /// The most profiles that are recorded at a time, beside one of each entry for a reader that takes them one after the
 /// other.

@@ -66,7 +66,8 @@ use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
 use crate::target::Whom;
 use ask::Shared;
-pub use ask::{Ask, Asked, NoProfile};
+pub use ask::{Ask, Asked};
+pub use handoff::NoProfile;
 pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
@@ -432,7 +433,7 @@ impl<R: sys::Ring> Consumer<R> for Growing<'_, R> {
     }
 
     fn usage(&mut self, ring: RingId) -> Usage {
-        Usage { lost: self.lost, most: self.shared.rings.lock().take_most(ring.cpu) }
+        Usage { lost: self.lost, ..self.shared.rings.lock().take_usage(ring.cpu) }
     }
 }
 

@@ -12,9 +12,11 @@ use std::thread;
 
 use rustc_hash::FxHashMap;
 
-use super::analysis::KernelFunction;
 use crate::plan::Sampler;
 use crate::stack::{Code, Frame, ProcessId};
+
+/// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
+pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
 /// What there is to be looked up.
 #[derive(Debug)]

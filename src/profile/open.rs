@@ -55,7 +55,7 @@ pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Tap> {
         let modifiers = Modifiers { exclude_kernel, ..Modifiers::default() };
         Attr { modifiers, ..Attr::software(DUMMY, Some(sampling), Start::Later) }
     };
-    Request { records: "samples", holders: [all, older].map(holder).into(), events }
+    Request { holders: [all, older].map(holder).into(), events }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::MemoryShares;
 use super::open::{SIDE, Tap};
 use crate::budget::Account;
 use crate::plan::Sampler;
-use crate::ring::{Losses, Merger, time_of};
+use crate::ring::{Losses, Merger, Usage, time_of};
 use crate::sys::{Drained, Ring};
 
 /// How many records are analyzed before other threads get their turn: about a millisecond.
@@ -75,8 +75,8 @@ impl Batch {
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     rings: BTreeMap<u32, R>,
-    /// The most bytes that were found in each since somebody asked.
-    most: BTreeMap<u32, usize>,
+    /// How full each was since somebody asked.
+    usage: BTreeMap<u32, Usage>,
     merger: Merger,
     /// When the rings were emptied last, on the clock of the records: what follows is younger.
     emptied: u64,
@@ -94,7 +94,7 @@ impl<R: Ring> Rings<R> {
     pub(super) fn new() -> Self {
         Self {
             rings: BTreeMap::new(),
-            most: BTreeMap::new(),
+            usage: BTreeMap::new(),
             merger: Merger::default(),
             emptied: 0,
             commands: VecDeque::new(),
@@ -153,9 +153,9 @@ impl<R: Ring> Rings<R> {
         }
     }
 
-    /// The most bytes that were found in a ring since the last call.
-    pub(super) fn take_most(&mut self, cpu: u32) -> usize {
-        self.most.remove(&cpu).unwrap_or(0)
+    /// How full a ring was since the last call.
+    pub(super) fn take_usage(&mut self, cpu: u32) -> Usage {
+        self.usage.remove(&cpu).unwrap_or_default()
     }
 
     /// Queues a command: it is done when all records from before `now` have been analyzed, and before all others.
@@ -183,8 +183,7 @@ impl<R: Ring> Rings<R> {
         for (&cpu, ring) in &mut self.rings {
             let drained = empty(cpu, ring, &mut self.merger, &mut self.losses);
             self.torn |= drained.torn;
-            let most = self.most.entry(cpu).or_default();
-            *most = drained.bytes.max(*most);
+            self.usage.entry(cpu).or_default().read(drained);
         }
         // A thread that took its time earlier may come later.
         self.emptied = self.emptied.max(now);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::attribute::Born;
-use crate::host::{Roots, read_text};
+use crate::host::Roots;
+use crate::register::{CgroupPaths, ThreadNames};
 use crate::ring::{Record, Sample};
 use crate::target::{CgroupId, CgroupMount, Need, Process, ProcessKey};
 
@@ -18,11 +18,8 @@ impl TaskId {
     pub(super) const OTHER: Self = Self(0);
 }
 
-/// How many threads have a name, and how many tasks a number.
+/// How many processes are known, and how many tasks have a number.
 const MOST: usize = 1 << 17;
-
-/// How many paths of cgroups are known: more than a node has at a time.
-const MOST_PATHS: usize = 1 << 14;
 
 /// A thread under one name in one cgroup.
 #[derive(Debug, Clone)]
@@ -42,13 +39,11 @@ type Key = (u32, u32, u64, Arc<str>);
 pub(super) struct Tasks {
     roots: Roots,
     mount: Option<CgroupMount>,
-    /// By thread.
-    names: FxHashMap<u32, Arc<str>>,
+    names: ThreadNames,
     /// By pid, with the cgroup that each was in.
     processes: FxHashMap<u32, (u64, Arc<Process>)>,
     /// The paths of cgroups that were seen or created since.
-    paths: FxHashMap<u64, Arc<str>>,
-    born: Born,
+    paths: CgroupPaths,
     /// The last number of a thread, and what it was for.
     recent: FxHashMap<u32, (u32, u64, TaskId)>,
     numbers: FxHashMap<Key, TaskId>,
@@ -61,10 +56,9 @@ impl Tasks {
         Self {
             roots: roots.clone(),
             mount: CgroupMount::find(roots).ok(),
-            names: FxHashMap::default(),
+            names: ThreadNames::default(),
             processes: FxHashMap::default(),
-            paths: FxHashMap::default(),
-            born: Born::default(),
+            paths: CgroupPaths::default(),
             recent: FxHashMap::default(),
             numbers: FxHashMap::default(),
             tasks: vec![((0, 0, 0, "other".into()), other)],
@@ -104,13 +98,8 @@ impl Tasks {
     /// The name of a thread; `None` if it is gone already, and was not told of: it ran before us, or the record about it
     /// was lost.
     fn name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>> {
-        if let Some(name) = self.names.get(&tid) {
-            return Some(Arc::clone(name));
-        }
-        let text = read_text(&self.roots.proc.join(format!("{pid}/task/{tid}/comm"))).ok()?;
-        let name = text.trim_end_matches('\n').into();
-        self.call(tid, &name);
-        Some(name)
+        let name = self.names.find(&self.roots, pid, tid)?;
+        Some(String::from_utf8_lossy(&name).into())
     }
 
     /// A process while it is in a cgroup.
@@ -122,63 +111,41 @@ impl Tasks {
         }
         let all = Need { exe: true, cgroup: true };
         let found = Process::read(&self.roots.proc.join(pid.to_string()), self.mount.as_ref(), all);
-        let path = found.as_ref().and_then(|found| found.cgroup.clone());
-        if let Some(path) = path {
-            // Those that are still there are read again.
-            if self.paths.len() >= MOST_PATHS {
-                self.paths = FxHashMap::default();
-            }
-            self.paths.insert(cgroup, path);
+        if let Some(path) = found.as_ref().and_then(|found| found.cgroup.as_ref()) {
+            self.paths.insert(CgroupId(cgroup), path);
         }
-        let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, self.path_of(cgroup))));
+        let path = || self.paths.get(CgroupId(cgroup)).cloned();
+        let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, path())));
         if self.processes.len() < MOST || self.processes.contains_key(&pid) {
             self.processes.insert(pid, (cgroup, Arc::clone(&process)));
         }
         process
     }
 
-    fn path_of(&self, cgroup: u64) -> Option<Arc<str>> {
-        self.paths.get(&cgroup).or_else(|| self.born.path(CgroupId(cgroup))).cloned()
-    }
-
-    fn call(&mut self, tid: u32, name: &Arc<str>) {
-        if self.names.len() < MOST || self.names.contains_key(&tid) {
-            self.names.insert(tid, Arc::clone(name));
-        }
-        self.recent.remove(&tid);
-    }
-
     /// What is told besides samples.
     pub(super) fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Comm(comm) => {
-                self.call(comm.tid, &String::from_utf8_lossy(comm.name).into());
+                self.recent.remove(&comm.tid);
                 if comm.exec {
                     self.processes.remove(&comm.pid);
                 }
             }
             // The parent can be asked when the child has ended.
-            Record::Fork(task) => match self.name(task.parent_pid, task.parent_tid) {
-                Some(name) => self.call(task.tid, &name),
-                None => self.forget(task.tid),
-            },
+            Record::Fork(task) => {
+                self.names.find(&self.roots, task.parent_pid, task.parent_tid);
+                self.recent.remove(&task.tid);
+            }
             Record::Exit(task) => {
-                self.forget(task.tid);
+                self.recent.remove(&task.tid);
                 if task.tid == task.pid {
                     self.processes.remove(&task.pid);
                 }
             }
-            Record::Cgroup(cgroup) => {
-                self.paths.remove(&cgroup.id);
-                self.born.insert(CgroupId(cgroup.id), cgroup.path);
-            }
+            Record::Cgroup(cgroup) => self.paths.hear(cgroup),
             _ => {}
         }
-    }
-
-    fn forget(&mut self, tid: u32) {
-        self.names.remove(&tid);
-        self.recent.remove(&tid);
+        self.names.hear(record);
     }
 
     /// Records were lost: what was known may not be true any more.
@@ -202,12 +169,10 @@ impl Tasks {
         const TEXT: usize = 48;
         /// A process with its texts.
         const PROCESS: usize = 320;
-        self.names.capacity() * (size_of::<(u32, Arc<str>)>() + 1)
-            + self.names.len() * TEXT
+        self.names.bytes()
             + self.processes.capacity() * (size_of::<(u32, (u64, Arc<Process>))>() + 1)
             + self.processes.len() * PROCESS
-            + self.paths.capacity() * (size_of::<(u64, Arc<str>)>() + 1)
-            + self.paths.len() * 2 * TEXT
+            + self.paths.bytes()
             + self.recent.capacity() * (size_of::<(u32, (u32, u64, TaskId))>() + 1)
             + self.numbers.capacity() * (size_of::<(Key, TaskId)>() + 1)
             + self.tasks.capacity() * size_of::<(Key, Seen)>()
@@ -235,7 +200,7 @@ impl Tasks {
         let kept: FxHashSet<u32> = self.tasks.iter().map(|(_, seen)| seen.process.key.pid).collect();
         self.processes.retain(|pid, _| kept.contains(pid));
         self.processes.shrink_to_fit();
-        self.names.shrink_to_fit();
+        self.names.shrink();
         renumbered
     }
 }

@@ -117,13 +117,18 @@ impl Merger {
     }
 }
 
+/// Whether a record is a sample: it tells of a hit.
+#[inline]
+pub fn is_sample(record: &[u8]) -> bool {
+    record.first_chunk().is_some_and(|&kind| u32::from_ne_bytes(kind) == PERF_RECORD_SAMPLE)
+}
+
 /// When a record was written, from the bytes of one whose event has [`ordered`](crate::sys::Sampling::ordered) records
 /// with these fields: in a sample behind identifier and thread, in others at the end (`sample_id_all`).
 pub fn time_of(record: &[u8], fields: &Fields) -> Option<u64> {
     const HEADER: usize = 8;
     let word = size_of::<u64>();
-    let kind = u32::from_ne_bytes(*record.first_chunk()?);
-    let at = if kind == PERF_RECORD_SAMPLE {
+    let at = if is_sample(record) {
         HEADER + word * (usize::from(fields.identifier) + usize::from(fields.ip) + usize::from(fields.tid))
     } else {
         let behind = word * (usize::from(fields.time) + usize::from(fields.identifier));

@@ -2,6 +2,7 @@
 //! ([`RingBudget`]), who empties them ([`Reader`]), and what stands in them ([`Record`]).
 
 mod account;
+mod id;
 mod merge;
 mod open;
 mod reader;
@@ -15,13 +16,13 @@ mod turns;
 
 pub(crate) use account::RingMetrics;
 pub use account::{Losses, Records};
-pub use merge::{Merger, time_of};
+pub use id::RingId;
+pub use merge::{Merger, is_sample, time_of};
 pub(crate) use open::{Context, DUMMY, Refused, Request, Tapped};
 pub use reader::Reader;
 pub use record::{
     Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
 };
-pub use set::RingId;
 pub(crate) use set::{Consumer, Made, RingSet, Usage, Writers};
 pub use size::RingBudget;
 pub(crate) use turns::{Passing, Turn, Turns};

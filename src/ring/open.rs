@@ -15,7 +15,8 @@ use crate::probe::tracefs;
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
 use crate::target::Whom;
 
-use super::set::{Made, RingId, RingSet, Writers};
+use super::id::RingId;
+use super::set::{Made, RingSet, Writers};
 
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and tells of what its sideband asks for.
 pub(crate) const DUMMY: u64 = 9;
@@ -31,8 +32,6 @@ pub(crate) struct Context<'a, K> {
 
 /// What is to write into a ring.
 pub(crate) struct Request<'a, T> {
-    /// What the records are, for refusals.
-    pub(crate) records: &'static str,
     /// The event that has the ring, as it is opened. If the kernel does not know a field of the first one, the next is tried.
     pub(crate) holders: Vec<Attr>,
     /// How each event is opened, and what its records are for.
@@ -98,6 +97,11 @@ impl<E: Event, T> Writers for Tapped<E, T> {
 }
 
 impl<E: Event, T> Tapped<E, T> {
+    /// The events, to be closed.
+    pub(crate) fn into_events(self) -> impl Iterator<Item = E> {
+        std::iter::once(self.holder).chain(self.tellers).chain(self.events.into_iter().map(|tap| tap.event))
+    }
+
     /// Lets none write any more.
     pub(crate) fn stop(&self) {
         for event in self.all() {
@@ -141,8 +145,8 @@ impl<E: Event, T: Copy> RingSet<Tapped<E, T>> {
         pages: usize,
         context: &mut Context<'_, K>,
     ) -> Opened<E, T> {
-        let records = request.records;
-        let (tapped, mut refused) = open(ring.cpu, whom, request, context);
+        let records = self.records;
+        let (tapped, mut refused) = open(records, ring.cpu, whom, request, context);
         let Some(tapped) = tapped else { return (None, refused) };
         match self.make(&tapped, pages) {
             Ok(made) => (Some((tapped, made)), refused),
@@ -157,6 +161,7 @@ impl<E: Event, T: Copy> RingSet<Tapped<E, T>> {
 }
 
 fn open<K: Kernel, T: Copy>(
+    records: &str,
     cpu: u32,
     whom: &[Whom],
     request: Request<'_, T>,
@@ -170,7 +175,7 @@ fn open<K: Kernel, T: Copy>(
     let tellers = Spot::tellers(&spots, cpu);
     if !context.budget.has_room_for(tellers.len() + spots.len() * request.events.len()) {
         let judgement = no_descriptors(context.budget.limit);
-        let refusal = judgement.refusal(&request.records.into(), format!("cpu {cpu}"), None);
+        let refusal = judgement.refusal(&records.into(), format!("cpu {cpu}"), None);
         refused.push(Refused { event: None, refusal });
         return (None, refused);
     }
@@ -340,7 +345,7 @@ mod tests {
     fn opened(kernel: &FakeKernel, whom: &[Whom]) -> Opened<FakeEvent, char> {
         let (event, holder) = (faults(), Attr::software(DUMMY, Some(sampling()), Start::Later));
         let events = vec![(Attr::sampling(&event, sampling()), &event, 'f')];
-        let request = Request { records: "samples", holders: vec![holder], events };
+        let request = Request { holders: vec![holder], events };
         let mut context = Context {
             kernel,
             facts: &Facts::default(),

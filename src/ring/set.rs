@@ -10,31 +10,7 @@ use crate::host::CpuSet;
 use crate::sys::{Drained, Event, WAKE_UP};
 
 use super::reader::Waker;
-use super::{Reader, RingBudget, room};
-
-/// A ring: its CPU, and which of the rings of that CPU it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RingId {
-    /// The CPU.
-    pub cpu: u32,
-    /// The number among the rings of this CPU, from 0 on.
-    pub number: u32,
-}
-
-impl RingId {
-    /// The first ring of a CPU.
-    pub const fn of_cpu(cpu: u32) -> Self {
-        Self { cpu, number: 0 }
-    }
-
-    pub(super) fn token(self) -> u64 {
-        u64::from(self.cpu) | u64::from(self.number) << 32
-    }
-
-    pub(super) fn of_token(token: u64) -> Self {
-        Self { cpu: token as u32, number: (token >> 32) as u32 }
-    }
-}
+use super::{Reader, RingBudget, RingId, room};
 
 /// Events of a CPU that write into one ring.
 pub(crate) trait Writers {
@@ -124,8 +100,8 @@ struct Kept<W> {
 /// The rings of one kind of records.
 #[derive(Debug)]
 pub(crate) struct RingSet<W> {
-    /// What the records are, for messages.
-    records: &'static str,
+    /// What the records are, for messages and refusals.
+    pub(super) records: &'static str,
     rings: BTreeMap<RingId, Kept<W>>,
     reader: Option<Reader>,
     pub(crate) budget: RingBudget,

@@ -18,6 +18,8 @@ use crate::host::{self, ReadAt, Roots};
 
 /// The most program headers that are read.
 const SEGMENT_LIMIT: u64 = 1024;
+/// The most parts of a file that are loaded. Linkers make fewer than ten.
+pub(super) const LOADS_LIMIT: usize = 64;
 /// The most section headers that are read.
 const SECTION_LIMIT: u64 = 65_536;
 /// The largest segment of notes that is read, in bytes.

@@ -8,9 +8,8 @@ use std::thread;
 
 use super::ModuleId;
 use super::cfi::{Cfi, Entry, Fault};
-use super::elf::{Elf, FrameSection, Load};
+use super::elf::{Elf, FrameSection, LOADS_LIMIT, Load};
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
-use super::tables::LOADS_LIMIT;
 use crate::files::Opened;
 use crate::host::ReadAt;
 

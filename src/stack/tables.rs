@@ -11,7 +11,7 @@ use std::fmt;
 use super::ModuleId;
 use super::account::{Accounts, Loss};
 use super::cfi::{Cfi, Fault};
-use super::elf::{Elf, FrameSection, Load, SearchTable};
+use super::elf::{Elf, FrameSection, LOADS_LIMIT, Load, SearchTable};
 use super::index::{Aside, Index, Indexed};
 use super::library::Library;
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
@@ -24,8 +24,6 @@ use crate::sys::Registers;
 pub(super) const IDLE: u64 = 4096;
 /// What is read of files for one sample, in bytes. The rest is left to the samples that follow.
 const SAMPLE_ALLOWANCE: u64 = 1024 * PAGE as u64;
-/// The most parts of a file that are loaded. Linkers make fewer than ten.
-pub(super) const LOADS_LIMIT: usize = 64;
 
 /// A place in a file that a process executes.
 #[derive(Debug, Clone, Copy)]

@@ -11,14 +11,17 @@
 mod name;
 mod ranges;
 mod rows;
+mod text;
 mod unit;
 mod walk;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
+use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId, UnitHeader, UnitRef, UnitType};
 
 use self::unit::Units;
+use self::walk::Walk;
 use crate::probe::binary::DebugInfo;
 
 /// The bytes of a section.
@@ -95,10 +98,73 @@ pub(super) fn look_up(
     let section = |id: SectionId| Ok::<_, Trouble>(EndianSlice::new(info.section(id), endian));
     let mut found = vec![Found::default(); addresses.len()];
     let trouble = match Dwarf::load(section) {
-        Ok(dwarf) => Units::new(&dwarf).look_up(addresses, &mut found, budget).err(),
+        Ok(dwarf) => look_through(&mut Units::new(&dwarf), addresses, &mut found, budget).err(),
         Err(trouble) => Some(trouble),
     };
     (found, trouble)
+}
+
+/// Goes through all units for what is wanted.
+fn look_through(
+    units: &mut Units<'_>,
+    addresses: &[u64],
+    found: &mut [Found],
+    budget: &mut Budget,
+) -> Result<(), Trouble> {
+    let mut missing = addresses.len();
+    let mut headers = units.dwarf.units();
+    let mut trouble = Ok(());
+    while missing > 0 {
+        // Where one header is damaged, nobody knows where the next one is.
+        let Some(header) = headers.next()? else { break };
+        budget.take(1)?;
+        match look_into(units, header, addresses, found, budget) {
+            Ok(more) => missing = missing.saturating_sub(more),
+            Err(Trouble::Exhausted) => return Err(Trouble::Exhausted),
+            // Another unit may be whole.
+            Err(Trouble::Damaged) => trouble = Err(Trouble::Damaged),
+        }
+    }
+    trouble
+}
+
+/// What a unit knows of the addresses of which nothing is known yet; of how many it knew something.
+fn look_into<'d>(
+    units: &mut Units<'d>,
+    header: UnitHeader<Bytes<'d>>,
+    addresses: &[u64],
+    found: &mut [Found],
+    budget: &mut Budget,
+) -> Result<usize, Trouble> {
+    match header.type_() {
+        UnitType::Compilation | UnitType::Skeleton(_) => {}
+        _ => return Ok(0),
+    }
+    let opened = units.open(header, budget)?;
+    let mut wanted = BTreeSet::new();
+    let unit = UnitRef::new(units.dwarf, &opened.unit);
+    opened.ranges.each(unit, budget, |from, to| {
+        let first = addresses.partition_point(|&address| address < from);
+        let inside = addresses[first..].iter().take_while(|&&address| address < to).count();
+        wanted.extend((first..first + inside).filter(|&place| found[place].levels.is_empty()));
+        inside
+    })?;
+    if wanted.is_empty() {
+        return Ok(0);
+    }
+    let places: Vec<u64> = wanted.iter().map(|&place| addresses[place]).collect();
+    let mut walk = Walk::new(&places);
+    if !opened.split {
+        walk.walk(unit, budget)?;
+    }
+    let named = walk.name(units, &opened, budget)?;
+    let lines = rows::look_up(unit, opened.lines, &places, named, budget)?;
+    let mut known = 0;
+    for (&place, levels) in wanted.iter().zip(lines) {
+        known += usize::from(!levels.levels.is_empty());
+        found[place] = Found { elsewhere: levels.elsewhere || opened.split, ..levels };
+    }
+    Ok(known)
 }
 
 #[cfg(test)]

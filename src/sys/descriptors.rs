@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde::{Serialize, Serializer};
+
 use crate::host;
 
 /// How many descriptors are looked at beside those of events. What is beyond them counts as [`OpenDescriptors::other`].
@@ -51,6 +53,18 @@ impl OpenDescriptors {
     /// Each kind with its name, as the label `kind` has it.
     pub fn kinds(self) -> [(&'static str, u64); 4] {
         [("event", self.event), ("file", self.file), ("socket", self.socket), ("other", self.other)]
+    }
+}
+
+/// A list of the kinds: `[{"kind": "event", "open": 12}, …]`.
+impl Serialize for OpenDescriptors {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct OfKind {
+            kind: &'static str,
+            open: u64,
+        }
+        serializer.collect_seq(self.kinds().map(|(kind, open)| OfKind { kind, open }))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::thread;
 
 use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
@@ -38,7 +39,7 @@ impl Kernel for Live {
         // descriptors are open: they are borrowed by this function's arguments.
         let fd = unsafe { perf_event_open(&raw mut raw, pid, cpu, group, flags.into()) };
         if fd < 0 {
-            return Err(last_errno());
+            return Err(Errno::last());
         }
         // SAFETY: the call has just returned this descriptor, so it is open and nobody else owns it.
         let event = LiveEvent(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -46,6 +47,17 @@ impl Kernel for Live {
             event.set_filter(filter)?;
         }
         Ok(event)
+    }
+
+    fn close(&self, events: Vec<LiveEvent>) {
+        // Each collection asks, and hardly ever for anything.
+        if events.is_empty() {
+            return;
+        }
+        // Without a thread the caller waits: a closure that does not run is dropped.
+        if let Err(error) = thread::Builder::new().name("closer".into()).spawn(move || drop(events)) {
+            tracing::debug!(%error, "events are closed by the thread that wanted it");
+        }
     }
 }
 
@@ -67,7 +79,7 @@ impl Event for LiveEvent {
         let bytes = unsafe { libc::read(self.0.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(words)) };
         match usize::try_from(bytes) {
             Ok(bytes) => Ok(bytes / size_of::<u64>()),
-            Err(_) => Err(last_errno()),
+            Err(_) => Err(Errno::last()),
         }
     }
 
@@ -219,11 +231,7 @@ fn number(number: u32) -> Result<i32, Errno> {
 }
 
 pub(super) fn check(result: i32) -> Result<(), Errno> {
-    if result < 0 { Err(last_errno()) } else { Ok(()) }
-}
-
-pub(super) fn last_errno() -> Errno {
-    Errno::of(&std::io::Error::last_os_error())
+    if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use crate::event::{self, Modifiers, ProbePoint, Selector};
 /// What can open events.
 pub trait Kernel {
     /// An open event; dropping it closes it.
-    type Event: Event + fmt::Debug;
+    type Event: Event + fmt::Debug + Send + 'static;
 
     /// Opens one event, as a member of `leader`'s group if there is one.
     ///
@@ -42,6 +42,12 @@ pub trait Kernel {
     /// The kernel's errno; `EINVAL` also for a filter that it does not take.
     fn open(&self, attr: &Attr, place: Place<'_>, leader: Option<&Self::Event>)
     -> Result<Self::Event, Errno>;
+
+    /// Closes events, and may do so after it has returned. When the last event of a tracepoint is closed, the kernel waits until
+    /// no CPU can be in its handler (an RCU grace period): seconds, on a machine in trouble.
+    fn close(&self, events: Vec<Self::Event>) {
+        drop(events);
+    }
 }
 
 /// An open event.

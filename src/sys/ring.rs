@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
-use super::live::last_errno;
 use super::sample::{Unread, in_portions, records};
 use super::{Drained, Ring};
 use crate::error::Errno;
@@ -39,7 +38,7 @@ impl LiveRing {
             libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, event.as_raw_fd(), 0)
         };
         if base == libc::MAP_FAILED {
-            return Err(last_errno());
+            return Err(Errno::last());
         }
         let base = NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?;
         Ok(Self { base, page, size, scratch: Vec::new() })

@@ -105,7 +105,7 @@ fn reserve() -> Result<(), Errno> {
     // SAFETY: the third argument points to a `sched_attr` that outlives the call and begins with its own size; the call writes
     // at most that size back. 0 is the calling thread, and no flags are defined.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(&BUDGET), 0) };
-    if result == 0 { Ok(()) } else { Err(super::live::last_errno()) }
+    if result == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// Does `work` on the calling thread at the nice value 0, and then restores the priority that the thread had. Without

@@ -20,10 +20,11 @@ pub use cgroup::{
 };
 pub use glob::{Glob, GlobError};
 pub use process::{
-    GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes, unit_of,
+    Changed, GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes,
+    unit_of,
 };
 pub use targets::Targets;
-pub use watch::{Changed, Changes, Needs, Watch};
+pub use watch::{Changes, Needs, Watch};
 pub use whom::Whom;
 
 use crate::error::{Errno, FileError};

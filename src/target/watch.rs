@@ -3,10 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
-
 use super::{
-    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Diff, LeftOut, Need, Process, ProcessKey,
+    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Changed, Diff, LeftOut, Need, Process, ProcessKey,
     ProcessSelection, Processes,
 };
 use crate::error::FileError;
@@ -29,15 +27,6 @@ impl Needs {
         need.cgroup |= selection.has_own_names();
         self.processes = Some(self.processes.map_or(need, |so_far| so_far.and(need)));
     }
-}
-
-/// Processes that are known to have changed, by their ids.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// Those that were created, execute another program, have another name or are in another cgroup.
-    pub changed: FxHashSet<u32>,
-    /// Those that were about to end.
-    pub ending: FxHashSet<u32>,
 }
 
 /// What changed since the look before.

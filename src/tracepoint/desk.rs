@@ -5,22 +5,17 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::aggregate::{Aggregate, Hit, Taken};
-use super::intake::{Lane, is_sample};
-use super::open::Wanted;
+use super::open::{Lane, Use, Wanted};
 use super::owners::{Owners, Round, Who};
 use super::sheets::Sheet;
 use super::tasks::{Remarkable, Tasks, Untold};
 use crate::plan::{Feed, Role, Trace};
-use crate::ring::{Losses, Malformed, Record, Turn, time_of};
+use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
 use crate::sys::Fields;
-use crate::target::CgroupId;
 
 /// So many threads left a CPU that they were not seen to come to, and nobody knows yet that the kernel does not tell: a few
 /// may be told out of order.
 const UNSEEN: u64 = 8;
-
-/// An entry, and the place of an event among its sources.
-pub(super) type Use = (usize, usize);
 
 /// Who looks into the records of an event.
 #[derive(Debug)]
@@ -219,10 +214,5 @@ impl Desk {
     /// of them may have run for long since.
     pub(super) fn misses_switches(&self) -> bool {
         self.tasks.unseen() + self.incomplete >= UNSEEN
-    }
-
-    /// The path of a cgroup that was created while this ran.
-    pub(super) fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
-        self.owners.path_of(id)
     }
 }

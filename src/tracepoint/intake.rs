@@ -3,36 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
-
 use super::desk::Desk;
+use super::open::Lane;
 use crate::clock::Clock;
 use crate::plan::Trace;
-use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, time_of};
+use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, is_sample, time_of};
 use crate::sys::{Fields, Ring};
-
-/// Which of the two rings of a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lane {
-    /// Records are read as they come.
-    Direct,
-    /// Records are read in the order of their times, across CPUs.
-    Ordered,
-}
-
-impl Lane {
-    pub(super) const ALL: [Self; 2] = [Self::Direct, Self::Ordered];
-
-    /// The ring of this lane on a CPU.
-    pub(super) fn ring(self, cpu: u32) -> RingId {
-        RingId { cpu, number: self as u32 }
-    }
-
-    /// The lane of a ring.
-    pub(super) fn of(ring: RingId) -> Self {
-        if ring.number == Self::Ordered as u32 { Self::Ordered } else { Self::Direct }
-    }
-}
 
 /// What the events of a ring counted, and what of it was read. The kernel tells of losses only in front of the next record
 /// that finds room, which may not come for long; but its events count each hit, so that what is not read is known.
@@ -44,19 +20,22 @@ struct Account {
     told: u64,
     /// Hits that the events had counted when they were asked last.
     hits: u64,
-    /// What is known to be lost; only grows.
-    lost: u64,
-    /// The most bytes that were found in its ring since somebody asked.
-    most: usize,
+    /// What is known to be lost, and how full the ring was.
+    usage: Usage,
 }
 
 impl Account {
     /// So many hits were counted before the ring was emptied last. Gives whether more are missing than was known.
     fn settle(&mut self, hits: u64) -> bool {
         let missing = hits.saturating_sub(self.read);
-        let news = missing > self.lost.max(self.told);
-        self.lost = self.lost.max(self.told).max(missing);
+        let news = missing > self.lost();
+        self.usage.lost = self.lost().max(missing);
         news
+    }
+
+    /// What is lost as far as anybody knows: of some lanes by the kernel's word alone.
+    fn lost(&self) -> u64 {
+        self.usage.lost.max(self.told)
     }
 }
 
@@ -115,7 +94,7 @@ impl<R: Ring> Intake<R> {
             if account.settle(hits) && Lane::of(ring) == Lane::Ordered {
                 self.desk.mark_gap();
             }
-            self.closed = self.closed.saturating_add(account.lost);
+            self.closed = self.closed.saturating_add(account.usage.lost);
         }
     }
 
@@ -163,7 +142,7 @@ impl<R: Ring> Intake<R> {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
             account.told += desk.losses.ring_full - before;
-            account.most = account.most.max(drained.bytes);
+            account.usage.read(drained);
         }
         desk.losses.unreadable += u64::from(drained.torn);
     }
@@ -224,7 +203,7 @@ impl<R: Ring> Intake<R> {
         });
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
-            account.most = account.most.max(drained.bytes);
+            account.usage.read(drained);
         }
         let losses = &mut self.desk.losses;
         losses.unreadable += timeless + u64::from(drained.torn);
@@ -236,7 +215,7 @@ impl<R: Ring> Intake<R> {
 
     /// What was read and what was lost.
     pub(super) fn losses(&self) -> Losses {
-        let open: u64 = self.accounts.values().map(|account| account.lost.max(account.told)).sum();
+        let open: u64 = self.accounts.values().map(Account::lost).sum();
         Losses { ring_full: self.closed.saturating_add(open), ..self.desk.losses }
     }
 
@@ -267,15 +246,8 @@ impl<R: Ring> Consumer<R> for Intake<R> {
 
     fn usage(&mut self, ring: RingId) -> Usage {
         let Some(account) = self.accounts.get_mut(&ring) else { return Usage::default() };
-        // What the kernel has told counts as well: of some lanes nothing else is known.
-        Usage { lost: account.lost.max(account.told), most: std::mem::take(&mut account.most) }
+        Usage { lost: account.lost(), ..account.usage.take() }
     }
-}
-
-/// Whether a record tells of a hit.
-#[inline]
-pub(super) fn is_sample(record: &[u8]) -> bool {
-    record.first_chunk().is_some_and(|&kind| u32::from_ne_bytes(kind) == PERF_RECORD_SAMPLE)
 }
 
 #[cfg(test)]
@@ -287,7 +259,7 @@ mod tests {
         let mut account = Account { read: 7, ..Account::default() };
         assert!(!account.settle(7));
         assert!(account.settle(10));
-        assert_eq!(account.lost, 3);
+        assert_eq!(account.lost(), 3);
         account.told = 3;
         assert!(!account.settle(10), "it is the same loss");
         account.told = 5;
@@ -295,6 +267,6 @@ mod tests {
             !account.settle(10),
             "others than hits were lost as well, and the kernel told of it in its place"
         );
-        assert_eq!(account.lost, 5);
+        assert_eq!(account.lost(), 5);
     }
 }

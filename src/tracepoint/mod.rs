@@ -27,12 +27,13 @@ mod values;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::attribute::Census;
 use crate::clock::Clock;
+use crate::config::traced::TracedKind;
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, Role, Trace};
+use crate::register::TargetIndex;
 use crate::ring::{
     Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Turns,
     Writers,
@@ -40,12 +41,12 @@ use crate::ring::{
 use crate::series::SeriesCount;
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-use crate::target::{CgroupId, Whom};
+use crate::target::Whom;
 use book::Book;
 use desk::DeskTaken;
-use intake::{Intake, Lane};
+use intake::Intake;
 use naming::Names;
-use open::{Carried, Switches, Wanted};
+use open::{Carried, Lane, Switches, Wanted};
 pub use publish::METRICS;
 use publish::Metrics;
 pub use tasks::{Remarkable, Untold};
@@ -75,6 +76,8 @@ pub(crate) struct Tracer<K: Kernel> {
     /// The events of each by their places among those wanted.
     rings: RingSet<Tapped<K::Event, usize>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
+    /// Events that write no more. They are closed after others were opened: to close the last one of a tracepoint takes long.
+    stopped: Vec<K::Event>,
     memory: u64,
     /// What was refused is to be tried again.
     again: bool,
@@ -140,6 +143,7 @@ impl<K: Kernel> Tracer<K> {
         Ok(Self {
             intake: Arc::new(Mutex::new(Intake::new(clock.clone()))),
             clock,
+            stopped: Vec::new(),
             books: Vec::new(),
             wanted: Vec::new(),
             carried: open::wanted(&[], Switches::default()).1,
@@ -169,8 +173,9 @@ impl<K: Kernel> Tracer<K> {
         let names = self.names;
         let same = self.books.iter().map(|book| &book.trace).eq(traces);
         let told_otherwise = turns.is_some() || self.lost_turns();
+        let mut removes_probes = false;
         if !same || memory != self.memory || told_otherwise || std::mem::take(&mut self.again) {
-            self.close(context);
+            self.stop(context);
             self.set_turns(turns);
             let now = self.clock.now();
             let mut old = std::mem::take(&mut self.books);
@@ -180,10 +185,19 @@ impl<K: Kernel> Tracer<K> {
                 book.set_names(names);
                 self.books.push(book);
             }
+            // What tells of threads has no probes.
+            let of_threads =
+                |book: &Book| matches!(book.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls);
+            removes_probes = !old.iter().all(of_threads);
             self.memory = memory;
             self.retrace();
         }
-        self.follow(online, None, context);
+        self.open_and_close(online, None, context);
+        if removes_probes {
+            // The caller can remove those that nobody has open.
+            self.stopped.clear();
+        }
+        context.kernel.close(std::mem::take(&mut self.stopped));
     }
 
     /// Limits how many names the processes of one cgroup may have in the labels of one entry.
@@ -234,7 +248,7 @@ impl<K: Kernel> Tracer<K> {
             "this kernel does not tell of all switches from an idle CPU: each CPU tells itself who comes, by a record more"
         );
         self.switches.of_cpus = true;
-        self.close(context);
+        self.stop(context);
         self.retrace();
     }
 
@@ -244,17 +258,22 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Enters the processes that are there, so that none of them is a stranger.
-    pub(crate) fn describe(&self, census: &Census) {
+    pub(crate) fn describe(&self, index: &TargetIndex) {
         let mut intake = self.intake();
-        for process in census.processes() {
+        for process in index.processes() {
             intake.desk.describe(process.key.pid, &process.comm, process.kernel_thread);
         }
     }
 
     /// Opens on the CPUs that came, and closes on those that went. `turns` are followed from now on, if there are any.
     pub(crate) fn follow(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
+        self.open_and_close(online, turns, context);
+        context.kernel.close(std::mem::take(&mut self.stopped));
+    }
+
+    fn open_and_close(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
         if turns.is_some() || self.lost_turns() {
-            self.close(context);
+            self.stop(context);
             self.set_turns(turns);
             self.retrace();
         }
@@ -263,6 +282,10 @@ impl<K: Kernel> Tracer<K> {
             self.close_ring(ring, context);
         }
         self.rings.forgive(online, context.board);
+        // Where there is no room for both, they are closed before.
+        if !context.budget.has_room_for(2 * self.stopped.len()) {
+            self.stopped.clear();
+        }
         for ring in self.rings.missing(online, Lane::ALL.len() as u32) {
             if self.has(Lane::of(ring)) {
                 self.open(ring, online, context);
@@ -359,10 +382,17 @@ impl<K: Kernel> Tracer<K> {
         tapped.events.iter().for_each(|tap| intake.desk.untap(tap.id));
         drop(intake);
         context.budget.give_back(tapped.descriptors());
+        self.stopped.extend(tapped.into_events());
     }
 
     /// Closes everything. What it has counted stays to be collected.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
+        self.stop(context);
+        self.stopped.clear();
+    }
+
+    /// Lets nothing write any more.
+    fn stop(&mut self, context: &mut Context<'_, K>) {
         self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
         self.rings.forgive(&CpuSet::default(), context.board);
         self.rings.stop_reader();
@@ -374,7 +404,7 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Takes in what was hit since the last time.
-    pub(crate) fn collect(&mut self, census: &Census, roots: &Roots, nodes: &Nodes) {
+    pub(crate) fn collect(&mut self, index: &mut TargetIndex, roots: &Roots, nodes: &Nodes) {
         if self.books.is_empty() {
             return;
         }
@@ -386,11 +416,10 @@ impl<K: Kernel> Tracer<K> {
             for (ring, tapped) in self.rings.writers().filter(|(ring, _)| self.counts_hits(Lane::of(*ring))) {
                 intake.settle(ring, tapped.hits(|_| true));
             }
-            intake.desk.take(kernel, KEPT_ROUNDS, |pid| census.has_process(pid))
+            intake.desk.take(kernel, KEPT_ROUNDS, |pid| index.has_process(pid))
         };
-        let shared = Arc::clone(&self.intake);
-        let born = move |id: CgroupId| lock(&shared).desk.path_of(id);
-        let names = Names { roots, nodes, census, born: &born };
+        index.add_created(&round.created);
+        let names = Names { roots, nodes, index };
         self.remarkable.follow(remarkable, kernel);
         for (book, taken) in self.books.iter_mut().zip(entries) {
             book.enter(taken, &round, &names, monotonic);

@@ -7,11 +7,11 @@ use rustc_hash::FxHashSet;
 
 use super::owners::{OwnerId, Round};
 use super::values::{Fresh, Owned, ValueId};
-use crate::attribute::{Census, ROOT};
 use crate::event::format::{Field, Show};
 use crate::host::{Nodes, Roots};
 use crate::plan::{Feed, Take, Trace};
 use crate::probe::kallsyms;
+use crate::register::{ROOT, TargetIndex};
 use crate::series::OwnName;
 use crate::target::{Cgroup, CgroupId, Targets, parent_of};
 
@@ -46,9 +46,7 @@ mod rest {
 pub(super) struct Names<'a> {
     pub(super) roots: &'a Roots,
     pub(super) nodes: &'a Nodes,
-    pub(super) census: &'a Census,
-    /// The paths of cgroups that nobody saw.
-    pub(super) born: &'a dyn Fn(CgroupId) -> Option<Arc<str>>,
+    pub(super) index: &'a TargetIndex,
 }
 
 impl Names<'_> {
@@ -68,7 +66,7 @@ impl Names<'_> {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let path: Arc<str> = match *id {
                     ROOT => "/".into(),
-                    id => self.census.path_of(id, self.born).ok_or(rest::UNKNOWN)?,
+                    id => self.index.path_of(id).ok_or(rest::UNKNOWN)?,
                 };
                 let above = std::iter::successors(Some(&*path), |path| parent_of(path));
                 let selected = above.filter(|path| selection.matches(&Cgroup::at(path)));
@@ -79,7 +77,7 @@ impl Names<'_> {
             }
             Targets::Processes(selection) => {
                 let task = round.tasks.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
-                let process = self.census.process(task, self.born).ok_or(rest::UNKNOWN)?;
+                let process = self.index.process(task).ok_or(rest::UNKNOWN)?;
                 if !selection.matches(&process) {
                     return Err(rest::NOT_SELECTED);
                 }
@@ -97,10 +95,10 @@ impl Names<'_> {
         match targets {
             Targets::Cpus(_) => None,
             Targets::Cgroups(_) => {
-                Some(self.census.paths().map(|path| vec![("cgroup", Arc::clone(path))]).collect())
+                Some(self.index.paths().map(|path| vec![("cgroup", Arc::clone(path))]).collect())
             }
             Targets::Processes(selection) => {
-                let selected = self.census.processes().filter(|process| selection.matches(process));
+                let selected = self.index.processes().filter(|process| selection.matches(process));
                 Some(selected.map(|process| selection.labels(process)).collect())
             }
         }
@@ -132,7 +130,7 @@ impl Names<'_> {
     fn cgroup(&self, id: CgroupId) -> Arc<str> {
         match id {
             ROOT => "/".into(),
-            id => self.census.path_of(id, self.born).unwrap_or_else(|| rest::UNKNOWN.into()),
+            id => self.index.path_of(id).unwrap_or_else(|| rest::UNKNOWN.into()),
         }
     }
 

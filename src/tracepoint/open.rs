@@ -2,13 +2,37 @@
 
 use std::sync::Arc;
 
-use super::desk::Use;
-use super::intake::Lane;
 use crate::event::Event as Named;
 use crate::plan::{Feed, Role, Trace, TraceSource as Source};
-use crate::ring::{DUMMY, Request};
+use crate::ring::{DUMMY, Request, RingId};
 use crate::sched::{Layout, NOT_TO_SLEEP};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
+
+/// Which of the two rings of a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lane {
+    /// Records are read as they come.
+    Direct,
+    /// Records are read in the order of their times, across CPUs.
+    Ordered,
+}
+
+impl Lane {
+    pub(super) const ALL: [Self; 2] = [Self::Direct, Self::Ordered];
+
+    /// The ring of this lane on a CPU.
+    pub(super) fn ring(self, cpu: u32) -> RingId {
+        RingId { cpu, number: self as u32 }
+    }
+
+    /// The lane of a ring.
+    pub(super) fn of(ring: RingId) -> Self {
+        if ring.number == Self::Ordered as u32 { Self::Ordered } else { Self::Direct }
+    }
+}
+
+/// An entry, and the place of an event among its sources.
+pub(super) type Use = (usize, usize);
 
 /// An event to open once on each CPU, whoever looks into its records.
 #[derive(Debug, Clone)]
@@ -122,5 +146,5 @@ pub(super) fn request(lane: Lane, wanted: &[Wanted], carried: Carried) -> Reques
         let attr = Attr { sampling: sampling(*fields, Sideband::default()), ..Attr::counting(event) };
         (attr, event, place)
     });
-    Request { records: "records", holders: vec![holder], events: events.collect() }
+    Request { holders: vec![holder], events: events.collect() }
 }

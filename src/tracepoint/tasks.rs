@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::owners::{KTHREADD, OwnerId, Owners, Who};
+use super::owners::{OwnerId, Owners, Who};
 use crate::health::Scope;
 use crate::metrics::Buckets;
 use crate::plan::{Fact, Feed, Role, Trace};
+use crate::register::KTHREADD;
 use crate::ring::{Sample, Task, Turn};
 use crate::sched::{self, Event, Longest, Timeline, Told};
 use crate::syscall::{self, Abi, Begun, Call, Calls};

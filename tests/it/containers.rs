@@ -30,10 +30,14 @@ fn docker(socket: &Path) -> Containers {
 
 /// Who is asked once, and what comes of it: a number of containers, or why there is none.
 fn asked(wanted: &Containers) -> Result<usize, String> {
-    let (asked, problems) = ask_once(wanted, &Roots::default(), &Environment::default(), true);
+    let (asked, problems) =
+        ask_once(wanted, &Roots::default(), &Environment::default(), Some(&Clock::system()));
     assert_eq!(problems, Vec::<String>::new());
     let [asked] = <[_; 1]>::try_from(asked).unwrap();
-    asked.answer.unwrap().map_err(|failure| failure.why)
+    match asked.failure {
+        Some(failure) => Err(failure.why),
+        None => Ok(asked.answered.map(|_| asked.containers).expect("it was asked")),
+    }
 }
 
 /// A socket on which whoever comes is given `answer`, whatever he asks; it is left open if there is nothing to say.

@@ -15,10 +15,10 @@ use perf_exporter::export::otlp::attribute::{Attribute, Resource};
 use perf_exporter::export::otlp::logs::Switch;
 use perf_exporter::export::otlp::{Settings, Target};
 use perf_exporter::export::push::{self, Board, Feed, Pusher, Surroundings};
-use perf_exporter::export::status::PushStatus;
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
 use perf_exporter::profile::{Ask, Asked, NoProfile, Profile, Selection};
+use perf_exporter::status::PushStatus;
 use prometheus::Registry;
 use tokio::sync::watch;
 

@@ -105,11 +105,11 @@ fn the_shares_of_a_capture_are_these() {
 
 #[test]
 fn a_cgroup_that_was_made_in_a_capture_leaves_its_path() {
-    let (attributor, shares) = replay(&load("cgroup"));
+    let (_, shares) = replay(&load("cgroup"));
     let paths: Vec<_> = shares
         .iter()
         .filter_map(|(owner, _, time)| match owner {
-            Owner::Cgroup(id) if !time.is_zero() => attributor.path_of(*id),
+            Owner::Cgroup(id) if !time.is_zero() => shares.created().get(*id),
             _ => None,
         })
         .collect();

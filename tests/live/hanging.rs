@@ -4,10 +4,13 @@
 //! The file system keeps each request after it has read it, so whoever asked waits uninterruptibly.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use perf_exporter::files::{Files, Root, RootError};
+use perf_exporter::host::Roots;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -86,14 +89,18 @@ impl Scene {
         self.metrics().value("perf_exporter_stuck_files", &[]).expect("stuck files are a metric")
     }
 
-    /// The entries of `files.stuck` on the status page that are about our mount.
-    fn stuck_here(&self) -> Vec<Value> {
+    /// The entries of `files.stuck` on the status page.
+    fn stuck(&self) -> Vec<Value> {
         let answer = self.ask("GET", "/api/v1/status", PROFILE);
         assert_eq!(answer.code, 200, "{}", answer.body);
         let status: Value = serde_json::from_str(&answer.body).unwrap();
-        let stuck = status["files"]["stuck"].as_array().expect("files.stuck is a list").clone();
+        status["files"]["stuck"].as_array().expect("files.stuck is a list").clone()
+    }
+
+    /// Those that are about our mount. Other tests have mounts too, and a service looks into all programs that run.
+    fn stuck_here(&self) -> Vec<Value> {
         let here = |entry: &Value| entry["mount"].as_str() == self.mount.path().to_str();
-        stuck.into_iter().filter(here).collect()
+        self.stuck().into_iter().filter(here).collect()
     }
 
     /// Stacks of the threads that are called `comm`.
@@ -180,14 +187,17 @@ impl Scene {
         self.profile_of_another();
     }
 
-    /// Nothing is stuck any more, and the program's functions have names.
+    /// Nothing is stuck on the mount any more, and the program's functions have names.
     fn recovers(&self) {
         self.mount.resume();
         let end = now() + RECOVERY;
-        while self.stuck_files() > 0.0 || !self.stuck_here().is_empty() {
+        while !self.stuck_here().is_empty() {
             assert!(now() < end, "{:?} is still stuck", self.stuck_here());
             thread::sleep(Duration::from_millis(100));
         }
+        eventually("the metric counts what the status shows", || {
+            (self.stuck_files() == self.stuck().len() as f64).then_some(())
+        });
         eventually("the stacks of the program have names", || {
             self.folded("hanging").body.contains(";three_quarters;burns ").then_some(())
         });
@@ -252,4 +262,24 @@ fn nothing_else_waits_for_a_file_system_with_a_probed_program_that_stops_answeri
         format!("probes: {{probed: {{uprobe: \"{}:one_quarter\"}}}}\n", mount.file("hanging").display())
     };
     Scene::new(0, probed).plays(Stop::Everything, probed);
+}
+
+#[test]
+fn a_file_system_that_was_mounted_a_moment_ago_is_known_by_its_type() {
+    if [Feature::Compiler, Feature::Fuse].into_iter().any(lacks) {
+        return;
+    }
+    let program = Program::compile_mapping("late");
+    let files = Files::apart(&Roots::default(), PathBuf::from(env!("CARGO_BIN_EXE_perf-exporter")));
+    let here = Root::Process(std::process::id());
+    let path = |path: &Path| path.to_str().expect("paths of tests are text").to_owned();
+    files
+        .open(&here, &path(program.path()), None)
+        .expect("a local file is opened, and the list of mounts read");
+    let mount = Mount::of(&[("late", program.path())], 0);
+    mount.stop(Stop::Everything, LONGEST_STOP);
+    let error = files.open(&here, &path(&mount.file("late")), None).unwrap_err();
+    let RootError::Stuck { filesystem, mount: point, .. } = &error else { panic!("{error}") };
+    assert_eq!((&**filesystem, Path::new(point)), ("fuse", mount.path()), "{error}");
+    files.stop();
 }

@@ -7,6 +7,8 @@ pub(crate) mod books;
 #[allow(dead_code, reason = "not every target tells workers what to call")]
 pub(crate) mod calls;
 pub(crate) mod cgroup;
+#[allow(dead_code, reason = "each target asks for the times that it needs")]
+pub(crate) mod cpu_times;
 pub(crate) mod exposition;
 #[allow(dead_code, reason = "not every target samples stacks")]
 pub(crate) mod folded;

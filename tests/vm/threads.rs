@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use perf_exporter::host::{list, read_text};
 
 use crate::support::cgroup::TestCgroup;
+use crate::support::cpu_times::CpuTimes;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
@@ -33,10 +34,8 @@ fn figures(pid: u32) -> [f64; 2] {
 /// Seconds that interrupts and the host took of all CPUs, which the kernel's account of a thread leaves out, and its clock does
 /// not.
 fn taken() -> f64 {
-    let stat = read_text(&PathBuf::from("/proc/stat")).unwrap();
-    // cpu user nice system idle iowait irq softirq steal, in hundredths of a second.
-    let fields = stat.split_ascii_whitespace().skip(6).take(3);
-    fields.map(|field| field.parse::<f64>().unwrap() / 100.0).sum()
+    let times = CpuTimes::of_all_cpus();
+    (times.interrupted + times.stolen).as_secs_f64()
 }
 
 #[test]

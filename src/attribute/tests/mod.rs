@@ -230,8 +230,9 @@ fn a_count_that_fills_its_number_stays_there() {
 fn cgroups_that_come_and_go_leave_their_paths() {
     let mut machine = cgroups();
     machine.reads(0, 0, &testing::cgroup(77, b"/short/lived"));
-    assert_eq!(machine.attributor.path_of(CgroupId(77)).map(|path| &**path), Some("/short/lived"));
-    assert_eq!(machine.attributor.path_of(CgroupId(78)), None);
+    let shares = machine.attributor.take(|_| true);
+    assert_eq!(shares.created().get(CgroupId(77)).map(|path| &**path), Some("/short/lived"));
+    assert_eq!(shares.created().get(CgroupId(78)), None);
 }
 
 #[test]

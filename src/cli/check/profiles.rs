@@ -1,13 +1,13 @@
 //! What a check reports of profiles.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::rows::RefusalRow;
-use super::text::{bytes, count};
+use super::words::{bytes, count};
 use crate::config::profiled::{Rate, Whose};
-use crate::health::{Scope, classify};
+use crate::health::{Line, Scope, classify};
 use crate::host::{CpuSet, Facts};
 use crate::plan::{Plan, Sampler};
 use crate::ring::RingBudget;
@@ -98,12 +98,11 @@ impl ProfileRow {
     }
 
     /// Those that are not refused, as `refused` says of their entries.
-    pub(super) fn all(plan: &Plan, facts: &Facts, refused: &[RefusalRow]) -> Vec<Self> {
+    pub(super) fn all(plan: &Plan, facts: &Facts, refused: &[Line]) -> Vec<Self> {
         let rows = plan.samplers.iter().map(|sampler| Self::new(sampler, facts));
         let taken = |row: &Self| {
-            let is_of = |refusal: &&RefusalRow| refusal.entry == row.entry && refusal.scope == SCOPE;
-            let lost = refused.iter().filter(is_of).filter(|refusal| row.events.contains(&refusal.event));
-            lost.count() < row.events.len()
+            let is_refused = |event: &String| refused.iter().any(|line| line.is_of(&row.entry, SCOPE, event));
+            !row.events.iter().all(is_refused)
         };
         rows.filter(taken).collect()
     }
@@ -167,7 +166,7 @@ fn rule(rule: &ProcessRule) -> String {
 const SCOPE: Scope = Scope::HOST;
 
 /// Opens each event for a moment on the first of its CPUs: what is refused there is refused on all.
-pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<RefusalRow> {
+pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<Line> {
     let mut rows = Vec::new();
     for sampler in &plan.samplers {
         let attr = |event| Attr::sampling(event, Sampling::of(sampler));
@@ -177,7 +176,7 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
             let Err(errno) = opened else { continue };
             let attempt = event.attempt(Scope::CPU);
             let refusal = classify(errno, &attempt, facts).refusal(&event.name, "this host", Some(errno));
-            rows.push(RefusalRow::new(&sampler.entry, SCOPE, 1, &refusal));
+            rows.push(Line { entry: Arc::clone(&sampler.entry), scope: SCOPE, refusal, targets: 1 });
         }
     }
     rows

@@ -1,14 +1,13 @@
-//! What a check reports of groups, refusals and descriptors.
+//! What a check reports of groups and descriptors.
 
 use serde::Serialize;
 
-use super::stream::StreamRow;
-use crate::health::{Refusal, Scope};
+use crate::health::Scope;
 use crate::host::Facts;
 use crate::plan::{Counter, Group, Source, StreamSupport, Why};
 
 /// What it takes of the limit on open files.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Descriptors {
     /// Open for a moment just now; `None` if nothing was to be opened.
     pub(super) used: Option<usize>,
@@ -55,38 +54,10 @@ pub(super) struct GroupRow {
     pub(super) dedicated_per_target: usize,
 }
 
-/// What cannot be counted for one reason.
-#[derive(Debug, Serialize)]
-pub(super) struct RefusalRow {
-    pub(super) entry: String,
-    pub(super) scope: Scope,
-    pub(super) event: String,
-    pub(super) target: String,
-    pub(super) targets: usize,
-    pub(super) cause: &'static str,
-    pub(super) reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remedy: Option<String>,
-}
-
 impl Descriptors {
-    pub(super) fn new(
-        used: Option<usize>,
-        limit: usize,
-        groups: &[GroupRow],
-        stream: Option<&StreamRow>,
-        (traced, sampled): (usize, usize),
-    ) -> Self {
-        let mut descriptors = Self {
-            used,
-            limit,
-            stream: stream.map_or(0, |stream| stream.descriptors),
-            traced,
-            sampled,
-            cpus: 0,
-            per_cgroup: 0,
-            per_thread: 0,
-        };
+    /// With what groups take.
+    pub(super) fn with(self, groups: &[GroupRow]) -> Self {
+        let mut descriptors = self;
         for group in groups.iter().filter(|group| !group.is_refused()) {
             match group.scope {
                 Scope::Cgroup => descriptors.per_cgroup += group.descriptors_per_target,
@@ -129,25 +100,5 @@ impl GroupRow {
     /// Whether the switch stream counts it.
     pub(super) fn is_streamed(&self) -> bool {
         self.attribution == "stream"
-    }
-}
-
-impl RefusalRow {
-    pub(super) fn new(entry: &str, scope: Scope, targets: usize, refusal: &Refusal) -> Self {
-        Self {
-            entry: entry.to_owned(),
-            scope,
-            event: refusal.event.to_string(),
-            target: refusal.target.clone(),
-            targets,
-            cause: refusal.cause.as_str(),
-            reason: refusal.reason.clone(),
-            remedy: refusal.remedy.clone(),
-        }
-    }
-
-    /// Whether it is about this event of this group.
-    pub(super) fn is_of(&self, group: &GroupRow, event: &str) -> bool {
-        self.entry == group.entry && self.scope == group.scope && self.event == event
     }
 }

@@ -1,4 +1,4 @@
-//! What a check reports of the switch stream, and of why there is none.
+//! What a check reports of the switch stream.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use super::rows::GroupRow;
 use crate::counter::StreamState;
 use crate::health::Scope;
 use crate::host::Facts;
-use crate::plan::{Plan, StreamSupport, Why};
 
 /// The switch stream.
 #[derive(Debug, Clone, Serialize)]
@@ -58,16 +57,6 @@ pub(super) struct Dedicated {
     pub(super) at_least_now: Option<usize>,
 }
 
-/// Why groups that leave the choice to the program are not counted by the stream.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct NoStreamRow {
-    pub(super) scope: Scope,
-    pub(super) cause: &'static str,
-    pub(super) reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remedy: Option<String>,
-}
-
 impl StreamRow {
     pub(super) fn new(state: &StreamState, groups: &[GroupRow], facts: &Facts) -> Self {
         let entries = |group: &Vec<Arc<str>>| group.iter().map(ToString::to_string).collect();
@@ -110,25 +99,5 @@ impl Dedicated {
             all.at_least_now = now.map(|now| all.at_least_now.unwrap_or(0) + now);
         }
         all
-    }
-}
-
-impl NoStreamRow {
-    /// Each reason once for each scope.
-    pub(super) fn all(plan: &Plan, support: &StreamSupport) -> Vec<Self> {
-        let mut rows: Vec<Self> = Vec::new();
-        for group in &plan.groups {
-            let Why::NoStream(unsupported) = group.why(support) else { continue };
-            let row = Self {
-                scope: group.scope(),
-                cause: unsupported.cause.as_str(),
-                reason: unsupported.reason.clone(),
-                remedy: unsupported.remedy.clone(),
-            };
-            if !rows.contains(&row) {
-                rows.push(row);
-            }
-        }
-        rows
     }
 }

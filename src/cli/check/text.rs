@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::Report;
-use super::rows::{Descriptors, GroupRow, RefusalRow};
-use super::stream::{NoStreamRow, RingBound, StreamRow};
-use super::{containers, presets, profiles, pushes, traces};
+use super::rows::{Descriptors, GroupRow};
+use super::stream::{RingBound, StreamRow};
+use super::words::{bytes, count};
+use super::{Report, containers, presets, profiles, pushes, traces};
 use crate::error::printable;
-use crate::health::Scope;
+use crate::health::{Line, Scope};
+use crate::plan::NoStream;
 
 /// Writes the report.
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -36,31 +37,34 @@ fn lines(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
 }
 
 /// What is refused, each reason once.
-fn refusals(out: &mut impl Write, rows: &[RefusalRow]) -> io::Result<()> {
+fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
     if !rows.is_empty() {
         writeln!(out, "\nNot counted here:")?;
     }
-    for reason in together(rows, |row| (row.cause, &row.reason, &row.remedy)) {
-        let row = reason.first;
-        writeln!(out, "  {}: {}", row.cause, printable(&row.reason))?;
-        row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
-        for place in together(reason.all, |row| (&row.entry, row.scope, &row.target, row.targets)) {
-            let events: Vec<&str> = place.all.iter().map(|row| &*row.event).collect();
-            let row = place.first;
-            writeln!(out, "    {} per {}: {}{}", row.entry, row.scope, events.join(", "), places(row))?;
+    for reason in together(rows, |Line { refusal, .. }| (refusal.cause, &refusal.reason, &refusal.remedy)) {
+        let refusal = &reason.first.refusal;
+        writeln!(out, "  {}: {}", refusal.cause, printable(&refusal.reason))?;
+        refusal.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
+        for place in
+            together(reason.all, |line| (&line.entry, line.scope, &line.refusal.target, line.targets))
+        {
+            let events: Vec<&str> = place.all.iter().map(|line| &*line.refusal.event).collect();
+            let line = place.first;
+            writeln!(out, "    {} per {}: {}{}", line.entry, line.scope, events.join(", "), places(line))?;
         }
     }
     Ok(())
 }
 
 /// Where, if that says more than the entry and the scope do.
-fn places(row: &RefusalRow) -> String {
+fn places(line: &Line) -> String {
     let said =
-        [String::from("this host"), format!("each {}", row.scope.target()), format!("entry {}", row.entry)];
-    match row.targets {
-        0 | 1 if said.contains(&row.target) => String::new(),
-        0 | 1 => format!(" ({})", row.target),
-        more => format!(" ({} and {} more)", row.target, more - 1),
+        [String::from("this host"), format!("each {}", line.scope.target()), format!("entry {}", line.entry)];
+    let target = &line.refusal.target;
+    match line.targets {
+        0 | 1 if said.contains(target) => String::new(),
+        0 | 1 => format!(" ({target})"),
+        more => format!(" ({target} and {} more)", more - 1),
     }
 }
 
@@ -86,8 +90,9 @@ fn groups(out: &mut impl Write, report: &Report) -> io::Result<()> {
         writeln!(out, "{}", takes(&same))?;
         let width = group.events.iter().map(String::len).max().unwrap_or(0);
         for (event, metric) in group.events.iter().zip(&group.metrics) {
-            let refused = report.refusals.iter().filter(|row| row.is_of(group, event)).count();
-            let refused = if refused > 0 { "  (refused in some places)" } else { "" };
+            let is_refused = |line: &Line| line.is_of(&group.entry, group.scope, event);
+            let refused =
+                if report.refusals.iter().any(is_refused) { "  (refused in some places)" } else { "" };
             writeln!(out, "    {event:width$}  {metric}{refused}")?;
         }
     }
@@ -165,12 +170,12 @@ fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
 }
 
 /// Why there is no stream where the program may choose.
-fn no_stream(out: &mut impl Write, rows: &[NoStreamRow]) -> io::Result<()> {
-    for same in together(rows, |row| (&row.reason, &row.remedy)) {
-        let row = same.first;
+fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
+    for same in together(rows, |row| (&row.why.reason, &row.why.remedy)) {
+        let why = &same.first.why;
         let scopes: Vec<&str> = same.all.iter().map(|row| row.scope.targets()).collect();
-        writeln!(out, "\nNo switch stream for {}: {}", scopes.join(" and "), printable(&row.reason))?;
-        row.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
+        writeln!(out, "\nNo switch stream for {}: {}", scopes.join(" and "), printable(&why.reason))?;
+        why.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
     }
     Ok(())
 }
@@ -205,16 +210,6 @@ fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
     }
 }
 
-/// `1.5 MiB`, `64 MiB`.
-pub(super) fn bytes(number: u64) -> String {
-    let (unit, size) = if number < 1 << 20 { ("KiB", 1 << 10) } else { ("MiB", 1 << 20) };
-    match number % size {
-        _ if number < 1 << 10 => format!("{number} bytes"),
-        0 => format!("{} {unit}", number / size),
-        _ => format!("{:.1} {unit}", number as f64 / size as f64),
-    }
-}
-
 /// Rows that agree in what matters.
 struct Together<'a, T> {
     first: &'a T,
@@ -235,15 +230,6 @@ fn together<'a, T, K: PartialEq>(
         }
     }
     groups
-}
-
-/// `no warnings`, `1 warning`, `2 warnings`.
-pub(super) fn count(number: usize, what: &str) -> String {
-    match number {
-        0 => format!("no {what}s"),
-        1 => format!("1 {what}"),
-        more => format!("{more} {what}s"),
-    }
 }
 
 #[cfg(test)]
@@ -299,13 +285,5 @@ The switch stream: a record at each switch between cgroups
     fn without_a_watchdog_nobody_is_told_to_stop_it() {
         let row = StreamRow { nmi_watchdog: false, ..row(&[&["core"], &["cache"]]) };
         assert!(!text(&row).contains("watchdog"), "{}", text(&row));
-    }
-
-    #[test]
-    fn memory_is_told_in_the_unit_that_fits() {
-        assert_eq!(bytes(4096), "4 KiB");
-        assert_eq!(bytes(1 << 20), "1 MiB");
-        assert_eq!(bytes(3 << 19), "1.5 MiB");
-        assert_eq!(bytes(64 << 20), "64 MiB");
     }
 }

@@ -5,7 +5,6 @@
 //! observe::Subject (whom) ─────────────┴► Rings: opened on each CPU, merged ─► Listener: a line, a table, a file
 //! ```
 
-mod names;
 mod rings;
 mod rows;
 mod spread;
@@ -30,7 +29,6 @@ use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::target::Whom;
-pub(super) use names::Names;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};

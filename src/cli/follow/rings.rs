@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
@@ -13,7 +12,7 @@ use crate::health::{Board, Refusal};
 use crate::host::CpuSet;
 use crate::ring::{
     Context, DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, Tapped, Writers,
-    time_of,
+    is_sample, time_of,
 };
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
@@ -150,8 +149,7 @@ impl<E: Event> Rings<E> {
                 Err(Malformed) => {
                     losses.unreadable += 1;
                     // It counts as read: it was not lost for want of room.
-                    let kind = record.first_chunk().map(|&kind| u32::from_ne_bytes(kind));
-                    *read += u64::from(kind == Some(PERF_RECORD_SAMPLE));
+                    *read += u64::from(is_sample(record));
                 }
             }
         });
@@ -178,7 +176,7 @@ fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, Tap> {
         (Attr::sampling(event, sampling(Sideband::default())), event, tap)
     });
     let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);
-    Request { records: "records", holders: vec![holder], events: events.collect() }
+    Request { holders: vec![holder], events: events.collect() }
 }
 
 /// Pages of the ring of each of so many CPUs: a power of two.

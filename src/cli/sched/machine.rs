@@ -2,13 +2,14 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::cli::follow::{Heard, Names, Source};
+use crate::cli::follow::{Heard, Source};
 use crate::cli::observe::Failure;
 use crate::event::format::{Field, Format};
 use crate::host::{CpuSet, Roots};
 use crate::profile::Cgroups as Below;
+use crate::register;
 use crate::ring::{Record, Sample};
-use crate::sched::{Event, Layout, Left, Timeline, Told, Who};
+use crate::sched::{Comm, Event, Layout, Left, Timeline, Told, Who};
 use crate::target::Whom;
 use crate::target::{CgroupMount, Cgroups};
 
@@ -72,7 +73,9 @@ impl Machine {
         let taps: Result<Vec<_>, _> = sources.iter().map(|source| Tap::of(&source.format)).collect();
         let taps = taps.map_err(|lacks| Failure::Failed(anyhow::anyhow!("this kernel's {lacks}")))?;
         let mut timeline = Timeline::default();
-        Names::read(roots).iter().for_each(|who| timeline.describe(*who));
+        for (pid, tid, name) in register::threads(roots) {
+            timeline.describe(Who { tid, pid, comm: Comm::new(&name), ..Who::default() });
+        }
         Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)?, unreadable: 0 })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::observe::{Target, TargetArgs};
-use crate::event::{parse, preset, syntax};
+use crate::event::{Preset, parse, syntax};
 
 /// perf's shortest interval and time-out, in milliseconds.
 const SHORTEST: u64 = 10;
@@ -109,13 +109,12 @@ pub(super) struct Times {
 impl StatArgs {
     /// The events to count: what was asked for or perf's default, and the details.
     pub(super) fn events(&self) -> Vec<syntax::Group> {
-        let named = |name| preset(name).unwrap_or_default();
-        let default = named("default");
+        let default = Preset::Default.groups();
         let detailed = match self.detailed {
             0 => Vec::new(),
-            1 => named("detailed"),
-            2 => named("very-detailed"),
-            _ => named("all-detailed"),
+            1 => Preset::Detailed.groups(),
+            2 => Preset::VeryDetailed.groups(),
+            _ => Preset::AllDetailed.groups(),
         };
         // Each preset begins with the default.
         let details = detailed.into_iter().skip(default.len());

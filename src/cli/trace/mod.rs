@@ -16,15 +16,16 @@ use std::process::ExitCode;
 
 use rustc_hash::FxHashMap;
 
-use super::follow::{Heard, Listener, Names, Session, Source};
+use super::follow::{Heard, Listener, Session, Source};
 use super::observe::{Ending, Failure, Program, Subject, exit};
 use super::sample::Host;
 use crate::clock::Clock;
 use crate::event::Catalog;
 use crate::event::format::{Field, Format, Value};
 use crate::host::{Facts, Roots};
+use crate::register::ThreadNames;
 use crate::ring::{Record, Sample};
-use crate::sched::Who;
+use crate::sched::{Comm, Who};
 use crate::sys::live::Live;
 use crate::sys::{Fields, Sideband};
 use crate::syscall::{Abi, Begun, Call, Calls};
@@ -77,7 +78,7 @@ fn run(args: &TraceArgs, roots: &Roots) -> Result<Ending, Failure> {
             taps,
             abi,
             selection,
-            names: Names::read(roots),
+            names: ThreadNames::read(roots),
             own: std::process::id(),
             calls: Calls::default(),
             under_way: FxHashMap::default(),
@@ -126,7 +127,7 @@ struct Tracer<'a> {
     taps: Vec<Tap>,
     abi: Abi,
     selection: Option<Selection>,
-    names: Names,
+    names: ThreadNames,
     own: u32,
     calls: Calls,
     /// Calls under way with their arguments, by thread.
@@ -169,7 +170,8 @@ impl Tracer<'_> {
         if self.selection.as_ref().is_some_and(|selection| !selection.takes(call)) {
             return Some(());
         }
-        let who = self.names.who(sample.pid, sample.tid);
+        let comm = self.names.get(sample.tid).map(Comm::new).unwrap_or_default();
+        let who = Who { tid: sample.tid, pid: sample.pid, comm, ..Who::default() };
         if source == ENTER {
             let Value::Bytes(bytes) = tap.payload.value(sample.raw)? else { return None };
             let words = bytes.as_chunks::<{ size_of::<u64>() }>().0;

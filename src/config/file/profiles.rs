@@ -3,9 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ProcessRule, Within};
+use super::{ProcessRule, ProfilePer, Within};
 use crate::config::decode::At;
-use crate::config::per::ProfilePer;
 use crate::config::value::{Cpus, List, Period, Size};
 
 /// One entry of `profiles`: samples of what runs or waits, each with the functions that led there.

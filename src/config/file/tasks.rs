@@ -3,9 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Cgroups, Processes};
+use super::{Cgroups, Processes, TaskPer};
 use crate::config::decode::At;
-use crate::config::per::TaskPer;
 use crate::config::value::{List, Period};
 
 /// What is told of the scheduler.

@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Cgroups, PID_MAX, Processes};
+use super::{Cgroups, Histogram, Labels, PID_MAX, Processes, Sum, TracedPer};
 use crate::config::decode::At;
-use crate::config::per::TracedPer;
-use crate::config::value::{Histogram, Labels, List, Period};
+use crate::config::value::{List, Period};
 
 /// Where tracepoints and probes are found.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -118,38 +117,6 @@ pub(in crate::config) struct Within {
     /// The id of a process.
     #[schemars(range(min = 1, max = PID_MAX))]
     pub(in crate::config) pid: Option<At<u64>>,
-}
-
-/// A field that is added up.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Sum {
-    /// The field.
-    pub(in crate::config) of: At<String>,
-    /// What the field is in; a plain number by default.
-    pub(in crate::config) unit: Option<At<Unit>>,
-}
-
-/// What a field is in. The metric is in seconds or bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::config) enum Unit {
-    /// Seconds.
-    Seconds,
-    /// Thousandths of a second.
-    Milliseconds,
-    /// Millionths of a second.
-    Microseconds,
-    /// Billionths of a second.
-    Nanoseconds,
-    /// Bytes.
-    Bytes,
-    /// 1024 bytes, which the kernel calls kB.
-    Kibibytes,
-    /// 512 bytes: the sectors of block events, whatever the device has.
-    Sectors,
-    /// Pages of the size that this kernel has.
-    Pages,
 }
 
 /// The most that wait for their second event: some 100 MB.

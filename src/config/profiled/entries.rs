@@ -1,10 +1,10 @@
 //! The entries of `profiles`: what each kind of them may say, and what all of them have.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use super::sampled::{event, off_cpu, probe};
-use super::{Profiled, Source, Unwind, Whose};
+use super::{Profiled, STACKS, Source, Unwind, Whose};
+use crate::config::bounds::{setting, too_many};
 use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
@@ -12,15 +12,15 @@ use crate::config::report::Report;
 use crate::config::selection::{patterns, rules};
 use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
-use crate::target::{Attribution, CgroupSelection, Glob, ProcessRule, ProcessSelection};
+use crate::target::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
 
 /// The most entries: each has events on every CPU, and a window of stacks in memory.
 const ENTRY_LIMIT: usize = 16;
 /// The functions with metrics of their own unless the entry says otherwise.
 const FUNCTIONS: usize = 50;
 /// How far pages look back, and the bounds of that.
-const WINDOW: Duration = Duration::from_secs(60);
-const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+const WINDOW: Period = Period::seconds(60);
+const WINDOWS: RangeInclusive<Period> = Period::seconds(10)..=Period::seconds(600);
 /// How much of a stack is copied: what all but deep recursion and large buffers on the stack stay below.
 pub const STACK: u32 = 16 << 10;
 
@@ -31,9 +31,8 @@ pub(in crate::config) fn profiled(
     report: &mut Report<'_>,
 ) -> Vec<Profiled> {
     let Some(At { node, value: Entries(entries) }) = entries else { return base.to_vec() };
-    if entries.len() > ENTRY_LIMIT {
-        let message = format!("{} entries, and at most {ENTRY_LIMIT} are taken", entries.len());
-        report.error(*node, message, Some("each is opened on every CPU: leave some out".into()));
+    let hint = "each is opened on every CPU: leave some out";
+    if too_many(*node, (entries.len(), "entries"), ENTRY_LIMIT, hint, report) {
         return Vec::new();
     }
     entries.iter().filter_map(|(name, entry)| profile(name, entry, report)).collect()
@@ -49,10 +48,10 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
         processes: processes(entry.processes.as_ref(), report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
     };
-    let per = entry.per.as_ref().map(|at| at.value.cpus());
+    let per = entry.per.as_ref().map(|at| at.value.into());
     let lines = entry.lines.is_some_and(|at| at.value);
     let functions = functions(entry.functions.as_ref(), report);
-    let window = window(entry.window.as_ref(), report);
+    let Period(window) = setting(entry.window.as_ref(), WINDOWS, WINDOW, report);
     let name = name.value.as_str().into();
     Some(Profiled { name, source: source?, unwind, lines, whose, per, functions, window })
 }
@@ -68,12 +67,12 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
     let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
     if let (Some(within), None) = (&entry.within, &place) {
         let message = "`in` is about the file of a probe, and this entry has none";
-        report.error(within.node, message, Some("leave it out".into()));
+        report.error(within.node, message, "leave it out");
     }
     match (&entry.event, place, waits) {
         (Some(text), Some(_), _) => {
             let message = "an entry samples an event or a probe, not both";
-            report.error(text.node, message, Some("make two entries of it".into()));
+            report.error(text.node, message, "make two entries of it");
             None
         }
         (event, place, Some((word, node))) if event.is_some() || place.is_some() => {
@@ -81,7 +80,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
                 if event.is_some() { ("an event", "`event`") } else { ("a probe", "the probe") };
             let message = format!("`{word}` is about waits, and this entry samples {what}");
             let hint = format!("make two entries of it: one with {key}, one with `threshold`");
-            report.error(node, message, Some(hint));
+            report.error(node, message, hint);
             None
         }
         (Some(text), None, _) => event(text, entry, report),
@@ -90,7 +89,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
         (None, None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU";
-                report.error(name.node, "the entry does not say what to sample", Some(hint.into()));
+                report.error(name.node, "the entry does not say what to sample", hint);
             }
             None
         }
@@ -98,27 +97,23 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
 }
 
 fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
-    let stack = match &entry.stack {
-        Some(At { node, value: size @ Size(bytes) }) => {
-            let (min, max) = (Size(STACK_MIN), Size(STACK_MAX));
-            if !(STACK_MIN..=STACK_MAX).contains(bytes) {
-                let message = format!("{size} is not between {min} and {max}");
-                report.error(*node, message, Some(format!("{} is the default", Size(STACK.into()))));
-            } else if !bytes.is_multiple_of(8) {
-                let message = format!("{size} is not a multiple of 8 bytes, in which the kernel copies");
-                report.error(*node, message, Some(format!("write `{}`", bytes.next_multiple_of(8))));
-            }
-            u32::try_from(*bytes).unwrap_or(STACK)
-        }
-        None => STACK,
-    };
+    let usual = Size(STACK.into());
+    let Size(bytes) = setting(entry.stack.as_ref(), Size(STACK_MIN)..=Size(STACK_MAX), usual, report);
+    if let Some(At { node, value: size }) = &entry.stack
+        && !bytes.is_multiple_of(8)
+        && STACKS.contains(&bytes)
+    {
+        let message = format!("{size} is not a multiple of 8 bytes, in which the kernel copies");
+        report.error(*node, message, format!("write `{}`", bytes.next_multiple_of(8)));
+    }
+    let stack = u32::try_from(bytes).unwrap_or(STACK);
     match entry.unwind.map_or(file::Unwind::Auto, |at| at.value) {
         file::Unwind::Auto => Unwind::Auto { stack },
         file::Unwind::Dwarf => Unwind::Dwarf { stack },
         file::Unwind::Fp => {
             if let Some(stack) = &entry.stack {
                 let message = "`stack` has no meaning with `unwind: fp`, which copies none";
-                report.error(stack.node, message, Some("leave out one of them".into()));
+                report.error(stack.node, message, "leave out one of them");
             }
             Unwind::FramePointers
         }
@@ -139,9 +134,7 @@ fn cgroups(written: Option<&At<file::SampledCgroups>>, report: &mut Report<'_>) 
     selected.then(|| CgroupSelection {
         include: include.unwrap_or_else(everything),
         exclude: exclude.unwrap_or_default(),
-        depth: None,
-        descendants: false,
-        attribution: Attribution::Auto,
+        ..CgroupSelection::default()
     })
 }
 
@@ -157,8 +150,7 @@ fn processes(
         // A rule without conditions is met by everybody.
         include: include.unwrap_or_else(|| vec![ProcessRule::default()]),
         exclude: exclude.unwrap_or_default(),
-        by: Vec::new(),
-        attribution: Attribution::Auto,
+        ..ProcessSelection::default()
     })
 }
 
@@ -166,16 +158,7 @@ fn functions(written: Option<&At<u64>>, report: &mut Report<'_>) -> usize {
     let Some(At { node, value }) = written else { return FUNCTIONS };
     if *value > FUNCTIONS_MAX {
         let message = format!("{value} is not between 0 and {FUNCTIONS_MAX}");
-        report.error(*node, message, Some("each is a series; profiles have all of them".into()));
+        report.error(*node, message, "each is a series; profiles have all of them");
     }
     usize::try_from(*value).unwrap_or(FUNCTIONS)
-}
-
-fn window(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration {
-    let Some(At { node, value: Period(window) }) = written else { return WINDOW };
-    if !WINDOWS.contains(window) {
-        let message = format!("{window:?} is not between {:?} and {:?}", WINDOWS.start(), WINDOWS.end());
-        report.error(*node, message, Some(format!("{WINDOW:?} is the default")));
-    }
-    *window
 }

@@ -4,14 +4,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Rate, Source};
-use crate::config::decode::At;
+use crate::config::bounds::number;
+use crate::config::decode::{At, node_of};
 use crate::config::file::{FREQUENCY_MAX, LIMIT_MAX, PERIOD_MAX, Profile};
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::number;
 use crate::config::traced::{self, Fields, Place, filter};
 use crate::config::value::Period;
-use crate::config::yaml::NodeId;
 use crate::event;
 use crate::event::syntax::{Event, Name};
 use crate::probe::Definition;
@@ -37,18 +36,18 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
     let tracepoint = matches!(event.name, Name::Tracepoint { .. });
     if let (Some(at), false) = (&entry.filter, tracepoint) {
         let message = "`filter` is about the fields of a tracepoint, and this is none";
-        report.error(at.node, message, Some("leave it out".into()));
+        report.error(at.node, message, "leave it out");
     }
     if let (Some(at), true) = (entry.kernel.filter(|at| !at.value), tracepoint) {
         let message = "a tracepoint is passed in the kernel: without that there is nothing to sample";
-        report.error(at.node, message, Some("leave it out".into()));
+        report.error(at.node, message, "leave it out");
     } else if let Some(at) = entry.kernel.filter(|_| event.modifiers.contains(['u', 'k', 'h'])) {
         let message = format!("{} says already where it is sampled", shown(text));
-        report.error(at.node, message, Some("leave out the letters behind the event, or this".into()));
+        report.error(at.node, message, "leave out the letters behind the event, or this");
     }
     if let Some(at) = entry.idle.filter(|_| !clock) {
         let message = "`idle` is about clocks: nothing else happens on an idle CPU";
-        report.error(at.node, message, Some("leave it out".into()));
+        report.error(at.node, message, "leave it out");
     }
     Some(Source::Event {
         event,
@@ -62,19 +61,15 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
 /// What an entry with a probe samples; `None` if its place cannot be understood.
 pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
     let root = traced::root(entry.within.as_ref(), Some(kind), report);
-    let about_events: [(&str, &str, Option<NodeId>); 3] = [
-        ("filter", "the fields of a tracepoint", entry.filter.as_ref().map(|at| at.node)),
-        (
-            "kernel",
-            "events that happen in the kernel and in programs",
-            entry.kernel.as_ref().map(|at| at.node),
-        ),
-        ("idle", "clocks", entry.idle.as_ref().map(|at| at.node)),
+    let about_events = [
+        ("filter", "the fields of a tracepoint", node_of(entry.filter.as_ref())),
+        ("kernel", "events that happen in the kernel and in programs", node_of(entry.kernel.as_ref())),
+        ("idle", "clocks", node_of(entry.idle.as_ref())),
     ];
     for (word, what, node) in about_events {
         if let Some(node) = node {
             let message = format!("`{word}` is about {what}, and this entry samples a probe");
-            report.error(node, message, Some("leave it out".into()));
+            report.error(node, message, "leave it out");
         }
     }
     let rate = rate(entry, false, Rate::Period(1), report);
@@ -83,12 +78,12 @@ pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut R
 
 /// What an entry with `threshold` samples.
 pub(super) fn off_cpu(entry: &At<Profile>, report: &mut Report<'_>) -> Source {
-    let about_events: [(&str, Option<NodeId>); 5] = [
-        ("filter", entry.filter.as_ref().map(|at| at.node)),
-        ("frequency", entry.frequency.as_ref().map(|at| at.node)),
-        ("period", entry.period.as_ref().map(|at| at.node)),
-        ("kernel", entry.kernel.as_ref().map(|at| at.node)),
-        ("idle", entry.idle.as_ref().map(|at| at.node)),
+    let about_events = [
+        ("filter", node_of(entry.filter.as_ref())),
+        ("frequency", node_of(entry.frequency.as_ref())),
+        ("period", node_of(entry.period.as_ref())),
+        ("kernel", node_of(entry.kernel.as_ref())),
+        ("idle", node_of(entry.idle.as_ref())),
     ];
     for (word, node) in about_events {
         if let Some(node) = node {
@@ -97,7 +92,7 @@ pub(super) fn off_cpu(entry: &At<Profile>, report: &mut Report<'_>) -> Source {
                 _ => "leave it out",
             };
             let message = format!("`{word}` is about an `event`, and this entry samples waits");
-            report.error(node, message, Some(hint.into()));
+            report.error(node, message, hint);
         }
     }
     Source::OffCpu {
@@ -110,7 +105,7 @@ fn threshold(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration 
     let Some(At { node, value: Period(threshold) }) = written else { return THRESHOLD };
     if !THRESHOLDS.contains(threshold) {
         let message = format!("{threshold:?} is more than {:?}", THRESHOLDS.end());
-        report.error(*node, message, Some(format!("{THRESHOLD:?} is the default")));
+        report.error(*node, message, format!("{THRESHOLD:?} is the default"));
     }
     *threshold
 }
@@ -119,7 +114,7 @@ fn threshold(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration 
 fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> Rate {
     if let (Some(_), Some(period)) = (&entry.frequency, &entry.period) {
         let message = "an entry has a `frequency` or a `period`, not both: the one follows from the other";
-        report.error(period.node, message, Some("leave out one of them".into()));
+        report.error(period.node, message, "leave out one of them");
     }
     if let Some(frequency) = &entry.frequency {
         return Rate::Frequency(number(Some(frequency), FREQUENCY_MAX, report).unwrap_or(FREQUENCY));
@@ -127,7 +122,7 @@ fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> R
     let Some(period) = &entry.period else { return usual };
     if clock && period.value < CLOCK_PERIOD_MIN {
         let message = format!("the period of a clock is in nanoseconds, and at least {CLOCK_PERIOD_MIN}");
-        report.error(period.node, message, Some(format!("write `frequency: {FREQUENCY}`")));
+        report.error(period.node, message, format!("write `frequency: {FREQUENCY}`"));
         return Rate::Frequency(FREQUENCY);
     }
     Rate::Period(number(Some(period), PERIOD_MAX, report).unwrap_or(1))
@@ -151,7 +146,7 @@ fn sampled(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
         Ok(event) => return Some(event),
         Err(Unsuitable { message, hint }) => (message, hint),
     };
-    report.error(text.node, message, Some(hint));
+    report.error(text.node, message, hint);
     None
 }
 

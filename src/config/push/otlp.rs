@@ -8,8 +8,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, headers, period, queue, tls, url,
+    Bounds, INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
+    headers, pairs, period, queue, tls,
 };
+use crate::config::bounds::setting;
 use crate::config::decode::At;
 use crate::config::report::Report;
 use crate::config::value::{List, Period, Size, Texts};
@@ -151,9 +153,8 @@ pub struct Otlp {
 }
 
 /// The length of a profile unless the file says otherwise.
-const PROFILE: Duration = Duration::from_secs(60);
-const METRICS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-const PROFILES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3600);
+const PROFILE: Period = Period::seconds(60);
+const PROFILES: RangeInclusive<Period> = Period::seconds(5)..=Period::seconds(3600);
 
 impl Default for Otlp {
     /// What `otlp: {}` says.
@@ -166,12 +167,12 @@ impl Default for Otlp {
             timeout: None,
             tls: Tls::default(),
             resource: Vec::new(),
-            queue: QUEUE,
+            queue: QUEUE.0,
             signals: None,
             metrics_interval: None,
             temporality: None,
             histograms: None,
-            profiles_interval: PROFILE,
+            profiles_interval: PROFILE.0,
             profiles_cpus: true,
         }
     }
@@ -183,13 +184,15 @@ impl Section for Otlp {
     fn check(At { value: otlp, .. }: &At<Written>, report: &mut Report<'_>) -> Self {
         let metrics = otlp.metrics.as_ref();
         let profiles = otlp.profiles.as_ref();
-        let seconds = |seconds: u64| Duration::from_secs(seconds);
         Self {
-            endpoint: otlp.endpoint.as_ref().and_then(|at| endpoint(at, report)),
+            endpoint: otlp
+                .endpoint
+                .as_ref()
+                .and_then(|at| address(at, |hint| hint, report).map(|_| at.value.clone())),
             protocol: otlp.protocol.map(|at| at.value),
             headers: headers(otlp.headers.as_ref(), report),
             gzip: otlp.compression.map(|at| at.value == Compression::Gzip),
-            timeout: period(otlp.timeout.as_ref(), TIMEOUTS, seconds(10), report),
+            timeout: period(otlp.timeout.as_ref(), TIMEOUTS, Period::seconds(10), report),
             tls: tls(otlp.tls.as_ref(), report),
             resource: resource(otlp.resource.as_ref(), report),
             queue: queue(otlp.queue.as_ref(), report),
@@ -201,59 +204,37 @@ impl Section for Otlp {
             }),
             metrics_interval: period(
                 metrics.and_then(|metrics| metrics.interval.as_ref()),
-                METRICS,
-                seconds(15),
+                INTERVALS,
+                INTERVAL,
                 report,
             ),
             temporality: metrics.and_then(|metrics| metrics.temporality).map(|at| at.value),
             histograms: metrics.and_then(|metrics| metrics.histograms).map(|at| at.value),
-            profiles_interval: period(
+            profiles_interval: setting(
                 profiles.and_then(|profiles| profiles.interval.as_ref()),
                 PROFILES,
                 PROFILE,
                 report,
             )
-            .unwrap_or(PROFILE),
+            .0,
             profiles_cpus: profiles.and_then(|profiles| profiles.cpus).is_none_or(|at| at.value),
         }
     }
 }
 
-fn endpoint(At { node, value }: &At<String>, report: &mut Report<'_>) -> Option<String> {
-    match url(value) {
-        Ok(_) => Some(value.clone()),
-        Err((message, hint)) => {
-            report.error(*node, message, Some(hint));
-            None
-        }
-    }
-}
-
-/// The most attributes and the longest one that a file may give.
-const ATTRIBUTES: usize = 128;
-const ATTRIBUTE_BYTES: usize = 4096;
-
 fn resource(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let Some(At { node, value: Texts(pairs) }) = written else { return Vec::new() };
-    if pairs.len() > ATTRIBUTES {
-        report.error(*node, format!("{} attributes, and at most {ATTRIBUTES} are taken", pairs.len()), None);
-    }
-    for (name, value) in pairs {
-        if name.value.trim().is_empty() {
+    let bounds = Bounds { of: "attributes", most: 128, bytes: 4096, are: "taken" };
+    pairs(written, &bounds, report, |name, value, report| {
+        if name.trim().is_empty() {
             report.error(value.node, "an attribute without a name", None);
         }
-        if value.value.len() > ATTRIBUTE_BYTES {
-            let message = format!("{} bytes, and at most {ATTRIBUTE_BYTES} are taken", value.value.len());
-            report.error(value.node, message, None);
-        }
-    }
-    pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::push::{Push, header};
+    use crate::config::push::{Push, header, url};
     use crate::config::tests::{good, report};
 
     fn push(text: &str) -> Otlp {

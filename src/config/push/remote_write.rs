@@ -1,6 +1,5 @@
 //! `export.remote_write`: what may be written there, and what it comes to.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +7,11 @@ use hyper::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, headers, period, queue, tls, url};
+use super::{
+    Bounds, INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers,
+    pairs, queue, tls,
+};
+use crate::config::bounds::setting;
 use crate::config::decode::At;
 use crate::config::problem::shown;
 use crate::config::report::Report;
@@ -65,12 +68,7 @@ pub struct RemoteWrite {
     pub labels: Vec<(String, String)>,
 }
 
-const TIMEOUT: Duration = Duration::from_secs(30);
-const INTERVAL: Duration = Duration::from_secs(15);
-const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// The most labels, and the longest value of one, in bytes.
-const LABELS: usize = 32;
-const LABEL_BYTES: usize = 1024;
+const TIMEOUT: Period = Period::seconds(30);
 
 impl Section for RemoteWrite {
     type Written = Written;
@@ -80,57 +78,42 @@ impl Section for RemoteWrite {
         if let Some(file) = &written.credentials_file
             && headers.iter().any(|(name, _)| name == "authorization")
         {
-            let hint = "leave out one of them".to_owned();
-            report.error(file.node, "`headers` has an `Authorization`, too", Some(hint));
+            report.error(file.node, "`headers` has an `Authorization`, too", "leave out one of them");
         }
         Self {
             url: receiver(&written.url, report),
             headers,
             credentials_file: written.credentials_file.as_ref().map(|at| PathBuf::from(&at.value)),
-            timeout: period(written.timeout.as_ref(), TIMEOUTS, TIMEOUT, report).unwrap_or(TIMEOUT),
+            timeout: setting(written.timeout.as_ref(), TIMEOUTS, TIMEOUT, report).0,
             tls: tls(written.tls.as_ref(), report),
             queue: queue(written.queue.as_ref(), report),
-            interval: period(written.interval.as_ref(), INTERVALS, INTERVAL, report).unwrap_or(INTERVAL),
+            interval: setting(written.interval.as_ref(), INTERVALS, INTERVAL, report).0,
             labels: labels(written.labels.as_ref(), report),
         }
     }
 }
 
 /// Returns the URL; of one that is none, which is reported, anything.
-fn receiver(At { node, value }: &At<String>, report: &mut Report<'_>) -> Uri {
+fn receiver(at: &At<String>, report: &mut Report<'_>) -> Uri {
     const EXAMPLE: &str = "write it like `http://prometheus:9090/api/v1/write`";
-    let uri = match url(value) {
-        Ok(uri) => uri,
-        Err((message, _)) => {
-            let secret = value.contains('@');
-            let hint = if secret { "give them by `headers` or `credentials_file`" } else { EXAMPLE };
-            report.error(*node, message, Some(hint.to_owned()));
-            return Uri::default();
-        }
-    };
+    let secret = at.contains('@');
+    let hint = if secret { "give them by `headers` or `credentials_file`" } else { EXAMPLE };
+    let Some(uri) = address(at, |_| hint.to_owned(), report) else { return Uri::default() };
     if uri.path() == "/" {
-        report.warning(*node, "the URL has no path", Some(EXAMPLE.to_owned()));
+        report.warning(at.node, "the URL has no path", EXAMPLE);
     }
     uri
 }
 
 fn labels(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let Some(At { node, value: Texts(pairs) }) = written else { return Vec::new() };
-    if pairs.len() > LABELS {
-        report.error(*node, format!("{} labels, and at most {LABELS} are allowed", pairs.len()), None);
-    }
-    for (name, value) in pairs {
-        let fitted = fit_label_name(&name.value);
+    let bounds = Bounds { of: "labels", most: 32, bytes: 1024, are: "allowed" };
+    pairs(written, &bounds, report, |name, value, report| {
+        let fitted = fit_label_name(name);
         if fitted != name.value {
-            let message = format!("{} cannot be the name of a label", shown(&name.value));
-            report.error(value.node, message, Some(format!("write {}", shown(&fitted))));
+            let message = format!("{} cannot be the name of a label", shown(name));
+            report.error(value.node, message, format!("write {}", shown(&fitted)));
         }
-        if value.value.len() > LABEL_BYTES {
-            let message = format!("{} bytes, and at most {LABEL_BYTES} are allowed", value.value.len());
-            report.error(value.node, message, None);
-        }
-    }
-    pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
+    })
 }
 
 #[cfg(test)]

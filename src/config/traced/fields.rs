@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::{Label, Measure, Quantity, Unit};
+use crate::config::bounds::{not_empty, number, too_many};
 use crate::config::decode::At;
-use crate::config::file::{self, VALUES_MAX};
+use crate::config::file::{Histogram, Labels, Sum, VALUES_MAX};
 use crate::config::problem::{all_of, shown};
 use crate::config::report::Report;
-use crate::config::selection::{not_empty, number};
-use crate::config::value::{Histogram, HistogramBlock, Labels, List};
+use crate::config::value::List;
 use crate::config::yaml::NodeId;
 use crate::event::nearest;
 use crate::target::Targets;
@@ -41,8 +41,8 @@ pub(in crate::config) enum Fields<'f> {
 
 impl Fields<'_> {
     /// The name of a field, unless there is none of this name.
-    fn named(self, field: At<&str>, report: &mut Report<'_>) -> Option<Arc<str>> {
-        let text = field.value;
+    fn named(self, field: &At<String>, report: &mut Report<'_>) -> Option<Arc<str>> {
+        let text = field.value.as_str();
         let side = text.strip_prefix("from.").or_else(|| text.strip_prefix("to."));
         let name = side.filter(|_| matches!(self, Fields::Pair)).unwrap_or(text);
         let (message, hint) = if text.starts_with('$') {
@@ -138,7 +138,7 @@ pub(in crate::config) fn filter(
 ) -> Option<Arc<str>> {
     let filter = written?;
     if filter.trim().is_empty() {
-        report.error(filter.node, "an empty filter", Some("leave it out to take every event".into()));
+        report.error(filter.node, "an empty filter", "leave it out to take every event");
     } else if filter.len() > FILTER_LIMIT {
         let message = format!("the filter has {} bytes, and the kernel takes {FILTER_LIMIT}", filter.len());
         report.error(filter.node, message, None);
@@ -156,28 +156,27 @@ pub(super) fn labels(
     report: &mut Report<'_>,
 ) -> Vec<Label> {
     let Some(written) = written else { return Vec::new() };
-    let pairs = written.pairs();
+    let Labels(pairs) = &written.value;
     if pairs.is_empty() && !report.blames(written.node) {
-        report.error(written.node, "no labels", Some("name a field, or leave it out".into()));
+        report.error(written.node, "no labels", "name a field, or leave it out");
     }
-    if pairs.len() > LABEL_LIMIT {
-        let message = format!("{} labels, and at most {LABEL_LIMIT} are taken", pairs.len());
-        report.error(written.node, message, Some("each multiplies the series: leave some out".into()));
+    let hint = "each multiplies the series: leave some out";
+    if too_many(written.node, (pairs.len(), "labels"), LABEL_LIMIT, hint, report) {
         return Vec::new();
     }
     let mut labels: Vec<Label> = Vec::new();
     for (name, field) in pairs {
-        let of = match OF_THE_RECORD.contains(&field.value) {
-            true => Some(field.value.into()),
+        let of = match OF_THE_RECORD.contains(&field.as_str()) {
+            true => Some(field.as_str().into()),
             false => fields.named(field, report),
         };
         let Some(of) = of else { continue };
-        if let Some((message, hint)) = unfit(name.value, field.value, per) {
-            report.error(name.node, message, Some(hint));
-        } else if labels.iter().any(|label| *label.name == *name.value) {
-            report.error(name.node, format!("two labels {}", shown(&name)), Some("leave one out".into()));
+        if let Some((message, hint)) = unfit(name, field, per) {
+            report.error(name.node, message, hint);
+        } else if labels.iter().any(|label| *label.name == **name) {
+            report.error(name.node, format!("two labels {}", shown(name)), "leave one out");
         } else {
-            labels.push(Label { name: name.value.into(), field: of });
+            labels.push(Label { name: name.as_str().into(), field: of });
         }
     }
     labels
@@ -226,7 +225,7 @@ pub(super) fn values(
 ) -> usize {
     if let Some(values) = written.filter(|_| labels.is_none() && !report.blames(entry)) {
         let message = "this has no effect: the entry has no `labels`";
-        report.warning(values.node, message, Some("leave it out".into()));
+        report.warning(values.node, message, "leave it out");
     }
     number(written, VALUES_MAX, report).unwrap_or(VALUES)
 }
@@ -244,7 +243,7 @@ pub(super) enum Time {
 
 /// What is added up.
 pub(super) fn measure(
-    sum: Option<&At<file::Sum>>,
+    sum: Option<&At<Sum>>,
     histogram: Option<&At<Histogram>>,
     time: Time,
     fields: Fields<'_>,
@@ -253,72 +252,75 @@ pub(super) fn measure(
     let default = if time == Time::Pair { Measure::Elapsed(None) } else { Measure::Count };
     if let (Some(sum), Some(_)) = (sum, histogram) {
         let hint = "leave out `sum`: every histogram has one";
-        report.error(sum.node, "an entry has a `sum` or a `histogram`, not both", Some(hint.into()));
+        report.error(sum.node, "an entry has a `sum` or a `histogram`, not both", hint);
         return default;
     }
-    let of = sum.map(|sum| &sum.of).or_else(|| match &histogram?.value {
-        Histogram::Seconds => None,
-        Histogram::Block(block) => block.of.as_ref(),
-    });
+    let of = sum.map(|sum| &sum.of).or_else(|| histogram?.of());
     if let Some(of) = of.filter(|_| time == Time::Pair) {
         let hint = "write an entry with `event` for what a field holds";
-        report.error(of.node, "a pair measures the time that passes, and no field", Some(hint.into()));
+        report.error(of.node, "a pair measures the time that passes, and no field", hint);
         return default;
     }
-    let quantity = |of: &At<String>, unit: Option<&At<file::Unit>>, report: &mut Report<'_>| {
+    let quantity = |of: &At<String>, unit: Option<&At<Unit>>, report: &mut Report<'_>| {
         if OF_THE_RECORD.contains(&of.value.as_str()) {
             let message = format!("{} is no number that can be added up", shown(of));
-            report.error(of.node, message, Some("name a field".into()));
+            report.error(of.node, message, "name a field");
             return None;
         }
-        let field = fields.named(At { node: of.node, value: &of.value }, report)?;
-        Some(Quantity { field, unit: unit.map_or(Unit::NONE, |unit| unit.value.into()) })
+        let field = fields.named(of, report)?;
+        Some(Quantity { field, unit: unit.map(|unit| unit.value) })
     };
-    let measured = match (sum, histogram.map(|at| (at, &at.value))) {
+    let measured = match (sum, histogram) {
         (Some(sum), _) => quantity(&sum.of, sum.unit.as_ref(), report).map(Measure::Sum),
-        (None, Some((_, Histogram::Block(HistogramBlock { of: Some(of), unit, buckets })))) => {
-            let bounds = bounds(buckets.as_ref(), report);
-            quantity(of, unit.as_ref(), report).map(|quantity| Measure::Histogram(quantity, bounds))
+        (None, Some(histogram)) => {
+            let bounds = bounds(histogram.buckets.as_ref(), report);
+            match histogram.of() {
+                Some(of) => quantity(of, histogram.unit.as_ref(), report)
+                    .map(|quantity| Measure::Histogram(quantity, bounds)),
+                None => is_elapsed_time(histogram, time, report).then_some(Measure::Elapsed(bounds)),
+            }
         }
-        (None, Some((at, elapsed))) => elapsed_time(at, elapsed, time, report),
         (None, None) => None,
     };
     measured.unwrap_or(default)
 }
 
-/// A histogram of the time that passes.
-fn elapsed_time(
-    at: &At<Histogram>,
-    histogram: &Histogram,
-    time: Time,
+/// A histogram, if it is one.
+pub(super) fn histogram<'e>(
+    written: Option<&'e At<Histogram>>,
     report: &mut Report<'_>,
-) -> Option<Measure> {
-    let (unit, buckets) = match histogram {
-        Histogram::Seconds => (None, None),
-        Histogram::Block(block) => (block.unit.as_ref(), block.buckets.as_ref()),
-    };
-    let bounds = bounds(buckets, report);
-    if report.gives(at.node, "of") {
-        return None;
+) -> Option<&'e At<Histogram>> {
+    let histogram = written?;
+    let Some(text) = histogram.unknown_text() else { return written };
+    let message =
+        format!("expected `seconds`, the time that passes, or a block, found the text {}", shown(text));
+    report.error(histogram.node, message, "a field is written {of: field, unit: bytes}");
+    None
+}
+
+/// Whether a histogram without a field is about time that passes. Reports what contradicts that.
+fn is_elapsed_time(histogram: &At<Histogram>, time: Time, report: &mut Report<'_>) -> bool {
+    if report.gives(histogram.node, "of") {
+        return false;
     }
     if let Time::None(why, instead) = time {
-        report.error(at.node, format!("this is about the time that passes, and {why}"), Some(instead.into()));
-        return None;
+        let message = format!("this is about the time that passes, and {why}");
+        report.error(histogram.node, message, instead);
+        return false;
     }
-    if let Some(unit) = unit.filter(|unit| unit.value != file::Unit::Seconds) {
+    if let Some(unit) = histogram.unit.as_ref().filter(|unit| unit.value != Unit::Seconds) {
         let hint = "leave out `unit`, or name a field: `of`";
-        report.error(unit.node, "the time that passes is in seconds", Some(hint.into()));
+        report.error(unit.node, "the time that passes is in seconds", hint);
     }
-    Some(Measure::Elapsed(bounds))
+    true
 }
 
 /// The bounds of buckets: finite and growing.
 fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Vec<f64>> {
     let list = written?;
     not_empty(written, "has no bounds", "leave it out for exponential buckets", report);
-    if list.len() > BUCKET_LIMIT {
-        let message = format!("{} buckets, and at most {BUCKET_LIMIT} are taken", list.len());
-        report.error(list.node, message, Some("each is a series: take fewer".into()));
+    let hint = "each is a series: take fewer";
+    if too_many(list.node, (list.len(), "buckets"), BUCKET_LIMIT, hint, report) {
         return None;
     }
     let mut bounds: Vec<f64> = Vec::new();
@@ -326,7 +328,7 @@ fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Ve
         match bounds.last() {
             _ if !value.is_finite() => {
                 let hint = "leave it out: the bucket of +Inf is there by itself";
-                report.error(*node, format!("{value} is no bound"), Some(hint.into()));
+                report.error(*node, format!("{value} is no bound"), hint);
             }
             Some(last) if value <= last => {
                 report.error(*node, format!("bounds grow, and {value} is not above {last}"), None);
@@ -335,26 +337,4 @@ fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Ve
         }
     }
     Some(bounds)
-}
-
-impl Unit {
-    /// A plain number.
-    pub const NONE: Self = Self { base: "", factor: 1.0 };
-}
-
-impl From<file::Unit> for Unit {
-    fn from(written: file::Unit) -> Self {
-        let (base, factor) = match written {
-            file::Unit::Seconds => ("seconds", 1.0),
-            file::Unit::Milliseconds => ("seconds", 1e-3),
-            file::Unit::Microseconds => ("seconds", 1e-6),
-            file::Unit::Nanoseconds => ("seconds", 1e-9),
-            file::Unit::Bytes => ("bytes", 1.0),
-            file::Unit::Kibibytes => ("bytes", 1024.0),
-            file::Unit::Sectors => ("bytes", 512.0),
-            // Fixed for as long as the kernel runs: 4 KiB on x86-64, up to 64 KiB on arm64.
-            file::Unit::Pages => ("bytes", rustix::param::page_size() as f64),
-        };
-        Self { base, factor }
-    }
 }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::fields::{Fields, Time, compared, filter, labels, measure, values};
+use super::fields::{Fields, Time, compared, filter, histogram, labels, measure, values};
 use super::{Label, Measure, Traced, TracedKind, What};
+use crate::config::bounds::{not_empty, number};
 use crate::config::decode::At;
-use crate::config::file::{PID_MAX, Probe, Within};
-use crate::config::per::{Whom, per};
+use crate::config::file::{Histogram, PID_MAX, Probe, Within};
+use crate::config::per::per;
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::{Selections, not_empty, number};
-use crate::config::value::{Histogram, HistogramBlock, List};
+use crate::config::selection::Selections;
+use crate::config::value::List;
 use crate::probe::argument::Argument;
 use crate::probe::{self, Definition, Location, ProbeKind, Root};
 
@@ -24,10 +25,11 @@ pub(super) fn probe(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Traced> {
+    let histogram = histogram(entry.histogram.as_ref(), report);
     let place = place(name, entry, report);
-    let root = root(entry.within.as_ref(), place.as_ref().map(|(kind, _)| *kind), report);
     let kind = place.as_ref().map(|(kind, _)| *kind);
-    let ends = kind.is_none_or(|kind| kind.returns() || is_timed(kind, entry));
+    let root = root(entry.within.as_ref(), kind, report);
+    let ends = kind.is_none_or(|kind| kind.returns() || is_timed(kind, histogram));
     let arguments = arguments(entry.arguments.as_ref(), ends, report);
     let names: Vec<Arc<str>> = arguments.iter().map(|argument| Arc::clone(&argument.name)).collect();
     // Of what is wrong here, nothing else follows.
@@ -39,18 +41,12 @@ pub(super) fn probe(
         _ => Some(&names[..]),
     };
     let fields = Fields::Probe(known);
-    let whom = Whom {
-        entry: entry.node,
-        per: entry.per.as_ref(),
-        cgroups: entry.cgroups.as_ref(),
-        processes: entry.processes.as_ref(),
-    };
-    let per = per(&whom, selections, report);
+    let per = per(&entry.whom(), selections, report);
     let filter = filter(entry.filter.as_ref(), fields, report);
     let labels = labels(entry.labels.as_ref(), fields, &per, report);
     let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
     let time = time(place.as_ref());
-    let measure = measure(entry.sum.as_ref(), entry.histogram.as_ref(), time, fields, report);
+    let measure = measure(entry.sum.as_ref(), histogram, time, fields, report);
     let (_, location) = place?;
     let arguments = match (known, kind) {
         (None, Some(ProbeKind::Usdt)) if entry.arguments.is_none() => {
@@ -93,7 +89,7 @@ fn place(name: &At<String>, entry: &At<Probe>, report: &mut Report<'_>) -> Optio
     if place.is_none() && !report.blames(entry.node) {
         let message = "the entry does not say where";
         let hint = "write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`";
-        report.error(name.node, message, Some(hint.into()));
+        report.error(name.node, message, hint);
     }
     place
 }
@@ -105,12 +101,12 @@ pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>
     let (kind, text) = written.next()?;
     if let Some((_, second)) = written.next() {
         let message = "an entry is of one probe";
-        report.error(second.node, message, Some("make two entries of it".into()));
+        report.error(second.node, message, "make two entries of it");
     }
     let location = Location::parse(kind, text)
         .inspect_err(|error| {
             let message = format!("{} is no place of a {kind}: {}", shown(text), error.message);
-            report.error(text.node, message, Some(error.remedy.to_string()));
+            report.error(text.node, message, error.remedy.to_string());
         })
         .ok();
     Some((kind, location))
@@ -126,7 +122,7 @@ pub(in crate::config) fn root(
     if matches!(kind, Some(ProbeKind::Kprobe | ProbeKind::Kretprobe)) {
         let message = "a probe of the kernel is in no file";
         let hint = "leave it out; it is the same for everybody";
-        report.error(*node, message, Some(hint.into()));
+        report.error(*node, message, hint);
     }
     match (cgroup, pid) {
         (Some(cgroup), None) => {
@@ -141,7 +137,7 @@ pub(in crate::config) fn root(
         (None, None) => {
             if !report.blames(*node) {
                 let hint = "write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host";
-                report.error(*node, "this does not say in whose files", Some(hint.into()));
+                report.error(*node, "this does not say in whose files", hint);
             }
             Root::Host
         }
@@ -163,7 +159,7 @@ fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
     } else {
         return;
     };
-    report.error(cgroup.node, message, Some(hint));
+    report.error(cgroup.node, message, hint);
 }
 
 /// What is taken, each under a name of its own; if the function `ends` at the probe, also what it returns.
@@ -181,18 +177,18 @@ fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report
             Ok(argument) => argument,
             Err(error) => {
                 let message = format!("{} is no argument: {}", shown(text), error.message);
-                report.error(text.node, message, Some(error.remedy.to_string()));
+                report.error(text.node, message, error.remedy.to_string());
                 continue;
             }
         };
         if !ends && argument.fetch.is_returned() {
             let message = "what a function returns is not known before it does";
             let hint = "write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns";
-            report.error(text.node, message, Some(hint.into()));
+            report.error(text.node, message, hint);
         }
         if arguments.iter().any(|other| other.name == argument.name) {
             let message = format!("two arguments {}", shown(&argument.name));
-            report.error(text.node, message, Some(format!("name one apart: {}_2=…", argument.name)));
+            report.error(text.node, message, format!("name one apart: {}_2=…", argument.name));
         }
         arguments.push(argument);
     }
@@ -200,16 +196,13 @@ fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report
 }
 
 /// Whether an entry is about a function from its entry to its return.
-fn is_timed(kind: ProbeKind, entry: &Probe) -> bool {
-    let names_field = |histogram: &At<Histogram>| {
-        matches!(&histogram.value, Histogram::Block(HistogramBlock { of: Some(_), .. }))
-    };
+fn is_timed(kind: ProbeKind, histogram: Option<&At<Histogram>>) -> bool {
     matches!(kind, ProbeKind::Kprobe | ProbeKind::Uprobe)
-        && entry.histogram.as_ref().is_some_and(|histogram| !names_field(histogram))
+        && histogram.is_some_and(|histogram| histogram.of().is_none())
 }
 
 /// What time can pass at a probe.
-fn time(place: Option<&(ProbeKind, Option<Location>)>) -> Time {
+fn time(place: Option<&Place>) -> Time {
     let instead = "write `kprobe` or `uprobe` for the time from a function's entry to its return";
     match place {
         Some((kind, _)) if kind.returns() => Time::None("a return takes none", instead),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Label, Measure, Pair, Quantity, Traced, TracedKind, Unit, What};
+use super::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
 use crate::config::tests::{good, report};
 use crate::config::{Config, Preset};
 use crate::health::CpuScope;
@@ -185,12 +185,13 @@ fn a_field_is_added_up_or_distributed_in_the_base_unit() {
         ("pages", "bytes", rustix::param::page_size() as f64),
     ] {
         let traced = tracepoint(&format!("event: 'sys:one', sum: {{of: x, unit: {unit}}}"));
-        let quantity = Quantity { field: "x".into(), unit: Unit { base, factor } };
-        assert_eq!(traced.measure, Measure::Sum(quantity));
+        let Measure::Sum(quantity) = &traced.measure else { panic!("{traced:?}") };
+        assert_eq!((&*quantity.field, quantity.base(), quantity.factor()), ("x", base, factor));
         assert_eq!((traced.base(), traced.stem()), ("a", format!("a_{base}")));
     }
     let measure = tracepoint("event: 'sys:one', histogram: {of: x, buckets: [1, 2.5]}").measure;
-    let quantity = Quantity { field: "x".into(), unit: Unit { base: "", factor: 1.0 } };
+    let quantity = Quantity { field: "x".into(), unit: None };
+    assert_eq!((quantity.base(), quantity.factor()), ("", 1.0));
     assert_eq!(measure, Measure::Histogram(quantity, Some(vec![1.0, 2.5])));
 }
 

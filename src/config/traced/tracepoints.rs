@@ -2,27 +2,28 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::fields::{Fields, OF_THE_RECORD, Time, filter, is_field, labels, measure, values};
+use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, is_field, labels, measure, values};
 use super::{Pair, Traced, TracedKind, What};
-use crate::config::decode::At;
+use crate::config::bounds::{not_empty, number, setting, too_many, twice};
+use crate::config::decode::{At, node_of};
 use crate::config::file::{PENDING_MAX, Tracepoint};
-use crate::config::per::{Whom, per};
+use crate::config::per::per;
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::{Selections, not_empty, number};
+use crate::config::selection::Selections;
 use crate::config::value::{List, Period};
 use crate::event;
 use crate::event::syntax::{Event, Name};
 
 /// How long the first of a pair is remembered, and the bounds of that.
-const TIMEOUT: Duration = Duration::from_secs(60);
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+const TIMEOUT: Period = Period::seconds(60);
+const TIMEOUTS: RangeInclusive<Period> = Period::milliseconds(1)..=Period::seconds(3600);
 /// How many are remembered.
 const PENDING: usize = 16_384;
 /// The most parts of a key: no two events have more in common.
 const KEY_LIMIT: usize = 8;
+
 /// What an entry says; `None` if it names no event that can be understood.
 pub(super) fn tracepoint(
     name: &At<String>,
@@ -30,14 +31,9 @@ pub(super) fn tracepoint(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Traced> {
+    let histogram = histogram(entry.histogram.as_ref(), report);
     let what = what(name, entry, report);
-    let whom = Whom {
-        entry: entry.node,
-        per: entry.per.as_ref(),
-        cgroups: entry.cgroups.as_ref(),
-        processes: entry.processes.as_ref(),
-    };
-    let per = per(&whom, selections, report);
+    let per = per(&entry.whom(), selections, report);
     let (fields, time) = match entry.from.is_some() || entry.to.is_some() {
         true => (Fields::Pair, Time::Pair),
         false => (
@@ -51,7 +47,7 @@ pub(super) fn tracepoint(
     let filter = filter(entry.filter.as_ref(), fields, report);
     let labels = labels(entry.labels.as_ref(), fields, &per, report);
     let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
-    let measure = measure(entry.sum.as_ref(), entry.histogram.as_ref(), time, fields, report);
+    let measure = measure(entry.sum.as_ref(), histogram, time, fields, report);
     let (kind, name) = (TracedKind::Tracepoint, name.value.as_str().into());
     Some(Traced { kind, name, what: what?, per, filter, labels, measure, values })
 }
@@ -61,9 +57,9 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
     let Tracepoint { event, events, from, to, .. } = &entry.value;
     if from.is_none() && to.is_none() {
         no_pair(entry, report);
-    } else if let Some(node) = event.as_ref().map(|at| at.node).or(events.as_ref().map(|at| at.node)) {
+    } else if let Some(node) = node_of(event.as_ref()).or(node_of(events.as_ref())) {
         let message = "an entry counts events or measures the time between two, not both";
-        report.error(node, message, Some("make two entries of it".into()));
+        report.error(node, message, "make two entries of it");
         return None;
     }
     match (event, events, from, to) {
@@ -72,13 +68,13 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
             let (lone, other) = if from.is_some() { ("from", "to") } else { ("to", "from") };
             if !report.gives(entry.node, other) {
                 let message = format!("`{lone}` without `{other}`: the time between two events needs both");
-                report.error(at.node, message, Some(format!("add `{other}`, or write `event`")));
+                report.error(at.node, message, format!("add `{other}`, or write `event`"));
             }
             None
         }
         (Some(_), Some(events), ..) => {
             let message = "an entry has an `event` or `events`, not both";
-            report.error(events.node, message, Some("write all of them under `events`".into()));
+            report.error(events.node, message, "write all of them under `events`");
             None
         }
         (Some(event), None, ..) => tracepoint_of(event, report).map(|event| What::Events(vec![event])),
@@ -91,7 +87,7 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
             if !report.blames(entry.node) {
                 let hint =
                     "write `event: sched:sched_process_fork`, or `from` and `to` for the time between two";
-                report.error(name.node, "the entry does not name an event", Some(hint.into()));
+                report.error(name.node, "the entry does not name an event", hint);
             }
             None
         }
@@ -105,27 +101,27 @@ fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
     }
     let Tracepoint { key, timeout, pending, .. } = &entry.value;
     let words = [
-        ("key", key.as_ref().map(|at| at.node)),
-        ("timeout", timeout.as_ref().map(|at| at.node)),
-        ("pending", pending.as_ref().map(|at| at.node)),
+        ("key", node_of(key.as_ref())),
+        ("timeout", node_of(timeout.as_ref())),
+        ("pending", node_of(pending.as_ref())),
     ];
     for (word, node) in words {
         if let Some(node) = node {
             let message = format!("`{word}` has no meaning without `from` and `to`");
-            report.error(node, message, Some("leave it out".into()));
+            report.error(node, message, "leave it out");
         }
     }
 }
 
 fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Report<'_>) -> Option<Pair> {
     let key = key(entry.key.as_ref(), report);
-    let timeout = timeout(entry.timeout.as_ref(), report);
+    let Period(timeout) = setting(entry.timeout.as_ref(), TIMEOUTS, TIMEOUT, report);
     let pending = number(entry.pending.as_ref(), PENDING_MAX, report).unwrap_or(PENDING);
     let mut one = |text: &At<String>| {
         let event = tracepoint_of(text, report)?;
         if text.contains(['*', '?', '[']) {
             let message = format!("{} is a pattern, and a pair is of two tracepoints", shown(text));
-            report.error(text.node, message, Some("write the name of one".into()));
+            report.error(text.node, message, "write the name of one");
             return None;
         }
         Some(event)
@@ -138,9 +134,7 @@ fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Rep
 fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
     let Some(list) = written else { return vec!["$tid".into()] };
     not_empty(written, "tells no event from another", "leave it out for `$tid`, the thread", report);
-    if list.len() > KEY_LIMIT {
-        let message = format!("{} parts, and at most {KEY_LIMIT} are taken", list.len());
-        report.error(list.node, message, None);
+    if too_many(list.node, (list.len(), "parts"), KEY_LIMIT, None, report) {
         return Vec::new();
     }
     let mut key: Vec<Arc<str>> = Vec::new();
@@ -154,21 +148,12 @@ fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<s
             let near = event::nearest(text, OF_THE_RECORD);
             report.error(part.node, message, near.map(|near| format!("did you mean `{near}`?")));
         } else if key.iter().any(|part| **part == *text) {
-            report.warning(part.node, "this stands in the list twice", Some("leave one out".into()));
+            twice(part.node, report);
         } else {
             key.push(text.into());
         }
     }
     key
-}
-
-fn timeout(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration {
-    let Some(At { node, value: Period(timeout) }) = written else { return TIMEOUT };
-    if !TIMEOUTS.contains(timeout) {
-        let message = format!("{timeout:?} is not between {:?} and {:?}", TIMEOUTS.start(), TIMEOUTS.end());
-        report.error(*node, message, Some(format!("{TIMEOUT:?} is the default")));
-    }
-    *timeout
 }
 
 /// The one tracepoint, or pattern of tracepoints, that a text names.
@@ -177,7 +162,7 @@ fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
         Ok(groups) => groups,
         Err(error) => {
             let message = format!("{} is not an event: {}", shown(text), error.message);
-            report.error(text.node, message, Some(error.remedy.to_string()));
+            report.error(text.node, message, error.remedy.to_string());
             return None;
         }
     };
@@ -195,6 +180,6 @@ fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
     } else {
         return Some(first);
     };
-    report.error(text.node, message, Some(hint.into()));
+    report.error(text.node, message, hint);
     None
 }

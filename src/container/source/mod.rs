@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
+use serde::{Serialize, Serializer};
 
 use super::identity::{Chosen, Identity};
 use crate::config::containers::{Containers, Pods, Socket};
@@ -40,7 +41,8 @@ const DOCKER_SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// How somebody is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A runtime, by the container runtime interface: gRPC over a socket.
     Cri,
@@ -81,6 +83,12 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What is wrong, and what helps.
     pub why: String,
+}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.why)
+    }
 }
 
 impl Failure {

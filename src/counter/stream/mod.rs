@@ -19,7 +19,6 @@ use crate::plan;
 use crate::ring::{Losses, Passing, Reader, Records, RingBudget, RingId, RingSet, Turns, Writers};
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-use crate::target::CgroupId;
 pub use foreseen::foreseen;
 use open::{DoesNotFit, Group, Opener, Spread, no_stream};
 pub(super) use rate::switch_rate;
@@ -337,13 +336,6 @@ impl<K: Kernel> Stream<K> {
     /// The rings and what comes of them.
     pub(super) fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
         lock(&self.intake)
-    }
-
-    /// The paths of cgroups that were created since the stream began, from the root of the hierarchy; also after it is
-    /// closed.
-    pub(super) fn born(&self) -> impl Fn(CgroupId) -> Option<Arc<str>> + use<K> {
-        let intake = Arc::clone(&self.intake);
-        move |id| lock(&intake).path_of(id).cloned()
     }
 
     /// Whether a counter is open on any CPU.

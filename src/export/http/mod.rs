@@ -12,7 +12,9 @@ mod answer;
 mod body;
 mod cpu;
 mod profiles;
+mod route;
 mod server;
+mod shared;
 mod stream;
 mod traffic;
 mod turns;
@@ -27,9 +29,9 @@ pub use traffic::Traffic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::status::Status;
 use crate::metrics::Snapshot;
 use crate::profile::{Profile, Selection};
+use crate::status::Status;
 
 /// What the server asks of the rest of the program. Everything but [`status`](Self::status) is called on the server's
 /// thread: what takes long is awaited, not done, and no lock is taken that is held for longer than a few instructions.

@@ -16,14 +16,14 @@ use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
 
 use super::admission::Peer;
-use super::answer::{Answer, Shared, TEXT, aside, values};
+use super::answer::{Answer, TEXT, values};
 use super::body::Content;
+use super::shared::{Shared, aside};
 use super::turns::Turn;
 use super::{Source, Wanted};
 use crate::export::folded::{self, Folded};
 use crate::export::page::profile::{self as page, NO_KINDS, Page, View};
 use crate::export::query::{self, Format, Key, Query};
-use crate::export::status::Utc;
 use crate::export::top::Top;
 use crate::export::{flamegraph, negotiate, pprof};
 use crate::profile::Profile;
@@ -327,7 +327,7 @@ fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
 fn file_name(profile: &Profile) -> String {
     let safe = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let kind: String = profile.kind.name.chars().filter(safe).take(40).collect();
-    let time: String = Utc(profile.start).to_string().chars().filter(safe).filter(|c| *c != '-').collect();
+    let time: String = profile.start.to_string().chars().filter(safe).filter(|c| *c != '-').collect();
     format!("perf-{kind}-{time}.pb.gz")
 }
 

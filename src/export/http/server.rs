@@ -18,7 +18,8 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::admission::{Admission, Held, Peer, Places};
-use super::answer::{Shared, answer};
+use super::route::answer;
+use super::shared::Shared;
 use super::stream::Guarded;
 use super::traffic::Aborted;
 use super::{Limits, Source, Traffic};

@@ -11,7 +11,6 @@ use prometheus::Registry;
 use prometheus::proto::MetricFamily;
 use tokio::sync::oneshot;
 
-use super::super::status::tests::specimen;
 use super::profiles::tests::Profiler;
 use super::*;
 use crate::budget::{Part, Share};
@@ -20,6 +19,7 @@ use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
 use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
+use crate::status::tests::specimen;
 
 /// A program that has one snapshot to give, or a reason.
 #[derive(Clone)]

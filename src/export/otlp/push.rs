@@ -12,7 +12,7 @@ use super::logs::Switch;
 use super::metrics::{Encoder, Options};
 use super::settings::{Settings, Target};
 use super::{http, profiles};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::push::{Protocol, Push, Signal};
 use crate::export::push::http::Http;
 use crate::export::push::{Feed, Format, Outcome, Route, Starter, Surroundings, Transport, seed};
@@ -34,6 +34,10 @@ const OF_THE_EXPORTER: [&str; 7] = [
 #[derive(Debug)]
 pub(in crate::export) struct Otlp {
     log: Switch,
+    /// Of the exporter.
+    resource: Resource,
+    /// When the process began.
+    began: Timestamp,
     /// Of metrics, once some were pushed. With delta temporality it keeps the snapshot before.
     encoder: Option<Arc<Mutex<Encoder>>>,
 }
@@ -52,7 +56,8 @@ impl Format for Otlp {
     type Settings = Settings;
 
     fn new(surroundings: &Surroundings) -> Self {
-        Self { log: surroundings.log.clone(), encoder: None }
+        let Surroundings { log, resource, began, .. } = surroundings;
+        Self { log: log.clone(), resource: resource.clone(), began: *began, encoder: None }
     }
 
     fn resolve(push: &Push, environment: &Environment, problems: &mut Vec<String>) -> Option<Settings> {
@@ -71,11 +76,10 @@ impl Format for Otlp {
 
     fn start<F: Feed>(&mut self, settings: &Settings, starter: &mut Starter<'_, F>) {
         let limit = starter.request_limit();
-        let Surroundings { resource, began, .. } = starter.surroundings();
-        let (began, given) = (*began, settings.resource.iter());
+        let (began, given) = (self.began, settings.resource.iter());
         let given = given.map(|(name, value)| Attribute::text(name.clone(), value.as_str()));
-        let sampled = resource.clone().without(&OF_THE_EXPORTER).with(given.clone());
-        let resource = resource.clone().with(given);
+        let sampled = self.resource.clone().without(&OF_THE_EXPORTER).with(given.clone());
+        let resource = self.resource.clone().with(given);
         for target in &settings.targets {
             let (route, target) = (route(target, settings), target.clone());
             match target.signal {

@@ -2,7 +2,7 @@
 
 use super::figures::{count, duration};
 use super::html::Html;
-use crate::export::status::Status;
+use crate::status::Status;
 
 pub(super) fn files(html: &mut Html, status: &Status) {
     let files = &status.files;

@@ -16,10 +16,9 @@ use std::cmp::Reverse;
 
 use self::figures::{bytes, count, duration, percent};
 use self::html::Html;
-use super::status::{
-    CounterStatus, EventStatus, Loss, Refusal, Series, Status, Stream, Unattributed, Usage, Utc,
-};
 use crate::clock::Timestamp;
+use crate::health::SameReason;
+use crate::status::{CounterStatus, EventStatus, Loss, Series, Status, Stream, Unattributed, Usage};
 
 /// How many lines each list has before the rest is only counted; `/api/v1/status` has them all.
 const LINES: usize = 40;
@@ -95,15 +94,13 @@ fn verdict(html: &mut Html, status: &Status) {
             html.raw(".");
         }
     }
-    html.raw(" <span class=\"quiet\">As of ")
-        .text(format_args!("{:#}", Utc(status.now)))
-        .raw("</span></p></div>");
+    html.raw(" <span class=\"quiet\">As of ").text(format_args!("{:#}", status.now)).raw("</span></p></div>");
 }
 
 fn failed_reload(html: &mut Html, status: &Status) {
     let Some(failed) = &status.configuration.failed_reload else { return };
     html.raw("<div class=\"banner bad\"><p><b>The configuration was not reloaded</b> at ")
-        .text(format_args!("{:#}", Utc(failed.at)))
+        .text(format_args!("{:#}", failed.at))
         .raw("; the one before stays in force. Correct the file and reload again.</p><ul>");
     for problem in failed.problems.iter().take(LINES) {
         html.raw("<li>").text(problem).raw("</li>");
@@ -136,7 +133,7 @@ fn tiles(html: &mut Html, status: &Status) {
         .raw("</b><small>resident</small></div><div class=\"tile\"><small>Running for</small><b>")
         .text(duration(age(status, status.started)))
         .raw("</b><small>since ")
-        .text(format_args!("{:#}", Utc(status.started)))
+        .text(format_args!("{:#}", status.started))
         .raw("</small></div></div>");
 }
 
@@ -166,11 +163,11 @@ fn bar(html: &mut Html, class: &'static str, parts: &[(&'static str, f64)]) {
     html.raw("</div>");
 }
 
-fn refusals(html: &mut Html, refusals: &[Refusal]) {
+fn refusals(html: &mut Html, refusals: &[SameReason]) {
     if refusals.is_empty() {
         return;
     }
-    let mut sorted: Vec<&Refusal> = refusals.iter().collect();
+    let mut sorted: Vec<&SameReason> = refusals.iter().collect();
     sorted.sort_by_key(|refusal| (refusal.cause, Reverse(refusal.count)));
     html.raw(
         "<h2>Not measured<small>what was asked for and could not be opened</small></h2><div class=\"card\">",
@@ -187,7 +184,7 @@ fn refusals(html: &mut Html, refusals: &[Refusal]) {
         }
         html.raw(" <span class=\"quiet\">for ").text(&refusal.target);
         if refusal.count > 1 {
-            html.raw(" and others, ").text(count(refusal.count)).raw(" places in all");
+            html.raw(" and others, ").text(count(refusal.count as u64)).raw(" places in all");
         }
         html.raw("</span></div><p>").text(&refusal.reason).raw("</p>");
         if !refusal.remedy.is_empty() {
@@ -205,7 +202,7 @@ fn counters(html: &mut Html, entries: &[CounterStatus]) {
     );
     for entry in entries.iter().take(LINES) {
         html.raw("<section class=\"card\"><header><h3>").text(&entry.entry).raw("</h3><span>per ");
-        html.text(&entry.scope).raw("</span><small>").text(&entry.how).raw("</small></header>");
+        html.text(entry.scope).raw("</span><small>").text(&entry.how).raw("</small></header>");
         entry.events.iter().take(LINES).for_each(|shown| event(html, shown));
         and_more(html, entry.events.len());
         html.raw("</section>");
@@ -243,7 +240,7 @@ fn stream(html: &mut Html, stream: &Stream) {
     let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
     html.raw("<h2>Switch stream<small>a record of all counters at each switch between ").text(between);
     html.raw("</small></h2><div class=\"cards\"><div class=\"card\"><dl><dt>Leader</dt><dd><code>");
-    html.text(&stream.leader)
+    html.text(stream.leader)
         .raw("</code> on ")
         .text(count(stream.cpus))
         .raw(" CPUs</dd><dt>Descriptors</dt><dd>");
@@ -275,15 +272,15 @@ fn stream(html: &mut Html, stream: &Stream) {
 }
 
 fn unattributed(html: &mut Html, scope: &Unattributed) {
-    html.raw("<section class=\"card\"><header><h3>Unattributed</h3><span>per ").text(&scope.scope);
+    html.raw("<section class=\"card\"><header><h3>Unattributed</h3><span>per ").text(scope.scope);
     html.raw("</span><small>of <code>")
         .text(&scope.event)
         .raw("</code>, since the start</small></header><table class=\"reasons\">");
     html.raw("<tr><td>in series</td><td></td><td class=\"number counting\">");
     html.text(percent(scope.attributed_percent)).raw("</td></tr>");
     for part in scope.reasons.iter().take(LINES) {
-        html.raw("<tr><td><code>").text(&part.reason).raw("</code></td><td class=\"quiet\">");
-        html.raw(meaning(&part.reason)).raw("</td><td class=\"number\">");
+        html.raw("<tr><td><code>").text(part.reason).raw("</code></td><td class=\"quiet\">");
+        html.raw(meaning(part.reason)).raw("</td><td class=\"number\">");
         html.text(percent(part.percent)).raw("</td></tr>");
     }
     html.raw("</table></section>");
@@ -330,7 +327,7 @@ fn losses(html: &mut Html, losses: &[Loss]) {
     }
     html.raw("<table>");
     for loss in lost.iter().take(LINES) {
-        html.raw("<tr><td>").text(&loss.what).raw("</td><td><code>").text(&loss.reason);
+        html.raw("<tr><td>").text(loss.what).raw("</td><td><code>").text(loss.reason);
         html.raw("</code></td><td class=\"number refused\">").text(count(loss.count)).raw("</td></tr>");
     }
     html.raw("</table>");
@@ -378,15 +375,15 @@ fn words(html: &mut Html, head: &'static str, words: &[String]) {
 fn configuration(html: &mut Html, status: &Status) {
     html.raw("<section><h2>Configuration</h2><div class=\"card\"><dl><dt>File</dt><dd>");
     match &status.configuration.file {
-        Some(file) => html.raw("<code>").text(file).raw("</code>"),
+        Some(file) => html.raw("<code>").text(file.display()).raw("</code>"),
         None => html.raw("none: the built-in configuration"),
     };
     html.raw("</dd><dt>Loaded</dt><dd>")
-        .text(format_args!("{:#}", Utc(status.configuration.loaded)))
+        .text(format_args!("{:#}", status.configuration.loaded))
         .raw("</dd><dt>Last reload</dt><dd>");
     match &status.configuration.failed_reload {
         Some(failed) => {
-            html.raw("<span class=\"refused\">failed</span> at ").text(format_args!("{:#}", Utc(failed.at)))
+            html.raw("<span class=\"refused\">failed</span> at ").text(format_args!("{:#}", failed.at))
         }
         None => html.raw("<span class=\"counting\">no failure since</span>"),
     };
@@ -407,8 +404,8 @@ fn age(status: &Status, moment: Timestamp) -> std::time::Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::status::tests::specimen;
     use super::*;
+    use crate::status::tests::specimen;
 
     #[test]
     fn the_page_is_as_recorded() {

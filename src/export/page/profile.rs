@@ -10,7 +10,6 @@ use super::html::Html;
 use crate::export::flamegraph::{self, Embedded, Shape, lost, title};
 use crate::export::folded::Root;
 use crate::export::query::{LONGEST, Query, root_word, shape_word};
-use crate::export::status::Utc;
 use crate::export::top::{Row, Top, basename, value};
 use crate::profile::{Cgroups, Mode, Profile};
 use crate::target::Glob;
@@ -253,7 +252,7 @@ fn facts(html: &mut Html, profile: &Profile) {
     html.raw("<h2>").text(title(profile)).raw("</h2><span>");
     html.text(value(profile.total(), profile.kind.value.unit));
     html.raw(" in ").text(count(profile.taken())).raw(" samples</span><span class=\"quiet\">");
-    html.text(duration(profile.duration)).raw(" from ").text(format_args!("{:#}", Utc(profile.start)));
+    html.text(duration(profile.duration)).raw(" from ").text(format_args!("{:#}", profile.start));
     html.raw("</span>");
     if let Some(lost) = lost(profile) {
         html.raw("<span class=\"refused\">lost: ").text(lost).raw("</span>");

@@ -3,7 +3,7 @@
 use super::figures::count;
 use super::html::Html;
 use super::{LINES, and_more, event};
-use crate::export::status::ProfileStatus;
+use crate::status::ProfileStatus;
 
 pub(super) fn profiled(html: &mut Html, entries: &[ProfileStatus]) {
     if entries.is_empty() {

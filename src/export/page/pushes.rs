@@ -3,7 +3,7 @@
 use super::age;
 use super::figures::{bytes, count, duration};
 use super::html::Html;
-use crate::export::status::{PushStatus, Status, Utc};
+use crate::status::{PushStatus, Status};
 
 pub(super) fn pushes(html: &mut Html, status: &Status) {
     if status.pushes.is_empty() {
@@ -13,10 +13,10 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
         "<h2>Pushed<small>items are data points, samples, log records</small></h2><div class=\"cards\">",
     );
     for push in &status.pushes {
-        html.raw("<section class=\"card\"><header><h3>").text(&push.signal).raw("</h3><span>");
-        html.text(&push.format)
+        html.raw("<section class=\"card\"><header><h3>").text(push.signal).raw("</h3><span>");
+        html.text(push.format)
             .raw(" by ")
-            .text(&push.protocol)
+            .text(push.protocol)
             .raw("</span><small>")
             .text(&push.endpoint)
             .raw("</small></header><dl>");
@@ -47,7 +47,7 @@ fn state(html: &mut Html, status: &Status, push: &PushStatus) {
     match (&push.failing, push.last_taken) {
         (Some(failure), _) => {
             html.raw("<b>not taken for ").text(duration(age(status, failure.since))).raw("</b>, since ");
-            html.text(format_args!("{:#}", Utc(failure.since))).raw(": ").text(&failure.why);
+            html.text(format_args!("{:#}", failure.since)).raw(": ").text(&failure.why);
         }
         (None, Some(_)) => drop(html.raw("taken")),
         (None, None) => drop(html.raw("nothing was sent yet")),

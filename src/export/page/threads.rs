@@ -3,7 +3,7 @@
 use super::figures::duration;
 use super::html::Html;
 use super::{LINES, and_more};
-use crate::export::status::{Threads, Utc};
+use crate::status::Threads;
 use std::time::Duration;
 
 pub(super) fn threads(html: &mut Html, threads: &Threads) {
@@ -24,7 +24,7 @@ pub(super) fn threads(html: &mut Html, threads: &Threads) {
         for delay in threads.delays.iter().take(LINES) {
             thread(html, &delay.comm, delay.pid, delay.tid);
             html.raw("<dd>").text(seconds(delay.seconds)).raw(" for CPU ").text(delay.cpu);
-            html.raw(", until ").text(format_args!("{:#}", Utc(delay.at))).raw("</dd>");
+            html.raw(", until ").text(format_args!("{:#}", delay.at)).raw("</dd>");
         }
         and_more(html, threads.delays.len());
         html.raw("</dl></section>");

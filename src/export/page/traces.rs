@@ -3,7 +3,7 @@
 use super::figures::count;
 use super::html::Html;
 use super::{LINES, and_more, event};
-use crate::export::status::{Pairs, TraceStatus};
+use crate::status::{Pairs, TraceStatus};
 
 pub(super) fn traces(html: &mut Html, entries: &[TraceStatus]) {
     if entries.is_empty() {
@@ -15,7 +15,7 @@ pub(super) fn traces(html: &mut Html, entries: &[TraceStatus]) {
     );
     for entry in entries.iter().take(LINES) {
         html.raw("<section class=\"card\"><header><h3>").text(&entry.entry).raw("</h3><span>");
-        html.text(&entry.section).raw("</span><small>").text(&entry.what).raw("</small></header>");
+        html.text(entry.section).raw("</span><small>").text(&entry.what).raw("</small></header>");
         entry.events.iter().take(LINES).for_each(|shown| event(html, shown));
         and_more(html, entry.events.len());
         html.raw("<dl><dt>Hits</dt><dd>").text(count(entry.hits)).raw(" in ").text(count(entry.series));
@@ -35,7 +35,7 @@ fn pairs(html: &mut Html, pairs: &Pairs) {
     html.raw("<dt>Unpaired</dt><dd>");
     for (place, unpaired) in pairs.unpaired.iter().enumerate() {
         html.raw(if place == 0 { "" } else { ", " });
-        html.text(count(unpaired.count)).raw(" <code>").text(&unpaired.reason).raw("</code>");
+        html.text(count(unpaired.count)).raw(" <code>").text(unpaired.reason).raw("</code>");
     }
     html.raw("</dd>");
 }

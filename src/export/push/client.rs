@@ -1,13 +1,34 @@
-//! The connection to a receiver.
+//! The connection to a receiver, by whatever transport its format has.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::format::Transport;
 use super::outcome::Outcome;
 use crate::clock::Clock;
+
+/// Makes requests, and judges the answers.
+pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
+    /// Open connections to one receiver.
+    type Connection: fmt::Debug + Send + Sync;
+
+    /// Prepares connections; they may be opened with the first request. Is called on a tokio runtime, whenever there is no
+    /// connection, so files of certificates are read again.
+    ///
+    /// # Errors
+    /// What is wrong with the certificates.
+    fn connect(&self) -> Result<Self::Connection, String>;
+
+    /// Sends one request. The caller limits the time.
+    fn send(
+        &self,
+        connection: &Self::Connection,
+        body: &Bytes,
+        clock: &Clock,
+    ) -> impl Future<Output = Outcome> + Send;
+}
 
 /// A receiver. Its connection is made when it is needed, and made anew after a failure: certificates and addresses may have
 /// changed.

@@ -10,26 +10,32 @@
 //! dropped, the oldest first, and counted.
 //!
 //! How requests are encoded, made and judged is up to a format (`format`). This module knows none of them but by the list
-//! there.
+//! in `formats`.
 
 mod client;
-pub(in crate::export) mod format;
+mod format;
+mod formats;
 pub(in crate::export) mod http;
 mod outcome;
 mod payload;
 mod pump;
 mod queue;
 mod retry;
+mod route;
 mod sender;
 mod start;
 mod state;
 mod thread;
 
-pub(in crate::export) use format::{Format, Transport};
-pub use format::{Route, Settings, Surroundings};
+pub(in crate::export) use client::Transport;
+pub(in crate::export) use format::Format;
+pub use format::Surroundings;
+pub use formats::Settings;
 pub(in crate::export) use outcome::Outcome;
 pub use payload::{Encoded, Payload};
+pub use pump::Feed;
 pub(in crate::export) use pump::Outlet;
+pub use route::Route;
 pub(in crate::export) use start::{Starter, seed};
 pub use state::Board;
-pub use thread::{Feed, Pusher};
+pub use thread::Pusher;

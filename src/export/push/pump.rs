@@ -7,11 +7,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
-use super::format::Flow;
 use super::payload::{Encoded, Payload};
 use super::queue::{Dropped, Queue};
+use super::route::Flow;
 use super::state::Board;
-use super::thread::Feed;
+use crate::export::http::Unavailable;
 use crate::metrics::Snapshot;
 use crate::profile::{Ask, Asked, NoProfile, Profile, Selection};
 
@@ -23,6 +23,15 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// How soon it is looked again whether something is sampled.
 const SOON: Duration = Duration::from_secs(1);
+
+/// What is pushed.
+pub trait Feed: Send + Sync + 'static {
+    /// The newest collection that is fresh enough, else a new one.
+    fn snapshot(&self) -> impl Future<Output = Result<Arc<Snapshot>, Unavailable>> + Send;
+
+    /// Whom to ask for profiles.
+    fn profiles(&self) -> Arc<dyn Ask>;
+}
 
 /// Where payloads are put, and what is said of it.
 #[derive(Debug, Clone)]

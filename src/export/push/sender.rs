@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::client::Client;
-use super::format::{Flow, Transport};
+use super::client::{Client, Transport};
 use super::outcome::Outcome;
 use super::queue::Queue;
 use super::retry::Backoff;
+use super::route::Flow;
 use super::state::Board;
 use crate::clock::Clock;
 

@@ -9,15 +9,16 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-use super::client::Client;
-use super::format::{Flow, Route, Surroundings, Transport};
+use super::client::{Client, Transport};
 use super::payload::Encoded;
-use super::pump::{self, Outlet};
+use super::pump::{self, Feed, Outlet};
 use super::queue::Queue;
 use super::retry::Backoff;
+use super::route::{Flow, Route};
 use super::sender::Sender;
 use super::state::Board;
-use super::thread::Feed;
+use crate::budget::Share;
+use crate::clock::Clock;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
 
@@ -38,19 +39,16 @@ const INTERVAL: Duration = Duration::from_secs(15);
 pub(in crate::export) struct Starter<'a, F> {
     pub(super) format: &'static str,
     feed: &'a Arc<F>,
-    surroundings: &'a Surroundings,
+    board: &'a Arc<Board>,
+    clock: &'a Clock,
+    memory: &'a Share,
     running: &'a mut Running,
 }
 
 impl<F: Feed> Starter<'_, F> {
-    /// The rest of the program.
-    pub(in crate::export) fn surroundings(&self) -> &Surroundings {
-        self.surroundings
-    }
-
     /// How large a request may be, in bytes before compression: several have room in the queues.
     pub(in crate::export) fn request_limit(&self) -> usize {
-        let limit = usize::try_from(self.surroundings.memory.limit() / 4).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.memory.limit() / 4).unwrap_or(usize::MAX);
         limit.clamp(SMALLEST, REQUEST)
     }
 
@@ -94,7 +92,7 @@ impl<F: Feed> Starter<'_, F> {
 
     /// Opens a queue, and starts to send what comes into it.
     fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> Outlet {
-        let Surroundings { board, clock, memory, .. } = self.surroundings;
+        let Self { board, clock, memory, .. } = *self;
         let flow = Flow { format: self.format, signal: route.signal };
         let queue = Arc::new(Queue::new(route.queue, memory));
         board.begins(flow, route, &queue);
@@ -140,7 +138,9 @@ impl Running {
     /// Starts what `start` asks for.
     pub(super) fn start<F: Feed>(
         feed: &Arc<F>,
-        surroundings: &Surroundings,
+        board: &Arc<Board>,
+        clock: &Clock,
+        memory: &Share,
         start: impl FnOnce(&mut Starter<'_, F>),
     ) -> Self {
         let mut running = Self {
@@ -151,7 +151,7 @@ impl Running {
             stop: watch::channel(false).0,
             hurry: watch::channel(false).0,
         };
-        start(&mut Starter { format: "", feed, surroundings, running: &mut running });
+        start(&mut Starter { format: "", feed, board, clock, memory, running: &mut running });
         running
     }
 

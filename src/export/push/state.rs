@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::format::{Flow, Route};
 use super::outcome::Outcome;
 use super::queue::{Dropped, Queue};
+use super::route::{Flow, Route};
 use crate::clock::{Clock, Monotonic};
 use crate::config::push::Signal;
-use crate::export::status::{PushFailure, PushStatus};
+use crate::status::{PushFailure, PushStatus};
 
 /// How long nothing more is said in the log of what goes on going wrong; `/status` and metrics always say it.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -116,10 +116,10 @@ impl Board {
     /// A signal is pushed to this target from now on.
     pub(super) fn begins(&self, flow: Flow, route: &Route, queue: &Queue) {
         let status = PushStatus {
-            format: flow.format.into(),
-            signal: flow.signal.as_str().into(),
+            format: flow.format,
+            signal: flow.signal.as_str(),
             endpoint: route.uri.to_string(),
-            protocol: route.protocol.into(),
+            protocol: route.protocol,
             ..PushStatus::default()
         };
         self.lock().insert(flow, Account { status, ..Account::default() });

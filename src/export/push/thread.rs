@@ -8,20 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::format::{Formats, Settings, Surroundings};
+use super::format::Surroundings;
+use super::formats::{Formats, Settings};
+use super::pump::Feed;
 use super::start::Running;
-use crate::export::http::Unavailable;
-use crate::metrics::Snapshot;
-use crate::profile::Ask;
-
-/// What is pushed.
-pub trait Feed: Send + Sync + 'static {
-    /// The newest collection that is fresh enough, else a new one.
-    fn snapshot(&self) -> impl Future<Output = Result<Arc<Snapshot>, Unavailable>> + Send;
-
-    /// Whom to ask for profiles.
-    fn profiles(&self) -> Arc<dyn Ask>;
-}
 
 /// The thread. It pushes nothing until there are settings that say so.
 #[derive(Debug)]
@@ -73,12 +63,15 @@ async fn run<F: Feed>(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut formats = Formats::new(&surroundings);
+    let Surroundings { board, clock, memory, .. } = &surroundings;
     // Until settings were sent it is not known whether the log is pushed, and it is kept.
     let (mut known, nothing) = (false, Settings::default());
     loop {
         let current = settings.borrow_and_update().clone();
         let wanted = current.as_deref().unwrap_or(&nothing);
-        let running = Running::start(&feed, &surroundings, |starter| formats.start(wanted, known, starter));
+        let running = Running::start(&feed, board, clock, memory, |starter| {
+            formats.start(wanted, known, starter);
+        });
         let stopping = loop {
             let changed = tokio::select! {
                 changed = settings.changed() => changed.is_ok(),
@@ -93,7 +86,7 @@ async fn run<F: Feed>(
                 break false;
             }
         };
-        running.stop(&surroundings.board).await;
+        running.stop(board).await;
         if stopping {
             return;
         }

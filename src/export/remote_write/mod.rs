@@ -39,6 +39,8 @@ const TOKEN: u64 = 16 << 10;
 /// The state of the format.
 #[derive(Debug)]
 pub(super) struct RemoteWrite {
+    /// Of the exporter.
+    resource: Resource,
     /// Once something was pushed. It keeps the snapshot before, for stale markers.
     encoder: Option<Arc<Mutex<Encoder>>>,
 }
@@ -48,8 +50,8 @@ impl Format for RemoteWrite {
 
     type Settings = Settings;
 
-    fn new(_: &Surroundings) -> Self {
-        Self { encoder: None }
+    fn new(surroundings: &Surroundings) -> Self {
+        Self { resource: surroundings.resource.clone(), encoder: None }
     }
 
     fn resolve(push: &Push, _: &Environment, _: &mut Vec<String>) -> Option<Settings> {
@@ -61,7 +63,7 @@ impl Format for RemoteWrite {
     }
 
     fn start<F: Feed>(&mut self, settings: &Settings, starter: &mut Starter<'_, F>) {
-        let external = external(&settings.labels, &starter.surroundings().resource);
+        let external = external(&settings.labels, &self.resource);
         let options = Options { external, limit: starter.request_limit() };
         let encoder = self.encoder.get_or_insert_with(|| Arc::new(Mutex::new(Encoder::new(options.clone()))));
         encoder.lock().unwrap_or_else(PoisonError::into_inner).set_options(options);

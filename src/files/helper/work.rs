@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use rustix::fs::{Mode, OFlags};
 use super::{Key, path_of};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
-use crate::files::mounts::Mounts;
-use crate::files::root::{self, Found, Root, RootError};
+use crate::files::find::{self, Found};
+use crate::files::mounts::{Mount, Mounts, Unlisted};
 use crate::files::wire::{Answer, CHUNK, Request};
-use crate::files::{Opened, Stat};
-use crate::host::{self, Roots};
+use crate::files::{Opened, Root, RootError, Stat};
+use crate::host::Roots;
 
 /// Stacks of workers are small: no operation recurses.
 const STACK: usize = 256 << 10;
-/// How long the mounts of a process are believed to be the same. A mount that came meanwhile costs one deadline.
+/// How long the mounts of a process are believed to be the same, unless a path leads into one that is not among them.
 const FRESH: Duration = Duration::from_secs(1);
 /// Of how many mount namespaces the mounts are remembered.
 const MOST_NAMESPACES: usize = 64;
@@ -166,11 +166,11 @@ impl Worker {
         }
         let (found, place) = match &request {
             Request::Open { root, path, cgroup_dir, place } => {
-                (root::find(root, path, &self.roots, cgroup_dir.as_deref())?, *place)
+                (find::find(root, path, &self.roots, cgroup_dir.as_deref())?, *place)
             }
-            Request::OpenMapped { pid, range, .. } => (root::find_mapped(*pid, *range, &self.roots)?, false),
+            Request::OpenMapped { pid, range, .. } => (find::find_mapped(*pid, *range, &self.roots)?, false),
             Request::OpenProcess { pid, file } => {
-                let Opened { file, shown, pid, .. } = root::open_process(*pid, *file, &self.roots)?;
+                let Opened { file, shown, pid, .. } = find::open_process(*pid, *file, &self.roots)?;
                 let super::super::Contents::Local(file) = file else { return Ok(Outcome::Closed) };
                 let key = key.unwrap_or(Key::Process(pid.unwrap_or(0)));
                 let file = Arc::new(KeptFile { file, shown: shown.clone(), pid, key });
@@ -199,92 +199,110 @@ impl Worker {
 
     /// Where opening a file can hang, found out without asking a file system that can.
     fn key(&self, request: &Request) -> Option<Key> {
-        match request {
+        let found = match request {
             Request::Open { root: Root::Process(pid), path, .. } => {
-                let dir = self.roots.proc.join(pid.to_string());
-                let root = open_dir(&dir.join("root"))?;
-                let mounts = self.mounts.of(&dir);
-                mounts.entered(root, Path::new(path)).cloned().map(Key::Mount)
+                let (dir, path) = (self.proc(*pid), Path::new(path));
+                self.mounts.look(Some(&dir), |mounts| entered(mounts, &dir.join("root"), path))
             }
             Request::Open { path, .. } => {
-                let root = open_dir(Path::new("/"))?;
                 let path = self.roots.prefix.join(path.trim_start_matches('/'));
-                self.mounts.own().entered(root, &path).cloned().map(Key::Mount)
+                self.mounts.look(None, |mounts| entered(mounts, Path::new("/"), &path))
             }
             Request::OpenMapped { pid, device, .. } => {
-                let mounts = self.mounts.of(&self.roots.proc.join(pid.to_string()));
-                mounts.of_device(*device).cloned().map(Key::Mount)
+                self.mounts.look(Some(&self.proc(*pid)), |mounts| mounts.of_device(*device))
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        found.ok().flatten()
     }
 
-    /// The file system that can hang and that a file is on. One that nothing is known of may hang as well.
+    /// The file system that can hang and that a file is on. One that nobody lists may hang as well.
     fn mount_of(&self, found: &Found) -> Option<Key> {
-        let id = mount_id(&found.place)?;
-        let own = self.mounts.own();
-        let theirs = found.pid.map(|pid| self.mounts.of(&self.roots.proc.join(pid.to_string())));
-        match theirs.iter().chain([&own]).find_map(|mounts| mounts.of_id(id)) {
-            Some((_, false)) => None,
-            Some((mount, true)) => Some(Key::Mount(mount.clone())),
-            None => Some(Key::Path(found.shown.to_string_lossy().into_owned())),
-        }
+        let look = |of: Option<&Path>| self.mounts.look(of, |mounts| mounts.of_place(&found.place));
+        let theirs = found.pid.map_or(Err(Unlisted), |pid| look(Some(&self.proc(pid))));
+        let listed = theirs.or_else(|Unlisted| look(None));
+        listed.unwrap_or_else(|Unlisted| Some(Key::Path(found.shown.to_string_lossy().into_owned())))
     }
+
+    fn proc(&self, pid: u32) -> PathBuf {
+        self.roots.proc.join(pid.to_string())
+    }
+}
+
+/// The file system that can hang which a path leads into from the directory `root`; none if that cannot be opened.
+fn entered<'m>(mounts: &'m Mounts, root: &Path, path: &Path) -> Result<Option<&'m Mount>, Unlisted> {
+    open_dir(root).map_or(Ok(None), |root| mounts.entered(root, path))
 }
 
 fn open_dir(path: &Path) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The number of the mount that a descriptor leads to, as this process's `fdinfo` has it.
-fn mount_id(place: &OwnedFd) -> Option<u64> {
-    let text = host::read_text(Path::new(&format!("/proc/self/fdinfo/{}", place.as_raw_fd()))).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
-}
-
 /// The mounts of processes, read again when they are older than [`FRESH`].
 pub(super) struct MountCache {
     clock: Clock,
-    known: Mutex<HashMap<Namespace, (Monotonic, Arc<Mounts>)>>,
+    known: Mutex<HashMap<Namespace, Listed>>,
 }
 
 /// The mount namespace and the root of a process.
 type Namespace = (PathBuf, PathBuf);
+
+/// Mounts, and from when to when they were read.
+struct Listed {
+    mounts: Arc<Mounts>,
+    begin: Monotonic,
+    end: Monotonic,
+}
+
+impl Listed {
+    /// Whether the list is believed. One that lacks a mount is read again at once, though not for more than half of the time: there
+    /// are mounts that no list has, and lists can be long.
+    fn is_fresh(&self, lacks_one: bool, now: Monotonic) -> bool {
+        let longest = if lacks_one { self.end.since(self.begin) } else { FRESH };
+        now.since(self.end) < longest
+    }
+}
 
 impl MountCache {
     pub(super) fn new() -> Self {
         Self { clock: Clock::system(), known: Mutex::default() }
     }
 
-    /// Those of this process.
-    fn own(&self) -> Arc<Mounts> {
-        self.read(Path::new("/proc/self"), None)
+    /// What is found in the mounts of a process, by its directory in `/proc`, or in those of this one.
+    fn look(
+        &self,
+        process: Option<&Path>,
+        find: impl Fn(&Mounts) -> Result<Option<&Mount>, Unlisted>,
+    ) -> Result<Option<Key>, Unlisted> {
+        let found =
+            |lacks_one| find(&self.of(process, lacks_one)).map(|mount| mount.cloned().map(Key::Mount));
+        found(false).or_else(|Unlisted| found(true))
     }
 
-    /// Those of a process, by its directory in `/proc`.
-    fn of(&self, dir: &Path) -> Arc<Mounts> {
-        let own = self.own();
-        self.read(dir, Some(&own))
+    fn of(&self, process: Option<&Path>, lacks_one: bool) -> Arc<Mounts> {
+        match process {
+            None => self.read(Path::new("/proc/self"), None, lacks_one),
+            Some(dir) => self.read(dir, Some(&self.of(None, false)), lacks_one),
+        }
     }
 
-    fn read(&self, dir: &Path, own: Option<&Arc<Mounts>>) -> Arc<Mounts> {
+    fn read(&self, dir: &Path, own: Option<&Mounts>, lacks_one: bool) -> Arc<Mounts> {
         // Processes with the same namespace and root see the same mounts.
         let link = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_else(|_| dir.join(name));
         let key = (link("ns/mnt"), link("root"));
-        let now = self.clock.monotonic();
+        let begin = self.clock.monotonic();
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((read, mounts)) = lock().get(&key)
-            && now.since(*read) < FRESH
-        {
-            return Arc::clone(mounts);
+        if let Some(listed) = lock().get(&key).filter(|listed| listed.is_fresh(lacks_one, begin)) {
+            return Arc::clone(&listed.mounts);
         }
-        let mounts = Arc::new(Mounts::read(dir, own.map(|own| &**own)));
+        let mounts = Arc::new(Mounts::read(dir, own));
+        let end = self.clock.monotonic();
         let mut known = lock();
         if known.len() >= MOST_NAMESPACES {
-            known.retain(|_, (read, _)| now.since(*read) < FRESH);
+            known.retain(|_, listed| listed.is_fresh(false, end));
         }
         if known.len() < MOST_NAMESPACES {
-            known.insert(key, (now, Arc::clone(&mounts)));
+            known.insert(key, Listed { mounts: Arc::clone(&mounts), begin, end });
         }
         mounts
     }

@@ -1,12 +1,11 @@
 //! Names of functions, which often stand with another entry than the one that is about their code.
 
-use gimli::{AttributeValue, EntriesRaw, Section as _, UnitOffset, UnitRef};
+use gimli::{AttributeValue, EntriesRaw, UnitOffset, UnitRef};
 
+use super::text::text;
 use super::unit::{Opened, Units};
 use super::{Budget, Bytes, Trouble};
 
-/// The longest text that is read, in bytes.
-const TEXT_LIMIT: usize = 4096;
 /// Over how many entries a name is followed: an inlined call, what it is a copy of, and where that was declared.
 const HOPS: usize = 8;
 
@@ -93,29 +92,4 @@ impl<'d> Named<'d> {
         }
         Ok(best.map_or(Sought::Nowhere, Sought::Name))
     }
-}
-
-/// A text; `None` if it is empty, too long, or in another file. No more of a section is looked at than a text may have.
-pub(super) fn text<'d>(
-    unit: UnitRef<'_, Bytes<'d>>,
-    value: AttributeValue<Bytes<'d>>,
-    budget: &mut Budget,
-) -> Result<Option<&'d [u8]>, Trouble> {
-    let (section, offset) = match value {
-        AttributeValue::String(text) => {
-            budget.take_bytes(text.slice().len())?;
-            return Ok(Some(text.slice()).filter(|text| (1..=TEXT_LIMIT).contains(&text.len())));
-        }
-        AttributeValue::DebugStrRef(offset) => (unit.dwarf.debug_str.reader(), offset.0),
-        AttributeValue::DebugLineStrRef(offset) => (unit.dwarf.debug_line_str.reader(), offset.0),
-        AttributeValue::DebugStrOffsetsIndex(index) => {
-            (unit.dwarf.debug_str.reader(), unit.string_offset(index)?.0)
-        }
-        _ => return Ok(None),
-    };
-    let rest = section.slice().get(offset..).ok_or(Trouble::Damaged)?;
-    let rest = rest.get(..TEXT_LIMIT + 1).unwrap_or(rest);
-    let end = memchr::memchr(0, rest);
-    budget.take_bytes(end.unwrap_or(rest.len()))?;
-    Ok(end.filter(|&end| end > 0).and_then(|end| rest.get(..end)))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gimli::{DebugLineOffset, LineProgramHeader, Reader as _, Section as _, UnitRef};
 use rustc_hash::FxHashMap;
 
-use super::name::text;
+use super::text::text;
 use super::walk::Functions;
 use super::{Budget, Bytes, Found, Level, Trouble};
 use crate::error::printable;

@@ -1,6 +1,5 @@
 //! Units: what was compiled at a time.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gimli::{
@@ -11,8 +10,8 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use super::ranges::Ranges;
-use super::walk::Walk;
-use super::{Budget, Bytes, Found, Trouble, rows};
+use super::text::text;
+use super::{Budget, Bytes, Trouble};
 
 /// The largest table of abbreviations, in bytes. The largest that compilers write have some 10 KB, and in memory it takes
 /// some 20 times as much.
@@ -24,9 +23,9 @@ const ABBREVIATIONS_KEPT: usize = 64;
 pub(super) struct Opened<'d> {
     pub(super) unit: Unit<Bytes<'d>>,
     pub(super) lines: Option<DebugLineOffset>,
-    ranges: Ranges,
+    pub(super) ranges: Ranges,
     /// Its functions are in another file.
-    split: bool,
+    pub(super) split: bool,
 }
 
 /// The units of a file.
@@ -40,69 +39,6 @@ pub(super) struct Units<'d> {
 impl<'d> Units<'d> {
     pub(super) fn new(dwarf: &'d Dwarf<Bytes<'d>>) -> Self {
         Self { dwarf, abbreviations: FxHashMap::default(), starts: Vec::new() }
-    }
-
-    /// Goes through all units for what is wanted.
-    pub(super) fn look_up(
-        &mut self,
-        addresses: &[u64],
-        found: &mut [Found],
-        budget: &mut Budget,
-    ) -> Result<(), Trouble> {
-        let mut missing = addresses.len();
-        let mut headers = self.dwarf.units();
-        let mut trouble = Ok(());
-        while missing > 0 {
-            // Where one header is damaged, nobody knows where the next one is.
-            let Some(header) = headers.next()? else { break };
-            budget.take(1)?;
-            match self.look_into(header, addresses, found, budget) {
-                Ok(more) => missing = missing.saturating_sub(more),
-                Err(Trouble::Exhausted) => return Err(Trouble::Exhausted),
-                // Another unit may be whole.
-                Err(Trouble::Damaged) => trouble = Err(Trouble::Damaged),
-            }
-        }
-        trouble
-    }
-
-    /// What a unit knows of the addresses of which nothing is known yet; of how many it knew something.
-    fn look_into(
-        &mut self,
-        header: UnitHeader<Bytes<'d>>,
-        addresses: &[u64],
-        found: &mut [Found],
-        budget: &mut Budget,
-    ) -> Result<usize, Trouble> {
-        match header.type_() {
-            UnitType::Compilation | UnitType::Skeleton(_) => {}
-            _ => return Ok(0),
-        }
-        let opened = self.open(header, budget)?;
-        let mut wanted = BTreeSet::new();
-        let unit = UnitRef::new(self.dwarf, &opened.unit);
-        opened.ranges.each(unit, budget, |from, to| {
-            let first = addresses.partition_point(|&address| address < from);
-            let inside = addresses[first..].iter().take_while(|&&address| address < to).count();
-            wanted.extend((first..first + inside).filter(|&place| found[place].levels.is_empty()));
-            inside
-        })?;
-        if wanted.is_empty() {
-            return Ok(0);
-        }
-        let places: Vec<u64> = wanted.iter().map(|&place| addresses[place]).collect();
-        let mut walk = Walk::new(&places);
-        if !opened.split {
-            walk.walk(unit, budget)?;
-        }
-        let named = walk.name(self, &opened, budget)?;
-        let lines = rows::look_up(unit, opened.lines, &places, named, budget)?;
-        let mut known = 0;
-        for (&place, levels) in wanted.iter().zip(lines) {
-            known += usize::from(!levels.levels.is_empty());
-            found[place] = Found { elsewhere: levels.elsewhere || opened.split, ..levels };
-        }
-        Ok(known)
     }
 
     /// The unit that an offset is in, and the offset in it.
@@ -126,7 +62,11 @@ impl<'d> Units<'d> {
     }
 
     /// Reads the first entry of a unit. gimli would read the whole table of its source files as well.
-    fn open(&mut self, header: UnitHeader<Bytes<'d>>, budget: &mut Budget) -> Result<Opened<'d>, Trouble> {
+    pub(super) fn open(
+        &mut self,
+        header: UnitHeader<Bytes<'d>>,
+        budget: &mut Budget,
+    ) -> Result<Opened<'d>, Trouble> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset(), budget)?;
         let (encoding, file) = (header.encoding(), self.dwarf.file_type);
         let mut opened = Opened {
@@ -176,11 +116,11 @@ impl<'d> Units<'d> {
         }
         // These need the bases, which may stand behind them.
         let unit = UnitRef::new(self.dwarf, &opened.unit);
-        let text = |value: Option<_>, budget: &mut Budget| match value {
-            Some(value) => super::name::text(unit, value, budget),
+        let text_of = |value: Option<_>, budget: &mut Budget| match value {
+            Some(value) => text(unit, value, budget),
             None => Ok(None),
         };
-        let (name, dir) = (text(name, budget)?, text(dir, budget)?);
+        let (name, dir) = (text_of(name, budget)?, text_of(dir, budget)?);
         let low = low.map_or(Ok(None), |low| unit.attr_address(low))?;
         let slice = |text: &'d [u8]| Bytes::new(text, self.dwarf.debug_info.reader().endian());
         opened.unit.name = name.map(slice);

@@ -51,7 +51,7 @@ pub fn parent_of(path: &str) -> Option<&str> {
 }
 
 /// Which cgroups to count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupSelection {
     /// Paths to take; one pattern that matches is enough. `/` is the root cgroup, which only its own name selects.
     pub include: Vec<Glob>,

@@ -13,6 +13,7 @@ pub use walk::Processes;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -59,6 +60,15 @@ pub struct Process {
     pub kernel_thread: bool,
 }
 
+/// Processes that are known to have changed, by their ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Those that were created, execute another program, have another name or are in another cgroup.
+    pub changed: FxHashSet<u32>,
+    /// Those that were about to end.
+    pub ending: FxHashSet<u32>,
+}
+
 /// Which of the dearer facts about processes somebody needs; each costs a system call or three per process read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Need {
@@ -77,7 +87,7 @@ impl Need {
 }
 
 /// Which processes to count, and how to group them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessSelection {
     /// Rules to take a process by; one that matches is enough.
     pub include: Vec<ProcessRule>,

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::stat::Stat;
-use super::{Need, Process, ProcessKey};
+use super::{Changed, Need, Process, ProcessKey};
 use crate::error::FileError;
 use crate::host::{self, Roots};
-use crate::target::{CgroupMount, Changed, Diff, LeftOut, Obstacle};
+use crate::target::{CgroupMount, Diff, LeftOut, Obstacle};
 
 /// How many processes, and threads of one process, are followed at most.
 const COUNT_LIMIT: usize = 1 << 16;

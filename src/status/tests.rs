@@ -1,23 +1,9 @@
 //! A status of which every field is set, and what it looks like.
 
 use super::*;
-
-#[test]
-fn moments_are_printed_in_utc() {
-    let table = [
-        (0, "1970-01-01T00:00:00Z"),
-        (951_782_399_999, "2000-02-28T23:59:59Z"),
-        (951_782_400_000, "2000-02-29T00:00:00Z"),
-        (951_868_800_000, "2000-03-01T00:00:00Z"),
-        (1_735_689_599_000, "2024-12-31T23:59:59Z"),
-        (4_107_542_400_000, "2100-03-01T00:00:00Z"),
-    ];
-    for (milliseconds, text) in table {
-        assert_eq!(Utc(Timestamp(milliseconds)).to_string(), text);
-    }
-    assert_eq!(format!("{:#}", Utc(Timestamp(0))), "1970-01-01 00:00:00 UTC");
-    assert!(!Utc(Timestamp(u64::MAX)).to_string().is_empty());
-}
+use crate::budget::Part;
+use crate::container::{Failure, FailureKind, Kind, SourceState};
+use crate::health::{Cause, Scope};
 
 #[test]
 fn the_json_is_as_recorded() {
@@ -39,7 +25,7 @@ pub(crate) fn specimen() -> Status {
         started: Timestamp(1_795_062_000_000),
         version: "0.1.0 (3fce3b5b)".to_owned(),
         configuration: Configuration {
-            file: Some("/etc/perf-exporter.yaml".to_owned()),
+            file: Some("/etc/perf-exporter.yaml".into()),
             loaded: Timestamp(1_795_062_000_000),
             failed_reload: Some(FailedReload {
                 at: Timestamp(1_795_250_000_000),
@@ -61,13 +47,13 @@ pub(crate) fn specimen() -> Status {
         counters: vec![
             CounterStatus {
                 entry: "core".to_owned(),
-                scope: "cpu".to_owned(),
+                scope: Scope::CPU,
                 how: "4 CPUs, own descriptors".to_owned(),
                 events: vec![event("cycles", 4, 0, 0), event("instructions", 4, 0, 0)],
             },
             CounterStatus {
                 entry: "cache".to_owned(),
-                scope: "cpu".to_owned(),
+                scope: Scope::CPU,
                 how: "4 CPUs, switch stream".to_owned(),
                 events: vec![
                     EventStatus { shared: Some(misses), ..event("cache-misses", 1, 0, 0) },
@@ -76,29 +62,29 @@ pub(crate) fn specimen() -> Status {
             },
             CounterStatus {
                 entry: "os".to_owned(),
-                scope: "process".to_owned(),
+                scope: Scope::Process,
                 how: "12 processes, switch stream".to_owned(),
                 events: vec![event("task-clock", 12, 0, 0), event("page-faults", 10, 2, 0)],
             },
         ],
         stream: Some(Stream {
             granularity: "process".to_owned(),
-            leader: "context-switches".to_owned(),
+            leader: "context-switches",
             cpus: 4,
             descriptors: 44,
-            groups: vec![vec!["core".to_owned()], vec!["cache".to_owned(), "os".to_owned()]],
+            groups: vec![vec!["core".into()], vec!["cache".into(), "os".into()]],
             record_bytes: 120,
             ring_bytes: Usage { used: 1 << 20, limit: Some(16 << 20) },
             records: 123_456_789,
             lost: 17,
             unattributed: vec![Unattributed {
-                scope: "process".to_owned(),
-                event: "task-clock".to_owned(),
+                scope: Scope::Process,
+                event: "task-clock".into(),
                 attributed_percent: 35.246,
                 reasons: vec![
-                    UnattributedPart { reason: "idle".to_owned(), percent: 61.25 },
-                    UnattributedPart { reason: "not_selected".to_owned(), percent: 3.5 },
-                    UnattributedPart { reason: "lost".to_owned(), percent: 0.004 },
+                    UnattributedPart { reason: "idle", percent: 61.25 },
+                    UnattributedPart { reason: "not_selected", percent: 3.5 },
+                    UnattributedPart { reason: "lost", percent: 0.004 },
                 ],
             }],
         }),
@@ -120,31 +106,32 @@ pub(crate) fn specimen() -> Status {
                 seconds: 73.25,
             }],
         }),
-        containers: Containers {
+        containers: container::Account {
             known: 12,
             unknown: 1,
             sources: vec![
-                ContainerSource {
-                    source: "cri".into(),
+                SourceState {
+                    kind: Kind::Cri,
                     place: "/run/containerd/containerd.sock".into(),
                     answered: Some(Timestamp(1_795_251_100_000)),
                     containers: 12,
-                    failing: None,
+                    failure: None,
                 },
-                ContainerSource {
-                    source: "docker".into(),
+                SourceState {
+                    kind: Kind::Docker,
                     place: "/run/docker.sock".into(),
-                    failing: Some("<b>permission denied".into()),
-                    ..ContainerSource::default()
+                    answered: None,
+                    containers: 0,
+                    failure: Some(Failure { kind: FailureKind::Wrong, why: "<b>permission denied".into() }),
                 },
             ],
         },
         pushes: vec![
             PushStatus {
-                format: "otlp".into(),
-                signal: "metrics".into(),
+                format: "otlp",
+                signal: "metrics",
                 endpoint: "https://collector:4317/".into(),
-                protocol: "grpc".into(),
+                protocol: "grpc",
                 last_taken: Some(Timestamp(1_795_251_120_000)),
                 message: Some("<b>3 are too old".into()),
                 taken: 1_234_567,
@@ -152,10 +139,10 @@ pub(crate) fn specimen() -> Status {
                 ..PushStatus::default()
             },
             PushStatus {
-                format: "otlp".into(),
-                signal: "profiles".into(),
+                format: "otlp",
+                signal: "profiles",
                 endpoint: "https://collector:4317/".into(),
-                protocol: "grpc".into(),
+                protocol: "grpc",
                 failing: Some(PushFailure {
                     since: Timestamp(1_795_250_000_000),
                     why: "connection refused".into(),
@@ -181,7 +168,7 @@ pub(crate) fn specimen() -> Status {
         traces: vec![
             TraceStatus {
                 entry: "malloc_bytes".to_owned(),
-                section: "probes".to_owned(),
+                section: "probes",
                 what: "histogram of size in bytes, by <comm>, per host".to_owned(),
                 events: vec![event("/usr/lib/libc.so.6:malloc", 3, 0, 1)],
                 hits: 1_234_567,
@@ -190,7 +177,7 @@ pub(crate) fn specimen() -> Status {
             },
             TraceStatus {
                 entry: "block_latency".to_owned(),
-                section: "tracepoints".to_owned(),
+                section: "tracepoints",
                 what: "time from the first to the second, by op, per host".to_owned(),
                 events: vec![
                     event("block:block_rq_issue", 4, 0, 0),
@@ -198,15 +185,12 @@ pub(crate) fn specimen() -> Status {
                 ],
                 hits: 4_711,
                 series: 3,
-                pairs: Some(Pairs {
-                    waiting: 2,
-                    unpaired: vec![Unpaired { reason: "no_begin".to_owned(), count: 8 }],
-                }),
+                pairs: Some(Pairs { waiting: 2, unpaired: vec![Unpaired { reason: "no_begin", count: 8 }] }),
             },
         ],
         refusals: vec![
-            Refusal {
-                events: vec!["uncore_imc_0/cas_count_read/".to_owned()],
+            SameReason {
+                events: vec!["uncore_imc_0/cas_count_read/".into()],
                 target: "socket 0".to_owned(),
                 count: 1,
                 cause: Cause::Forbidden,
@@ -214,16 +198,16 @@ pub(crate) fn specimen() -> Status {
                     .to_owned(),
                 remedy: "grant CAP_PERFMON, or set kernel.perf_event_paranoid to 0".to_owned(),
             },
-            Refusal {
-                events: vec!["cache-references".to_owned(), "bus-cycles".to_owned()],
+            SameReason {
+                events: vec!["cache-references".into(), "bus-cycles".into()],
                 target: "cpu".to_owned(),
                 count: 4,
                 cause: Cause::Absent,
                 reason: "ENOENT: this virtual machine's PMU does not have the event".to_owned(),
                 remedy: String::new(),
             },
-            Refusal {
-                events: vec!["task-clock".to_owned()],
+            SameReason {
+                events: vec!["task-clock".into()],
                 target: "process <script>alert(\"x\")</script>&\u{7}".to_owned(),
                 count: 1,
                 cause: Cause::Exhausted,
@@ -240,7 +224,7 @@ pub(crate) fn specimen() -> Status {
                 in_other: 1_234,
             },
         ],
-        losses: vec![Loss { what: "records".to_owned(), reason: "ring_full".to_owned(), count: 17 }],
+        losses: vec![Loss { what: "records", reason: "ring_full", count: 17 }],
         collection: Some(Collection {
             at: Timestamp(1_795_251_121_000),
             duration: Duration::from_micros(3_400),
@@ -253,25 +237,23 @@ pub(crate) fn specimen() -> Status {
             resident_bytes: 23_500_000,
         },
         memory: vec![
-            MemoryPart { part: "rings", used_bytes: 4 << 20, limit_bytes: 12 << 20 },
-            MemoryPart { part: "stacks", used_bytes: 11 << 20, limit_bytes: 11 << 20 },
-            MemoryPart { part: "history", used_bytes: 0, limit_bytes: 4 << 20 },
+            PartState { part: Part::Rings, used: 4 << 20, limit: 12 << 20 },
+            PartState { part: Part::Stacks, used: 11 << 20, limit: 11 << 20 },
+            PartState { part: Part::History, used: 0, limit: 4 << 20 },
         ],
-        open_descriptors: vec![
-            DescriptorKind { kind: "event", open: 1019 },
-            DescriptorKind { kind: "file", open: 3 },
-        ],
-        files: FilesStatus {
+        open_descriptors: OpenDescriptors { event: 1019, file: 3, ..OpenDescriptors::default() },
+        files: files::Report {
             helper: Some(4242),
             restarts: 1,
             late: 3,
-            stuck: vec![StuckFile {
+            stuck: vec![files::Stuck {
                 mount: "/mnt/<b>backup".into(),
                 filesystem: "fuse.sshfs".into(),
                 pid: Some(815),
                 path: "/mnt/<b>backup/bin/java".into(),
                 since: Duration::from_millis(83_210),
             }],
+            kept: 0,
         },
     }
 }

@@ -39,11 +39,12 @@ impl News {
         self.incomplete = true;
     }
 
-    /// The numbers 0 and -1 stand for processes that cannot be seen from here.
+    /// Whether a process is to be noted: not in an incomplete list, which is dropped. The ids 0 and -1 stand for processes that
+    /// cannot be seen from here.
     fn has_room(&mut self, pid: u32) -> bool {
         let full = self.changed.changed.len() + self.changed.ending.len() >= MOST;
         self.incomplete |= full || pid == 0 || pid == u32::MAX;
-        !full
+        !self.incomplete
     }
 
     /// All that changed since the last call; `None` if that is not known.

@@ -1,9 +1,11 @@
-//! What the status tells of profiles.
+//! What is sampled with its callers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::traces::refused;
-use crate::export::status::{EventStatus, ProfileStatus, Series};
+use serde::Serialize;
+
+use super::{EventStatus, Series};
 use crate::health::Board;
 use crate::metrics::{Family, Snapshot};
 use crate::profile::{FUNCTIONS, SAMPLES, SamplerState};
@@ -11,15 +13,27 @@ use crate::profile::{FUNCTIONS, SAMPLES, SamplerState};
 /// From this age on the status says that the analysis of samples is behind.
 const BEHIND: Duration = Duration::from_secs(10);
 
+/// An entry of `profiles`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProfileStatus {
+    /// Its name.
+    pub entry: Arc<str>,
+    /// How it is sampled, in a few words.
+    pub what: String,
+    /// What writes its samples.
+    pub events: Vec<EventStatus>,
+    /// So far.
+    pub samples: u64,
+}
+
 /// One entry.
-pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
+pub(crate) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
     let sampler = &*state.plan;
     let event = |event: &crate::event::Event| EventStatus {
         event: event.name.to_string(),
         counting: state.open as u64,
-        shared: None,
-        stalled: 0,
-        refused: refused(board, &sampler.entry, &event.name),
+        refused: board.places(|line| line.is_of_event(&sampler.entry, &event.name)),
+        ..EventStatus::default()
     };
     let what = match &sampler.waits {
         None => format!("{}, unwound by {}", sampler.rate, sampler.unwind.as_str()),
@@ -36,7 +50,7 @@ pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
         false => String::new(),
     };
     ProfileStatus {
-        entry: sampler.entry.to_string(),
+        entry: Arc::clone(&sampler.entry),
         what: what + lines + &behind,
         events: sampler.events.iter().map(event).collect(),
         samples: state.samples,
@@ -44,7 +58,7 @@ pub(super) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
 }
 
 /// Their metrics.
-pub(super) fn series(states: &[SamplerState], snapshot: &Snapshot) -> Vec<Series> {
+pub(crate) fn series(states: &[SamplerState], snapshot: &Snapshot) -> Vec<Series> {
     let samples_in_other: usize = states.iter().map(|state| state.in_other).sum();
     let series = |family: &Family| {
         let name = family.metadata().name();

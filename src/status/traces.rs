@@ -1,13 +1,53 @@
-//! What the status tells of tracepoints and probes whose records are looked into.
+//! Tracepoints and probes whose records are looked into.
 
-use crate::export::status::{EventStatus, Pairs, Series, TraceStatus, Unpaired};
+use serde::Serialize;
+
+use super::{EventStatus, Series};
 use crate::health::Board;
 use crate::metrics::Kind;
 use crate::plan::{Amount, Feed, Trace};
 use crate::tracepoint::TraceState;
 
+/// One entry of `tracepoints` or `probes` whose records are looked into. Entries that only count hits stand among the
+/// counters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceStatus {
+    /// The entry's name in the file.
+    pub entry: String,
+    /// `tracepoints` or `probes`.
+    pub section: &'static str,
+    /// What becomes of its hits: `histogram of size in bytes, by comm, per host`.
+    pub what: String,
+    /// Its events; the counts are of CPUs.
+    pub events: Vec<EventStatus>,
+    /// Hits in its series; of a pair, pairs.
+    pub hits: u64,
+    /// Its series.
+    pub series: u64,
+    /// What tells how its pairs are found; `None` if it is none.
+    pub pairs: Option<Pairs>,
+}
+
+/// What came of the events of a pair.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pairs {
+    /// First events that wait for their second.
+    pub waiting: u64,
+    /// Events that found no partner, by reason, as in `perf_unpaired_events_total`.
+    pub unpaired: Vec<Unpaired>,
+}
+
+/// Events of a pair that found no partner for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unpaired {
+    /// The reason.
+    pub reason: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
 /// Each entry. What is told of threads is one, with several metrics.
-pub(super) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
+pub(crate) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
     let mut all: Vec<TraceStatus> = Vec::new();
     for state in states {
         let of_threads = state.plan.feed != Feed::Records;
@@ -28,29 +68,22 @@ fn trace(state: &TraceState, board: &Board) -> TraceStatus {
     let event = |(source, &open): (&crate::plan::TraceSource, &usize)| EventStatus {
         event: source.event.name.to_string(),
         counting: open as u64,
-        shared: None,
-        stalled: 0,
-        refused: refused(board, &trace.entry, &source.event.name),
+        refused: board.places(|line| line.is_of_event(&trace.entry, &source.event.name)),
+        ..EventStatus::default()
     };
     let unpaired = state.unpaired.iter().filter(|&&(_, count)| count > 0);
     TraceStatus {
         entry: trace.entry.to_string(),
-        section: trace.kind.section().into(),
+        section: trace.kind.section(),
         what: if of_threads { of_whom(trace) } else { what(trace) },
         events: trace.sources.iter().zip(&state.open).map(event).collect(),
         hits: state.hits,
         series: state.series.iter().map(|count| count.published as u64).sum(),
         pairs: trace.pair.map(|_| Pairs {
             waiting: state.waiting as u64,
-            unpaired: unpaired.map(|&(reason, count)| Unpaired { reason: reason.into(), count }).collect(),
+            unpaired: unpaired.map(|&(reason, count)| Unpaired { reason, count }).collect(),
         }),
     }
-}
-
-/// In how many places an event of an entry was refused.
-pub(super) fn refused(board: &Board, entry: &str, event: &str) -> u64 {
-    let lines = board.lines().filter(|line| *line.entry == *entry && *line.refusal.event == *event);
-    lines.map(|line| line.targets as u64).sum()
 }
 
 /// What becomes of its hits, in a few words.
@@ -77,7 +110,7 @@ fn of_whom(trace: &Trace) -> String {
 }
 
 /// Its metrics.
-pub(super) fn series(state: &TraceState) -> impl Iterator<Item = Series> + '_ {
+pub(crate) fn series(state: &TraceState) -> impl Iterator<Item = Series> + '_ {
     let outputs = state.plan.outputs.iter().zip(&state.series);
     outputs.flat_map(|(output, count)| {
         output.hits.iter().chain(&output.amount).map(|metric| Series {

@@ -1,29 +1,30 @@
-//! Who is who: records carry numbers, and names are looked up here.
+//! Cgroups and processes of the host by the ids in records.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Task;
+use super::{CgroupPaths, Task};
 use crate::target::{Cgroup, CgroupId, Process, ProcessKey, Watch};
 
 /// The root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
 pub const ROOT: CgroupId = CgroupId(1);
 
-/// Cgroups and processes as of the last look at the host, and the look before: what they counted last is told after
-/// they are gone.
+/// Cgroups and processes as of the last look at the host and the look before, whose last counts are published after they
+/// are gone; and cgroups that were created since, as records report them.
 #[derive(Debug, Default)]
-pub struct Census {
+pub struct TargetIndex {
     cgroups: FxHashMap<CgroupId, Arc<str>>,
     removed: FxHashMap<CgroupId, Arc<str>>,
+    created: CgroupPaths,
     processes: FxHashMap<u32, Arc<Process>>,
     ended: FxHashMap<u32, Arc<Process>>,
-    /// Whether the paths that the kernel tells are those that are seen here.
+    /// Whether the kernel's paths in records are the paths of the file system here.
     whole: bool,
 }
 
-impl Census {
-    /// Takes over what the last look found.
+impl TargetIndex {
+    /// Replaces the cgroups and processes by those of the last look.
     pub fn follow(&mut self, targets: &Watch) {
         let cgroups =
             targets.cgroups().into_iter().map(|cgroup| (cgroup.id, Arc::clone(&cgroup.path))).collect();
@@ -31,45 +32,46 @@ impl Census {
         let processes = targets.processes().into_iter().map(|process| (process.key.pid, process)).collect();
         self.ended = std::mem::replace(&mut self.processes, processes);
         self.whole = self.cgroups.get(&ROOT).is_some_and(|path| &**path == "/");
+        self.created.end_round();
     }
 
-    /// Every process that was there at the last look.
+    /// Adds the cgroups that records report as created.
+    pub fn add_created(&mut self, created: &CgroupPaths) {
+        self.created.extend(created);
+    }
+
+    /// Returns the processes of the last look.
     pub fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
         self.processes.values()
     }
 
-    /// The paths of all cgroups that were there at the last look.
+    /// Returns the paths of all cgroups of the last look.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
         self.cgroups.values()
     }
 
-    /// Whether a process was there at the last look.
+    /// Whether a process existed at the last look.
     pub fn has_process(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
-    /// The path of a cgroup. `born` knows those that nobody saw.
-    pub fn path_of(&self, id: CgroupId, born: impl FnOnce(CgroupId) -> Option<Arc<str>>) -> Option<Arc<str>> {
-        let seen = self.cgroups.get(&id).or_else(|| self.removed.get(&id)).cloned();
-        seen.or_else(|| born(id).filter(|_| self.whole))
+    /// Returns the path of a cgroup, also of one that was removed recently.
+    pub fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
+        let seen = self.cgroups.get(&id).or_else(|| self.removed.get(&id));
+        seen.or_else(|| self.created.get(id).filter(|_| self.whole)).cloned()
     }
 
-    /// The cgroup with this number, even if it is gone already.
-    pub fn cgroup(&self, id: CgroupId, born: impl FnOnce(CgroupId) -> Option<Arc<str>>) -> Option<Cgroup> {
-        let path = self.path_of(id, born)?;
+    /// Returns the cgroup with this id, also if it was removed recently.
+    pub fn cgroup(&self, id: CgroupId) -> Option<Cgroup> {
+        let path = self.path_of(id)?;
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         Some(Cgroup { id, path, depth })
     }
 
-    /// The process that a record tells of. `None` if nobody knows its name.
-    pub fn process(
-        &self,
-        task: &Task,
-        born: impl FnOnce(CgroupId) -> Option<Arc<str>>,
-    ) -> Option<Arc<Process>> {
+    /// Returns the process of a task. `None` if its name is not known.
+    pub fn process(&self, task: &Task) -> Option<Arc<Process>> {
         let seen =
             self.processes.get(&task.pid).or_else(|| self.ended.get(&task.pid)).filter(|_| task.current);
-        let cgroup = || task.cgroup.and_then(|id| self.path_of(id, born));
         match (seen, &task.comm) {
             (Some(seen), Some(comm)) if seen.comm != *comm => {
                 Some(Arc::new(Process { comm: Arc::clone(comm), ..Process::clone(seen) }))
@@ -79,7 +81,7 @@ impl Census {
                 key: ProcessKey { pid: task.pid, start_time: 0 },
                 comm: Arc::clone(comm),
                 exe: None,
-                cgroup: cgroup(),
+                cgroup: task.cgroup.and_then(|id| self.path_of(id)),
                 kernel_thread: task.kernel.unwrap_or(false),
             })),
             (None, None) => None,

@@ -1,0 +1,73 @@
+//! The section `presets`: entries that are read from ready-made sets.
+
+use std::collections::BTreeSet;
+
+use super::names::Names;
+use super::tracepoints::tracepoint;
+use super::{Traced, TracedKind};
+use crate::config::Preset;
+use crate::config::bounds::once;
+use crate::config::decode::{self, At};
+use crate::config::file::File;
+use crate::config::problem::shown;
+use crate::config::report::Report;
+use crate::config::selection::Selections;
+use crate::config::yaml::{NodeId, Source};
+
+/// The entries of the presets of a file, or of those of `base` if it does not mention any. An entry of `others` with the
+/// same name takes the place of a ready-made one.
+pub(super) fn presets(
+    file: &File,
+    base: &[Traced],
+    others: &[Traced],
+    selections: &Selections,
+    names: &mut Names<'_>,
+    report: &mut Report<'_>,
+) -> Vec<Traced> {
+    let replaced: BTreeSet<&str> = others.iter().map(|entry| &*entry.name).collect();
+    let mut all = Vec::new();
+    for (preset, place) in wanted(file, base, report) {
+        for entry in entries(preset, selections) {
+            if replaced.contains(&*entry.name) {
+                continue;
+            }
+            match (names.clash(&entry), place) {
+                (None, _) => {
+                    names.take(&entry);
+                    all.push(entry);
+                }
+                (Some(clash), Some(place)) => {
+                    let message = format!("the entry {} of this preset: {clash}", shown(&entry.name));
+                    report.error(place, message, "leave out one of them");
+                }
+                // What nobody asked for gives way without a word.
+                (Some(_), None) => {}
+            }
+        }
+    }
+    all
+}
+
+/// Which presets there are, and where the file says so.
+fn wanted(file: &File, base: &[Traced], report: &mut Report<'_>) -> Vec<(Preset, Option<NodeId>)> {
+    let Some(At { value: list, .. }) = &file.presets else {
+        let mut wanted: Vec<_> = base.iter().filter_map(|entry| entry.kind.preset()).collect();
+        wanted.dedup();
+        return wanted.into_iter().map(|preset| (preset, None)).collect();
+    };
+    once(list, report).into_iter().map(|At { node, value }| (value, Some(node))).collect()
+}
+
+/// The entries of a preset for these cgroups and processes. A test holds that no text has a problem.
+fn entries(preset: Preset, selections: &Selections) -> Vec<Traced> {
+    let Ok(source) = Source::parse(preset.text().as_bytes(), preset.name()) else { return Vec::new() };
+    let mut report = Report::new(&source);
+    let file: Option<File> = decode::decode(source.root(), &mut report);
+    let entries = file.and_then(|file| file.tracepoints).map(|entries| entries.value.0);
+    let entries = entries.iter().flatten();
+    let entries = entries.filter_map(|(name, entry)| tracepoint(name, entry, selections, &mut report));
+    entries.map(|entry| Traced { kind: TracedKind::Preset(preset), ..entry }).collect()
+}
+
+#[cfg(test)]
+mod tests;

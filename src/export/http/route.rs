@@ -1,0 +1,261 @@
+//! Which request gets which answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::admission::{Class, Held, Refused};
+use super::answer::{Answer, TEXT, values};
+use super::body::{Account, Body, Content, Work, Writer};
+use super::profiles::{self, Output};
+use super::shared::{Shared, aside};
+use super::{Collected, Source};
+use crate::budget::Share;
+use crate::export::{negotiate, page};
+
+/// How long a scrape waits at least for a new collection before it gets the last one. On a machine in trouble a collection
+/// takes seconds; scrapes are to be answered within 200 ms even then.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The header in which Prometheus announces its timeout, in seconds.
+const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
+
+/// A scrape that announces its timeout waits for this part of it, so that nearly all of it is left for the answer.
+const PART_OF_TIMEOUT: f64 = 1.0 / 20.0;
+
+/// Allows what the page consists of and nothing else, not even to what might get through its escaping.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
+                           form-action 'none'; frame-ancestors 'none'";
+
+/// What is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Metrics,
+    Page,
+    Status,
+    Healthy,
+    Ready,
+    Reload,
+    Profile(Output),
+    Unknown,
+}
+
+impl Route {
+    fn of(path: &str) -> Self {
+        match path {
+            "/metrics" => Self::Metrics,
+            "/" | "/status" => Self::Page,
+            "/api/v1/status" => Self::Status,
+            "/-/healthy" => Self::Healthy,
+            "/-/ready" => Self::Ready,
+            "/-/reload" => Self::Reload,
+            _ => Output::of(path).map_or(Self::Unknown, Self::Profile),
+        }
+    }
+
+    /// The path as a label: bounded, whatever clients ask for.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Metrics => "/metrics",
+            Self::Page => "/status",
+            Self::Status => "/api/v1/status",
+            Self::Healthy => "/-/healthy",
+            Self::Ready => "/-/ready",
+            Self::Reload => "/-/reload",
+            Self::Profile(output) => output.label(),
+            Self::Unknown => "other",
+        }
+    }
+
+    /// What a request for it needs a place for.
+    const fn class(self) -> Class {
+        match self {
+            Self::Metrics => Class::Scrape,
+            Self::Page | Self::Status | Self::Reload => Class::Page,
+            Self::Profile(output) if output.takes_time() => Class::Profile,
+            Self::Profile(_) | Self::Healthy | Self::Ready | Self::Unknown => Class::Brief,
+        }
+    }
+
+    /// Whether it is there for this method, and which ones it is there for.
+    fn wrong_method(self, method: &Method) -> Option<&'static str> {
+        self.methods().filter(|methods| !methods.split(", ").any(|known| known == method.as_str()))
+    }
+
+    /// The methods that it takes; `None` = whatever is asked, for there is nothing there.
+    const fn methods(self) -> Option<&'static str> {
+        match self {
+            Self::Reload => Some("POST, PUT"),
+            Self::Unknown => None,
+            _ => Some("GET, HEAD"),
+        }
+    }
+}
+
+/// Answers one request. Its body, if it has one, is not read; of the answer to a HEAD hyper sends the headers, and the
+/// body is never asked for a piece.
+pub(super) async fn answer<S: Source, B>(
+    shared: Arc<Shared<S>>,
+    held: &Arc<Held>,
+    request: Request<B>,
+) -> Response<Body> {
+    let began = shared.clock.monotonic();
+    let route = Route::of(request.uri().path());
+    let wrong = route.wrong_method(request.method());
+    let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { route.class() });
+    let Answer { code, headers, content } = match (wrong, refused) {
+        (Some(methods), _) => {
+            let text = format!("{} takes {}", route.label(), methods.replace(", ", " and "));
+            Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
+        }
+        (None, Some(refused)) => refuse(route, refused),
+        (None, None) if route.class() == Class::Profile && shared.memory.is_full() => {
+            full(route, &shared.memory)
+        }
+        (None, None) => match route {
+            Route::Metrics => metrics(&shared, request.headers()).await,
+            Route::Page => status_page(&shared).await,
+            Route::Status => status(&shared).await,
+            Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy".to_owned()),
+            Route::Ready => match shared.source.ready() {
+                Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready".to_owned()),
+                Err(error) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}")),
+            },
+            Route::Reload => reload(&shared.source, request.headers()).await,
+            Route::Profile(output) => {
+                let query = request.uri().query().unwrap_or_default();
+                profiles::answer(&shared, output, held.peer(), query, request.headers()).await
+            }
+            Route::Unknown => not_found(),
+        },
+    };
+    let account = Account {
+        traffic: shared.traffic.clone(),
+        clock: shared.clock.clone(),
+        path: route.label(),
+        code: code.as_u16(),
+        began,
+        bytes: 0,
+        _place: place,
+    };
+    let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
+    *response.status_mut() = code;
+    let always = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")]
+        .map(|(name, value)| (name, HeaderValue::from_static(value)));
+    for (name, value) in headers.into_iter().chain(always) {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// The answer to a request that has no place.
+fn refuse(route: Route, refused: Refused) -> Answer {
+    let label = route.label();
+    let (code, text) = match refused {
+        Refused::Peer(share) => {
+            let text =
+                format!("no {label} now: {share} such requests of your address are being answered already");
+            (StatusCode::TOO_MANY_REQUESTS, text)
+        }
+        Refused::All(limit) => {
+            let text = format!(
+                "no {label} now: {limit} such requests are being answered already; limits.connections allows more"
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    };
+    Answer::text(code, text).with(header::RETRY_AFTER, "5")
+}
+
+/// The answer to a request for a profile while answers that are not sent yet fill their share of the memory.
+fn full(route: Route, memory: &Share) -> Answer {
+    let (label, used) = (route.label(), memory.used() >> 10);
+    let text = format!(
+        "no {label} now: {used} KiB wait to be sent, which is their share of limits.memory; set limits.memory higher"
+    );
+    Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
+}
+
+async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
+    let limit = shared.limits.collection;
+    let collected = shared.source.snapshot(patience(headers).min(limit));
+    let Collected { snapshot, age } = match tokio::time::timeout(limit, collected).await {
+        Ok(Ok(collected)) => collected,
+        Ok(Err(error)) => {
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("no metrics: {error}"));
+        }
+        Err(_) => {
+            let text = format!(
+                "no metrics: the first collection takes longer than {limit:?}; /status tells how things are"
+            );
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+    };
+    let format = negotiate::format(values(headers, header::ACCEPT));
+    let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
+    let of_answer = Arc::new(shared.traffic.of_answer(age));
+    let content =
+        Content::Encoded(Work::new(Writer::new(of_answer, snapshot, format, gzip), shared.traffic.cpu()));
+    let answer = Answer::new(StatusCode::OK, format.content_type(), content);
+    let answer = answer.with(header::VARY, "Accept, Accept-Encoding");
+    if gzip { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
+}
+
+/// How long a scrape waits for a new collection.
+fn patience(headers: &HeaderMap) -> Duration {
+    let announced = values(headers, SCRAPE_TIMEOUT).next().and_then(|value| value.parse::<f64>().ok());
+    let part = announced.and_then(|seconds| Duration::try_from_secs_f64(seconds * PART_OF_TIMEOUT).ok());
+    part.map_or(PATIENCE, |part| part.max(PATIENCE))
+}
+
+async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
+    let own = Arc::clone(shared);
+    match aside(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await {
+        Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
+            .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
+            .with(header::REFERRER_POLICY, "no-referrer"),
+        Err(error) => no_status(&error),
+    }
+}
+
+async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
+    let own = Arc::clone(shared);
+    match aside(&shared.pages, shared.traffic.cpu(), move || serde_json::to_vec_pretty(&*own.source.status()))
+        .await
+    {
+        Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
+        Ok(Err(error)) => no_status(&error),
+        Err(error) => no_status(&error),
+    }
+}
+
+fn no_status(error: &dyn std::error::Error) -> Answer {
+    tracing::error!(%error, "the status could not be written");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}"))
+}
+
+async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {
+    // Any page that somebody looks at may make their browser send a POST here. Browsers say when one does.
+    let site = values(headers, "sec-fetch-site").next();
+    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        let text = "another site's page asked for the reload; only this server's own may".to_owned();
+        return Answer::text(StatusCode::FORBIDDEN, text);
+    }
+    match source.reload().await {
+        Ok(text) => Answer::text(StatusCode::OK, text),
+        Err(problems) => {
+            let text = format!("not reloaded, the configuration before stays in force:\n{problems}");
+            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+        }
+    }
+}
+
+fn not_found() -> Answer {
+    const TEXT_404: &[u8] =
+        b"nothing here; this server has /metrics, /status, /api/v1/status, /flamegraph, /top, /folded, \
+                              /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
+    Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
+}

@@ -1,0 +1,35 @@
+//! Attributes of files.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+/// The attributes of an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// `st_dev`
+    pub device: u64,
+    /// `st_ino`
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The owner.
+    pub uid: u32,
+    /// When it was written last: seconds and nanoseconds.
+    pub modified: (i64, i64),
+}
+
+impl Stat {
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            uid: metadata.uid(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}

@@ -1,0 +1,430 @@
+//! Entries of `tracepoints` and `probes` on this host. What only counts hits becomes groups of counters; what looks
+//! into fields becomes a [`Trace`], whose events write a record for each hit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::trace::{Amount, Feed, Output, Pairing, Role, Source, Take, Trace};
+use super::{Builder, Group, Refused, Source as GroupSource, refusal, wrong};
+use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
+use crate::event::format::{Field, Format};
+use crate::event::{Catalog, Event, filter, syntax};
+use crate::health::{Refusal, Scope};
+use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
+use crate::probe::install::{Placed, Placements, Wish};
+use crate::target::Targets;
+
+/// The probe that an entry wants.
+pub(super) fn wish(traced: &Traced) -> Option<Wish> {
+    let (definition, timed) = match &traced.what {
+        What::Probe(definition) => (definition, false),
+        What::Timed(definition) => (definition, true),
+        What::Events(_) | What::Pair(_) => return None,
+    };
+    let (section, name) = (traced.kind.section(), Arc::clone(&traced.name));
+    Some(Wish { section, name, definition: definition.clone(), timed, filtered: traced.filter.is_some() })
+}
+
+/// What the kernel itself says about a filter of a tracepoint (its system, its name), where it can be asked.
+pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
+
+impl Builder {
+    /// Plans one entry.
+    pub(super) fn trace(
+        &mut self,
+        traced: &Traced,
+        catalog: &Catalog,
+        placed: &Placements,
+        complain: &Complain<'_>,
+    ) {
+        let events = match self.events_of(traced, catalog, placed) {
+            Ok(events) => self.filtered(traced, events, complain),
+            Err((refusal, mistake)) => return self.refuse_traced(traced, refusal, mistake),
+        };
+        if events.is_empty() {
+            return;
+        }
+        // A marker in several places has one count, which takes records to put together.
+        let apart = events.len() == 1 || matches!(traced.what, What::Events(_));
+        // Records are hits, whatever the kernel counts.
+        let counts_hits = !events.iter().any(|placed| placed.event.counts_amounts());
+        if traced.measure == Measure::Count && traced.labels.is_empty() && apart && counts_hits {
+            self.count(traced, events);
+        } else {
+            self.look_into(traced, events);
+        }
+    }
+
+    /// Gives events their filter, and leaves out those that it does not fit. Of a pair it is about the first, and without
+    /// that there is none.
+    fn filtered(&mut self, traced: &Traced, mut events: Vec<Placed>, complain: &Complain<'_>) -> Vec<Placed> {
+        let Some(filter) = &traced.filter else { return events };
+        let paired = events.len() == 2 && matches!(traced.what, What::Pair(_) | What::Timed(_));
+        let unfiltered = events.split_off(if paired { 1 } else { events.len() });
+        events.retain_mut(|event| match set_filter(event, filter, complain) {
+            Ok(()) => true,
+            Err(wrong) => {
+                let (refusal, picture) = *wrong;
+                self.refuse_traced(traced, refusal, true);
+                if let Some(refused) = self.plan.refusals.last_mut() {
+                    refused.picture = Some(picture);
+                }
+                false
+            }
+        });
+        if !events.is_empty() {
+            events.extend(unfiltered);
+        }
+        events
+    }
+
+    /// The events of an entry, as far as this host has them.
+    fn events_of(
+        &mut self,
+        traced: &Traced,
+        catalog: &Catalog,
+        placed: &Placements,
+    ) -> Result<Vec<Placed>, Refusable> {
+        match &traced.what {
+            What::Events(events) => {
+                let mut found = Vec::new();
+                let mut seen = BTreeSet::new();
+                for placed in events.iter().flat_map(|event| tracepoints(catalog, event, looks_into(traced)))
+                {
+                    match placed {
+                        // Two patterns may stand for the same one.
+                        Ok(placed) if seen.insert(Arc::clone(&placed.event.name)) => found.push(placed),
+                        Ok(_) => {}
+                        Err((refusal, mistake)) => self.refuse_traced(traced, refusal, mistake),
+                    }
+                }
+                Ok(found)
+            }
+            What::Pair(Pair { from, to, .. }) => {
+                let both = [from, to].into_iter().flat_map(|event| tracepoints(catalog, event, true));
+                both.collect::<Result<_, _>>()
+            }
+            What::Probe(_) | What::Timed(_) => {
+                let entry = (traced.kind.section(), Arc::clone(&traced.name));
+                let placed = placed.get(&entry).cloned().unwrap_or_else(|| Ok(Vec::new()));
+                placed.map_err(|refusal| (refusal, false))
+            }
+        }
+    }
+
+    /// Counters without records.
+    fn count(&mut self, traced: &Traced, events: Vec<Placed>) {
+        let several = events.len() > 1;
+        for targets in &traced.per {
+            let mut counters = Vec::new();
+            for Placed { event, .. } in &events {
+                let label = several.then(|| Arc::clone(&event.name));
+                let named = Event { stem: fit_name(&traced.name).into(), ..event.clone() };
+                let prefix = prefix(traced.kind, targets.scope());
+                match self.claim(&traced.name, targets.scope(), prefix, named, label.as_ref()) {
+                    Ok(counter) => counters.push((counter, label)),
+                    Err(refusal) => self.refuse_traced(traced, refusal, true),
+                }
+            }
+            for (counter, label) in counters {
+                self.groups.push(Group {
+                    entry: Arc::clone(&traced.name),
+                    targets: targets.clone(),
+                    counters: vec![counter],
+                    cpus: None,
+                    pmu: None,
+                    event: label,
+                    weak: false,
+                    source: GroupSource::Dedicated,
+                });
+            }
+        }
+    }
+
+    /// A trace.
+    fn look_into(&mut self, traced: &Traced, events: Vec<Placed>) {
+        let mut sources = Vec::new();
+        match &traced.what {
+            What::Pair(_) | What::Timed(_) => match pair_sources(traced, &events) {
+                Ok(pair) => sources.extend(pair),
+                Err(refusal) => return self.refuse_traced(traced, refusal, true),
+            },
+            // One that lacks a field does not take the others down.
+            _ => {
+                for placed in &events {
+                    match source(traced, placed) {
+                        Ok(source) => sources.push(source),
+                        Err(refusal) => self.refuse_traced(traced, refusal, true),
+                    }
+                }
+            }
+        }
+        if sources.is_empty() {
+            return;
+        }
+        let mut outputs = Vec::new();
+        for targets in &traced.per {
+            match self.output(traced, targets, &sources) {
+                Ok(output) => outputs.push(output),
+                Err(refusal) => self.refuse_traced(traced, refusal, true),
+            }
+        }
+        if outputs.is_empty() {
+            return;
+        }
+        let pair = match &traced.what {
+            What::Pair(pair) => Some(Pairing { timeout: pair.timeout, pending: pair.pending }),
+            What::Timed(_) => Some(Pairing { timeout: TIMED.0, pending: TIMED.1 }),
+            _ => None,
+        };
+        self.plan.traces.push(Arc::new(Trace {
+            kind: traced.kind,
+            feed: Feed::Records,
+            entry: Arc::clone(&traced.name),
+            event_label: matches!(traced.what, What::Events(_)) && sources.len() > 1,
+            sources,
+            pair,
+            outputs,
+            labels: traced.labels.iter().map(|label| Arc::clone(&label.name)).collect(),
+            measure: amount(traced),
+            values: traced.values,
+        }));
+    }
+
+    /// The metrics of an entry for one scope.
+    fn output(&mut self, traced: &Traced, targets: &Targets, sources: &[Source]) -> Result<Output, Refusal> {
+        let unit = traced.unit();
+        let base = traced.base();
+        let names: Vec<&str> = sources.iter().map(|source| &*source.event.name).collect();
+        let what = match traced.what {
+            What::Pair(_) | What::Timed(_) => names.join(" to "),
+            _ => names.iter().take(8).copied().collect::<Vec<_>>().join(", "),
+        };
+        let scope = targets.scope();
+        let named = |stem: &str, help: String, unit: &str, kind| {
+            let name = fit_name(&format!("perf_{}_{stem}", prefix(traced.kind, scope)));
+            Metadata::new(&name, &help, unit, kind)
+        };
+        let hits = || named(base, format!("Hits of {what}, {}.", scope.over()), "", metrics::Kind::Counter);
+        let stem = traced.stem();
+        let amount = |verb: &str, kind| named(&stem, format!("{verb} {what}, {}.", scope.over()), unit, kind);
+        let metadata = || -> Result<Output, NameError> {
+            let (hits, amount) = match &traced.measure {
+                Measure::Count => (Some(hits()?), None),
+                Measure::Sum(quantity) => {
+                    let verb = format!("Sum of {} of", quantity.field);
+                    (Some(hits()?), Some(amount(&verb, metrics::Kind::Counter)?))
+                }
+                Measure::Histogram(quantity, _) => {
+                    let verb = format!("Distribution of {} of", quantity.field);
+                    (None, Some(amount(&verb, metrics::Kind::Histogram)?))
+                }
+                Measure::Elapsed(_) => (None, Some(amount("Time from", metrics::Kind::Histogram)?)),
+            };
+            let rest = format!(
+                "Hits of {what} that stand in no series of the scope: what is not selected, and what could not be \
+                 attributed, by reason."
+            );
+            let unattributed = fit_name(&format!("perf_unattributed_{base}"));
+            let unattributed = Metadata::new(&unattributed, &rest, "", metrics::Kind::Counter)?;
+            Ok(Output { targets: targets.clone(), hits, amount, unattributed: Some(unattributed) })
+        };
+        let output = metadata().map_err(|error| wrong(&traced.name, error.to_string()))?;
+        for metric in output.hits.iter().chain(&output.amount) {
+            self.reserve(metric, &traced.name)?;
+        }
+        Ok(output)
+    }
+
+    fn refuse_traced(&mut self, traced: &Traced, refusal: Refusal, mistake: bool) {
+        let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
+        let (section, entry) = (traced.kind.section(), traced.entry());
+        let refused = Refused { section, entry, scope, refusal, mistake, picture: None };
+        // Entries of one preset may miss the same event.
+        if !self.plan.refusals.contains(&refused) {
+            self.plan.refusals.push(refused);
+        }
+    }
+}
+
+/// How long a timed function may take, and how many threads may be in it, unless the file says otherwise.
+const TIMED: (Duration, usize) = (Duration::from_secs(60), 16_384);
+
+/// The word in front of a metric of an entry: the scope, or for all CPUs together what the entry is about.
+fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
+    scope.prefix().unwrap_or(match kind {
+        TracedKind::Tracepoint | TracedKind::Preset(_) => "tracepoint",
+        TracedKind::Probe => "probe",
+        TracedKind::Scheduler | TracedKind::Syscalls => "",
+    })
+}
+
+/// Why there is no event, and whether that is a mistake on any host.
+pub(super) type Refusable = (Refusal, bool);
+
+/// Whether somebody must know the fields of an entry's events.
+fn looks_into(traced: &Traced) -> bool {
+    traced.measure != Measure::Count || !traced.labels.is_empty() || traced.filter.is_some()
+}
+
+/// The tracepoints that a name stands for, with their formats if those are asked for.
+pub(super) fn tracepoints(
+    catalog: &Catalog,
+    event: &syntax::Event,
+    formats: bool,
+) -> Vec<Result<Placed, Refusable>> {
+    let resolved = match catalog.resolve(event) {
+        Ok(resolved) => resolved,
+        Err(unresolved) => return vec![Err((refusal(event, &unresolved), unresolved.cause.is_mistake()))],
+    };
+    let placed = |event: Event| {
+        let mut name = event.name.split(':');
+        let Some((system, name)) = name.next().zip(name.next()).filter(|_| formats) else {
+            return Ok(Placed { event, format: None });
+        };
+        match catalog.format(system, name) {
+            Ok(format) => Ok(Placed { event, format: Some(Arc::new(format)) }),
+            Err(error) => Err((wrong(&event.name, error.to_string()), false)),
+        }
+    };
+    resolved.into_iter().map(placed).collect()
+}
+
+/// Gives an event its filter; if that is wrong, why, and a picture of the place with what the kernel says of it.
+pub(super) fn set_filter(
+    placed: &mut Placed,
+    filter: &Arc<str>,
+    complain: &Complain<'_>,
+) -> Result<(), Box<(Refusal, String)>> {
+    let name = Arc::clone(&placed.event.name);
+    if let Some(format) = &placed.format
+        && let Err(error) = filter::check(filter, format)
+    {
+        let mut parts = name.split(':');
+        let said = parts.next().zip(parts.next()).and_then(|(system, event)| complain(system, event, filter));
+        let said = said.map(|said| format!("\nthe kernel says:\n{}", said.trim_end())).unwrap_or_default();
+        return Err(Box::new((wrong(&name, error.to_string()), format!("{error:#}{said}"))));
+    }
+    placed.event.filter = Some(Arc::clone(filter));
+    Ok(())
+}
+
+/// An event by itself.
+fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
+    let wrong = |reason: String| wrong(&placed.event.name, reason);
+    let labels = traced.labels.iter().map(|label| take(placed, &label.field).map(Some));
+    Ok(Source {
+        number: number(placed),
+        role: Role::Fields,
+        key: Vec::new(),
+        labels: labels.collect::<Result<_, _>>().map_err(wrong)?,
+        value: quantity(&traced.measure)
+            .map(|quantity| number_field(placed, quantity))
+            .transpose()
+            .map_err(wrong)?,
+        event: placed.event.clone(),
+    })
+}
+
+/// The two events of a pair.
+fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refusal> {
+    let [from, to] = events else {
+        let reason = "a pair takes one event to begin with and one to end with";
+        return Err(wrong(&traced.name, reason.to_owned()));
+    };
+    let tid: [Arc<str>; 1] = ["$tid".into()];
+    let key = match &traced.what {
+        What::Pair(pair) => &pair.key[..],
+        _ => &tid,
+    };
+    let keyed = |placed: &Placed| -> Result<Source, Refusal> {
+        let parts = key.iter().map(|field| take(placed, field));
+        let key = parts.collect::<Result<_, _>>().map_err(|reason| wrong(&placed.event.name, reason))?;
+        let labels = Vec::new();
+        let (event, number, role) = (placed.event.clone(), number(placed), Role::Fields);
+        Ok(Source { event, number, role, key, labels, value: None })
+    };
+    let mut pair = [keyed(from)?, keyed(to)?];
+    for label in &traced.labels {
+        let [begins, ends] = label_of_pair(label, from, to)?;
+        pair[0].labels.push(begins);
+        pair[1].labels.push(ends);
+    }
+    Ok(pair)
+}
+
+/// Where a label of a pair is: in the second event if both have it, for that is the later word.
+fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<Take>; 2], Refusal> {
+    let wrong = |placed: &Placed, reason| wrong(&placed.event.name, reason);
+    if let Some(field) = label.field.strip_prefix("from.") {
+        return take(from, field).map(|take| [Some(take), None]).map_err(|reason| wrong(from, reason));
+    }
+    if let Some(field) = label.field.strip_prefix("to.") {
+        return take(to, field).map(|take| [None, Some(take)]).map_err(|reason| wrong(to, reason));
+    }
+    match (take(to, &label.field), take(from, &label.field)) {
+        (Ok(take), _) => Ok([None, Some(take)]),
+        (Err(_), Ok(take)) => Ok([Some(take), None]),
+        (Err(reason), Err(_)) => Err(wrong(to, reason)),
+    }
+}
+
+fn format_of(placed: &Placed) -> Result<&Format, String> {
+    placed.format.as_deref().ok_or_else(|| "it has no fields: give it arguments".to_owned())
+}
+
+/// The number that the records of an event begin with.
+pub(super) fn number(placed: &Placed) -> Option<u16> {
+    placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok())
+}
+
+fn take(placed: &Placed, name: &str) -> Result<Take, String> {
+    match name {
+        "$cpu" => Ok(Take::Cpu),
+        "$pid" => Ok(Take::Pid),
+        "$tid" => Ok(Take::Tid),
+        name => field(placed, name).cloned().map(Take::Field),
+    }
+}
+
+fn field<'p>(placed: &'p Placed, name: &str) -> Result<&'p Field, String> {
+    let format = format_of(placed)?;
+    format.field(name).ok_or_else(|| {
+        let near = format.near(name).map(|near| format!("; did you mean {near}?"));
+        let all: Vec<&str> =
+            format.fields().iter().filter(|field| !field.common).map(|field| &*field.name).collect();
+        let rest = near.unwrap_or_else(|| format!("; it has {}", all.join(", ")));
+        format!("it has no field {name}{rest}")
+    })
+}
+
+/// The field of a sum or a histogram.
+fn number_field(placed: &Placed, quantity: &Quantity) -> Result<Field, String> {
+    let field = field(placed, &quantity.field)?;
+    match field.is_number() {
+        true => Ok(field.clone()),
+        false => Err(format!("{} is no number, but {}", field.name, field.declaration)),
+    }
+}
+
+fn quantity(measure: &Measure) -> Option<&Quantity> {
+    match measure {
+        Measure::Sum(quantity) | Measure::Histogram(quantity, _) => Some(quantity),
+        Measure::Count | Measure::Elapsed(_) => None,
+    }
+}
+
+fn amount(traced: &Traced) -> Amount {
+    let buckets = |bounds: &Option<Vec<f64>>| match bounds.as_deref().map(Buckets::listed) {
+        Some(Ok(buckets)) => buckets,
+        // The file was checked: bounds that are none do not come here.
+        Some(Err(_)) | None => Buckets::exponential(traced.unit()),
+    };
+    match &traced.measure {
+        Measure::Count => Amount::Hits,
+        Measure::Sum(quantity) => Amount::Sum(quantity.factor()),
+        Measure::Histogram(quantity, bounds) => Amount::Histogram(quantity.factor(), buckets(bounds)),
+        Measure::Elapsed(bounds) => Amount::Elapsed(buckets(bounds)),
+    }
+}

@@ -1,0 +1,198 @@
+//! Records of one history, read in the order of their times and ring by ring, lead to the same processes.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::{Order, Processes, Task};
+use crate::ring::{self, Record};
+use crate::target::{CgroupId, Changed};
+
+/// CPUs, whose rings are read one after another.
+const CPUS: usize = 3;
+/// The processes from before the records, one on each CPU.
+const FIRST: u32 = 10;
+const NAMES: [&str; 3] = ["sh", "tool", "server"];
+
+/// What happens to one of the processes that there are.
+#[derive(Debug, Clone)]
+enum Step {
+    /// It creates another, which lives on this CPU.
+    Forks(Index, usize),
+    TakesName(Index, usize),
+    Runs(Index, u64),
+    Ends(Index),
+}
+
+/// A record, or a switch.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Fork(ring::Task),
+    Comm(u32, &'static str),
+    /// The number of the run, the process, and its cgroup.
+    Run(usize, u32, u64),
+    Exit(ring::Task),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        2 => (any::<Index>(), 0..CPUS).prop_map(|(who, cpu)| Step::Forks(who, cpu)),
+        2 => (any::<Index>(), 0..NAMES.len()).prop_map(|(who, name)| Step::TakesName(who, name)),
+        4 => (any::<Index>(), 1u64..3).prop_map(|(who, cgroup)| Step::Runs(who, cgroup)),
+        1 => any::<Index>().prop_map(Step::Ends),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// A process of the model.
+#[derive(Debug, Clone, Copy)]
+struct Model {
+    pid: u32,
+    cpu: usize,
+    /// Whether its name does not depend on when the creation of another process is read: it took it itself, or has it from
+    /// a parent of which that is true.
+    certain: bool,
+    /// Whether that is true of those that it creates.
+    passes_on: bool,
+}
+
+/// A history: its events with their CPUs, in the order of time.
+#[derive(Debug, Default)]
+struct History {
+    events: Vec<(usize, Event)>,
+    /// For each run, whether its name is certain.
+    runs: Vec<bool>,
+    processes: Vec<Model>,
+}
+
+impl History {
+    fn of(steps: &[Step]) -> Self {
+        let mut history = Self::default();
+        let first =
+            (0..CPUS).map(|cpu| Model { pid: FIRST + cpu as u32, cpu, certain: true, passes_on: true });
+        let mut alive: Vec<Model> = first.collect();
+        let mut next = 100;
+        for step in steps {
+            if alive.is_empty() {
+                break;
+            }
+            match step {
+                Step::Forks(who, cpu) => {
+                    let parent = *who.get(&alive);
+                    let child = Model { pid: next, cpu: *cpu, certain: parent.passes_on, passes_on: false };
+                    history.events.push((parent.cpu, Event::Fork(told(next, parent.pid))));
+                    alive.push(child);
+                    next += 1;
+                }
+                Step::TakesName(who, name) => {
+                    let at = who.index(alive.len());
+                    let who = &mut alive[at];
+                    (who.certain, who.passes_on) = (true, true);
+                    history.events.push((who.cpu, Event::Comm(who.pid, NAMES[*name])));
+                }
+                Step::Runs(who, cgroup) => {
+                    let who = who.get(&alive);
+                    history.events.push((who.cpu, Event::Run(history.runs.len(), who.pid, *cgroup)));
+                    history.runs.push(who.certain);
+                }
+                Step::Ends(who) => {
+                    let at = who.index(alive.len());
+                    let who = alive.swap_remove(at);
+                    history.events.push((who.cpu, Event::Exit(told(who.pid, 1))));
+                    history.processes.push(who);
+                }
+            }
+        }
+        history.processes.extend(alive);
+        history
+    }
+
+    /// The same, each CPU's events in their order, in pieces as `order` says which CPU is next; then the rest.
+    fn by_ring(&self, order: &[usize]) -> Vec<Event> {
+        let of = |cpu: usize| self.events.iter().filter(move |(on, _)| *on == cpu).map(|&(_, event)| event);
+        let mut rings: Vec<_> = (0..CPUS).map(of).collect();
+        let mut events: Vec<Event> = order.iter().filter_map(|&cpu| rings[cpu].next()).collect();
+        events.extend(rings.into_iter().rev().flatten());
+        events
+    }
+}
+
+fn told(pid: u32, parent_pid: u32) -> ring::Task {
+    ring::Task { pid, parent_pid, tid: pid, parent_tid: parent_pid, time: 0 }
+}
+
+/// The state after all events.
+struct Outcome {
+    processes: Processes,
+    changed: Option<Changed>,
+    /// By the number of the run.
+    runs: BTreeMap<usize, Task>,
+}
+
+fn outcome(order: Order, events: impl Iterator<Item = Event>) -> Outcome {
+    let mut processes = Processes::new(order);
+    for cpu in 0..CPUS as u32 {
+        processes.describe(FIRST + cpu, &"first".into(), false);
+    }
+    assert_eq!(processes.take_changed(), None);
+    let mut tasks = BTreeMap::new();
+    for event in events {
+        match event {
+            Event::Fork(task) => processes.hear(&Record::Fork(task)),
+            Event::Exit(task) => processes.hear(&Record::Exit(task)),
+            Event::Comm(pid, name) => {
+                processes.hear(&Record::Comm(ring::Comm {
+                    pid,
+                    tid: pid,
+                    name: name.as_bytes(),
+                    exec: true,
+                }));
+            }
+            Event::Run(run, pid, cgroup) => {
+                let cgroup = Some(CgroupId(cgroup));
+                let task = processes.task(pid, cgroup).or_else(|| processes.add_task(pid, cgroup));
+                tasks.insert(run, task.unwrap() as usize);
+            }
+        }
+    }
+    let changed = processes.take_changed();
+    let named = processes.end_round(|_| true);
+    let runs = tasks.into_iter().map(|(run, task)| (run, named[task].clone())).collect();
+    Outcome { processes, changed, runs }
+}
+
+proptest! {
+    #[test]
+    fn rings_that_are_read_one_after_another_tell_the_same_processes_as_records_in_the_order_of_time(
+        steps in steps(),
+        order in proptest::collection::vec(0..CPUS, 0..60),
+    ) {
+        let history = History::of(&steps);
+        let by_time = outcome(Order::Time, history.events.iter().map(|&(_, event)| event));
+        let by_ring = outcome(Order::Ring, history.by_ring(&order).into_iter());
+        prop_assert_eq!(&by_ring.changed, &by_time.changed);
+        for Model { pid, certain, .. } in history.processes {
+            let (name, expected) = (by_ring.processes.name(pid), by_time.processes.name(pid));
+            prop_assert!(name == expected || !certain && name.is_none(), "{pid}: {name:?}, not {expected:?}");
+        }
+        for (run, certain) in history.runs.into_iter().enumerate() {
+            let (task, expected) = (&by_ring.runs[&run], &by_time.runs[&run]);
+            prop_assert_eq!((task.pid, task.cgroup, task.current), (expected.pid, expected.cgroup, expected.current));
+            let (name, expected) = (&task.comm, &expected.comm);
+            prop_assert!(name == expected || !certain && name.is_none(), "{task:?}: not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn in_the_order_of_time_both_ways_of_reading_are_one(steps in steps()) {
+        let history = History::of(&steps);
+        let [by_time, by_ring] = [Order::Time, Order::Ring]
+            .map(|order| outcome(order, history.events.iter().map(|&(_, event)| event)));
+        prop_assert_eq!(by_ring.changed, by_time.changed);
+        prop_assert_eq!(by_ring.runs, by_time.runs);
+        for Model { pid, .. } in history.processes {
+            prop_assert_eq!(by_ring.processes.name(pid), by_time.processes.name(pid));
+        }
+    }
+}
