@@ -109,6 +109,7 @@ impl Report<'_> {
         line("  slope over the last half", &format!("{slope:+.2} MiB/min"), Some(("flat", flat)));
         let last = half.last().map_or(0.0, |&(_, mib)| mib);
         line("  at the end of the load", &format!("{last:.1} MiB"), None);
+        self.parts(load);
         let most = |of: fn(&Second) -> usize| load.iter().map(|second| of(second)).max().unwrap_or_default();
         line("processes: most", &most(|second| second.resources.processes).to_string(), None);
         line("open descriptors: most", &most(|second| second.resources.descriptors).to_string(), None);
@@ -116,6 +117,23 @@ impl Report<'_> {
             let cpu = last.resources.cpu - first.resources.cpu;
             let share = cpu / (last.at - first.at).as_secs_f64() * 100.0;
             line("CPU time", &format!("{cpu:.1} s, {share:.1} % of a CPU"), None);
+        }
+    }
+
+    /// What grew: each part of the memory before, in the middle and at the end of the load, and at the end of all.
+    fn parts(&self, load: &[&Second]) {
+        let (alone, after) = (self.during(&["alone"]), self.during(&["afterwards"]));
+        let moments = [&alone[..], &load[..load.len() / 2], load, &after];
+        let told = |seconds: &[&Second]| {
+            seconds.iter().rev().map(|second| second.parts.clone()).find(|parts| !parts.is_empty())
+        };
+        let moments = moments.map(|seconds| told(seconds).unwrap_or_default());
+        for part in moments[2].keys() {
+            let mib = |moment: &BTreeMap<String, f64>| {
+                moment.get(part).map_or("–".into(), |bytes| format!("{:.1}", bytes / MIB))
+            };
+            let figure = moments.each_ref().map(mib).join(", ");
+            line(&format!("  {part}, MiB: alone, half, end of load, after"), &figure, None);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Looks at the exporter once a second, as Prometheus does and as `/proc` shows it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub(crate) struct Second {
     pub(crate) scrape: Result<Duration, String>,
     pub(crate) healthy: bool,
     pub(crate) resources: Resources,
+    /// Bytes of each part of the exporter's memory, as it tells them.
+    pub(crate) parts: BTreeMap<String, f64>,
     /// Lines of the answer.
     pub(crate) lines: usize,
     /// Runnable threads, averaged over a minute.
@@ -128,6 +131,7 @@ fn scrape(address: &str, pid: u32, ends: &AtomicBool, phase: &Mutex<&'static str
             scrape: answer.as_ref().map(|_| took).map_err(Clone::clone),
             healthy,
             resources: resources(pid),
+            parts: answer.as_ref().map_or_else(|_| BTreeMap::new(), |body| parts(body)),
             lines,
             load: load_average(),
         });
@@ -159,6 +163,14 @@ fn read_profiles(address: &str, ends: &AtomicBool, phase: &Mutex<&'static str>) 
         profiles.push(Looked { took: last.elapsed(), answer });
     }
     profiles
+}
+
+fn parts(metrics: &str) -> BTreeMap<String, f64> {
+    let part = |line: &str| {
+        let (part, bytes) = line.strip_prefix("perf_exporter_memory_bytes{part=\"")?.split_once("\"} ")?;
+        Some((part.to_owned(), bytes.parse().ok()?))
+    };
+    metrics.lines().filter_map(part).collect()
 }
 
 fn load_average() -> f64 {
