@@ -221,8 +221,8 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
 
 /// Waits until each CPU has served its timers: `/proc/stat` counts the ticks that a CPU has had.
 ///
-/// While the host of a guest runs others on a CPU, no clock on it ends a slice. The CPU time of the thread there grows
-/// nevertheless: whoever wakes another one onto that CPU brings it up to date from elsewhere.
+/// While the host of a guest runs others on a CPU, the clock of that CPU ends no slice. The CPU time of its thread grows all the
+/// same: a wake-up onto that CPU updates it from another CPU.
 fn each_cpu_ticks() {
     let ticks = || CpuTimes::of_each_cpu().iter().map(CpuTimes::all).collect::<Vec<_>>();
     let before = ticks();

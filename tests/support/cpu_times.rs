@@ -10,9 +10,9 @@ use perf_exporter::host::read_text;
 pub(crate) struct CpuTimes {
     pub(crate) worked: Duration,
     pub(crate) idle: Duration,
-    /// Idle as well, while somebody there waits for a disk.
+    /// Idle while a thread of this CPU waits for a disk.
     pub(crate) iowait: Duration,
-    /// In handlers of interrupts, soft ones as well.
+    /// In interrupt handlers and softirqs.
     pub(crate) interrupted: Duration,
     /// While the host of this guest ran others.
     pub(crate) stolen: Duration,
@@ -43,7 +43,9 @@ impl CpuTimes {
     fn of_line(line: &str) -> Self {
         // What follows these is part of the first two.
         let fields: Vec<u32> = line.split(' ').filter_map(|field| field.parse().ok()).collect();
-        let [user, nice, system, idle, iowait, irq, softirq, steal] = fields[..8] else { unreachable!() };
+        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields[..] else {
+            panic!("fewer than eight times in {line:?}");
+        };
         let time = |ticks: u32| ticks * Self::TICK;
         Self {
             worked: time(user + nice + system),
