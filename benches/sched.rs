@@ -216,19 +216,8 @@ fn slowdown() {
 }
 
 /// What the events of the scheduler are opened with.
-const FIELDS: Fields = Fields {
-    identifier: true,
-    ip: false,
-    tid: true,
-    time: true,
-    period: false,
-    read: None,
-    callchain: false,
-    raw: true,
-    user_stack: 0,
-    width: false,
-    cgroup: true,
-};
+const FIELDS: Fields =
+    Fields { identifier: true, tid: true, time: true, raw: true, cgroup: true, ..Fields::NONE };
 
 /// The number in front of the records of each event.
 const SWITCH: u64 = 1;

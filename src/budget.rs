@@ -10,68 +10,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
+use crate::words::words;
+
 /// One mebibyte.
 const MIB: u64 = 1 << 20;
 
-/// A part of the exporter that grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Part {
-    /// Rings that the kernel writes records to; locked memory.
-    Rings,
-    /// Unwind tables of program files.
-    Unwind,
-    /// Symbol tables, and names of functions.
-    Symbols,
-    /// Stacks, frames, tasks, and the windows of profiles.
-    Stacks,
-    /// Records that were read from rings and wait for older records of other CPUs.
-    Waiting,
-    /// Series, their labels, and the snapshots that are served.
-    Series,
-    /// Requests that wait to be pushed, and HTTP responses under way.
-    Queues,
-    /// Reserved for the history of series.
-    History,
-    /// Reserved for the evidence of incidents.
-    Evidence,
-    /// All other memory that was allocated: stacks of threads, tables of processes and containers, allocator overhead.
-    Other,
+words! {
+    /// A part of the exporter that grows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Part {
+        /// Rings that the kernel writes records to; locked memory.
+        Rings = "rings",
+        /// Unwind tables of program files.
+        Unwind = "unwind",
+        /// Symbol tables, and names of functions.
+        Symbols = "symbols",
+        /// Stacks, frames, tasks, and the windows of profiles.
+        Stacks = "stacks",
+        /// Records that were read from rings and wait for older records of other CPUs.
+        Waiting = "waiting",
+        /// Series, their labels, and the snapshots that are served.
+        Series = "series",
+        /// Requests that wait to be pushed, and HTTP responses under way.
+        Queues = "queues",
+        /// Reserved for the history of series.
+        History = "history",
+        /// Reserved for the evidence of incidents.
+        Evidence = "evidence",
+        /// All other memory that was allocated: stacks of threads, tables of processes and containers, allocator overhead.
+        Other = "other",
+    }
 }
 
 impl Part {
     /// How many there are.
-    pub const COUNT: usize = 10;
-
-    /// All of them, in the order of the documentation.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Rings,
-        Self::Unwind,
-        Self::Symbols,
-        Self::Stacks,
-        Self::Waiting,
-        Self::Series,
-        Self::Queues,
-        Self::History,
-        Self::Evidence,
-        Self::Other,
-    ];
-
-    /// The value of the label `part`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rings => "rings",
-            Self::Unwind => "unwind",
-            Self::Symbols => "symbols",
-            Self::Stacks => "stacks",
-            Self::Waiting => "waiting",
-            Self::Series => "series",
-            Self::Queues => "queues",
-            Self::History => "history",
-            Self::Evidence => "evidence",
-            Self::Other => "other",
-        }
-    }
+    pub const COUNT: usize = Self::ALL.len();
 
     /// The contents of the part, for documentation.
     pub fn description(self) -> &'static str {
@@ -91,13 +65,15 @@ impl Part {
         }
     }
 
-    /// How its share is found. `None` for rings, whose share follows from the number of CPUs.
+    /// How its share is found. `None` for a part that is not used, and for rings, whose share follows from the number of CPUs.
     fn row(self, demand: &Demand) -> Option<Row> {
         let row = |least_kib: u64, weight: u64, most_mib: u64| {
             Some(Row { least: least_kib << 10, weight, most: most_mib.saturating_mul(MIB) })
         };
         match self {
             Self::Rings => None,
+            Self::Unwind | Self::Symbols | Self::Stacks if !demand.profiles => None,
+            Self::Waiting if demand.rings == 0 => None,
             Self::Unwind => row(2048, 9, 256),
             Self::Symbols => row(2048, 11, 256),
             Self::Stacks => row(3072, 11, 512),
@@ -108,16 +84,6 @@ impl Part {
             Self::History => row(512, 4, u64::MAX),
             Self::Evidence => row(256, 2, u64::MAX),
             Self::Other => row(1024, 3, 32),
-        }
-    }
-
-    /// Whether the part has a share under these circumstances.
-    fn is_used(self, demand: &Demand) -> bool {
-        match self {
-            Self::Rings => demand.rings > 0,
-            Self::Unwind | Self::Symbols | Self::Stacks => demand.profiles,
-            Self::Waiting => demand.rings > 0,
-            Self::Series | Self::Queues | Self::History | Self::Evidence | Self::Other => true,
         }
     }
 }
@@ -154,8 +120,8 @@ impl Demand {
 
     /// The least `limits.memory` that everything can work with.
     pub fn least(&self) -> u64 {
-        let used = Part::ALL.into_iter().filter(|part| part.is_used(self));
-        self.least_rings() + used.filter_map(|part| part.row(self)).map(|row| row.least).sum::<u64>()
+        let rows = Part::ALL.into_iter().filter_map(|part| part.row(self));
+        self.least_rings() + rows.map(|row| row.least).sum::<u64>()
     }
 
     /// A quarter of a mebibyte for each CPU, unless the configuration allows less.
@@ -201,8 +167,7 @@ impl Shares {
     pub fn of(limit: u64, demand: &Demand) -> Self {
         let mut shares = Self::default();
         let least = demand.least();
-        let used = || Part::ALL.into_iter().filter(|part| part.is_used(demand));
-        let rows = || used().filter_map(|part| Some((part, part.row(demand)?)));
+        let rows = || Part::ALL.into_iter().filter_map(|part| Some((part, part.row(demand)?)));
         if limit < least {
             let reduced = |bytes: u64| (u128::from(bytes) * u128::from(limit) / u128::from(least)) as u64;
             shares.0[Part::Rings as usize] = demand.usable_rings(reduced(demand.least_rings()));
@@ -463,10 +428,10 @@ mod tests {
             prop_assert!(demand.least() <= demand.default_limit());
             for part in Part::ALL {
                 let share = shares.get(part);
-                if let Some(row) = part.row(&demand).filter(|_| part.is_used(&demand) && limit >= demand.least()) {
+                if let Some(row) = part.row(&demand).filter(|_| limit >= demand.least()) {
                     prop_assert!(share >= row.least && (share <= row.most || part == Part::Other));
                 }
-                if !part.is_used(&demand) {
+                if part.row(&demand).is_none() && (part != Part::Rings || demand.rings == 0) {
                     prop_assert_eq!(share, 0);
                 }
             }

@@ -96,7 +96,18 @@ pub struct Clock(Source);
 #[derive(Debug, Clone)]
 enum Source {
     System { start: Instant },
-    Manual { milliseconds: Arc<AtomicU64> },
+    Manual(Arc<Manual>),
+}
+
+/// What a manual clock shows, in milliseconds.
+#[derive(Debug, Default)]
+struct Manual {
+    /// On the clock that never steps.
+    monotonic: AtomicU64,
+    /// On the wall.
+    wall: AtomicU64,
+    /// For how long the machine was suspended.
+    suspended: AtomicU64,
 }
 
 impl Clock {
@@ -108,7 +119,8 @@ impl Clock {
 
     /// A clock that stands still until [`advance`](Self::advance) is called; both of its faces start at `unix`.
     pub fn manual(unix: Timestamp) -> Self {
-        Self(Source::Manual { milliseconds: Arc::new(AtomicU64::new(unix.0)) })
+        let (monotonic, wall) = (AtomicU64::new(unix.0), AtomicU64::new(unix.0));
+        Self(Source::Manual(Arc::new(Manual { monotonic, wall, suspended: AtomicU64::new(0) })))
     }
 
     /// The time on the wall.
@@ -119,7 +131,7 @@ impl Clock {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
             }
-            Source::Manual { milliseconds } => Timestamp(milliseconds.load(Ordering::Relaxed)),
+            Source::Manual(manual) => Timestamp(manual.wall.load(Ordering::Relaxed)),
         }
     }
 
@@ -127,8 +139,8 @@ impl Clock {
     pub fn monotonic(&self) -> Monotonic {
         match &self.0 {
             Source::System { start } => Monotonic(start.elapsed()),
-            Source::Manual { milliseconds } => {
-                Monotonic(Duration::from_millis(milliseconds.load(Ordering::Relaxed)))
+            Source::Manual(manual) => {
+                Monotonic(Duration::from_millis(manual.monotonic.load(Ordering::Relaxed)))
             }
         }
     }
@@ -140,17 +152,52 @@ impl Clock {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
                 now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
             }
-            Source::Manual { milliseconds } => milliseconds.load(Ordering::Relaxed) * 1_000_000,
+            Source::Manual(manual) => manual.monotonic.load(Ordering::Relaxed) * 1_000_000,
+        }
+    }
+
+    /// For how long the machine was suspended since it booted. The clock that never steps stands still meanwhile.
+    pub fn suspended(&self) -> Duration {
+        match &self.0 {
+            Source::System { .. } => {
+                let read = |clock| {
+                    let now = rustix::time::clock_gettime(clock);
+                    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+                };
+                // Read first, so that the time between the two is not a suspension.
+                let boot = read(rustix::time::ClockId::Boottime);
+                boot.saturating_sub(read(rustix::time::ClockId::Monotonic))
+            }
+            Source::Manual(manual) => Duration::from_millis(manual.suspended.load(Ordering::Relaxed)),
         }
     }
 
     /// Moves a manual clock on; the system's clock takes no notice.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual { milliseconds } = &self.0 {
-            let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-            milliseconds.fetch_add(by, Ordering::Relaxed);
+        if let Source::Manual(manual) = &self.0 {
+            manual.monotonic.fetch_add(milliseconds(by), Ordering::Relaxed);
+            manual.wall.fetch_add(milliseconds(by), Ordering::Relaxed);
         }
     }
+
+    /// Suspends the machine of a manual clock for so long.
+    pub fn suspend(&self, by: Duration) {
+        if let Source::Manual(manual) = &self.0 {
+            manual.suspended.fetch_add(milliseconds(by), Ordering::Relaxed);
+            manual.wall.fetch_add(milliseconds(by), Ordering::Relaxed);
+        }
+    }
+
+    /// Sets a manual clock's time on the wall.
+    pub fn set_wall(&self, to: Timestamp) {
+        if let Source::Manual(manual) = &self.0 {
+            manual.wall.store(to.0, Ordering::Relaxed);
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How much of something may be used: a burst at first, and so much in each period from then on.
@@ -213,6 +260,17 @@ mod tests {
         assert_eq!(other.now(), Timestamp(5_250));
         assert_eq!(other.monotonic().since(before), Duration::from_millis(250));
         assert_eq!(before.since(other.monotonic()), Duration::ZERO);
+    }
+
+    #[test]
+    fn neither_a_suspension_nor_a_step_on_the_wall_moves_the_monotonic_clock() {
+        let clock = Clock::manual(Timestamp(5_000));
+        let before = (clock.monotonic(), clock.kernel());
+        clock.suspend(Duration::from_secs(3));
+        assert_eq!((clock.now(), clock.suspended()), (Timestamp(8_000), Duration::from_secs(3)));
+        clock.set_wall(Timestamp(1_000));
+        assert_eq!((clock.now(), clock.suspended()), (Timestamp(1_000), Duration::from_secs(3)));
+        assert_eq!((clock.monotonic(), clock.kernel()), before);
     }
 
     #[test]

@@ -5,15 +5,19 @@ mod cpuset;
 mod environment;
 mod facts;
 mod nodes;
+mod online;
 
 pub use cpuset::{CpuSet, CpuSetError};
 pub use environment::Environment;
 pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion};
 pub use nodes::{Cpu, Nodes};
+pub(crate) use online::Online;
 
+use std::ffi::OsString;
 use std::fs::{File, ReadDir};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +65,26 @@ impl Roots {
     pub fn mounted(&self, path: &str) -> PathBuf {
         self.prefix.join(path.trim_start_matches('/'))
     }
+}
+
+/// Undoes `mangle()` of the kernel in a field of `mountinfo`: blank, tab, newline, backslash and `#` are written as `\` and
+/// three octal digits.
+pub fn unescaped(field: &str) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        match after {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if byte == b'\\' => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
 }
 
 /// Reads bytes of an open file at any offset, wherever the file is held: in this process or by another one.
@@ -259,6 +283,19 @@ pub fn entries(dir: &Path) -> Result<ReadDir, FileError> {
 mod tests {
     use super::*;
     use crate::error::Errno;
+
+    #[test]
+    fn only_three_octal_digits_are_undone() {
+        for (field, plain) in [
+            (r"/a\040b", "/a b"),
+            (r"/a\134", r"/a\"),
+            (r"/a\+12", r"/a\+12"),
+            (r"/a\04", r"/a\04"),
+            (r"/\777", r"/\777"),
+        ] {
+            assert_eq!(unescaped(field), plain, "{field}");
+        }
+    }
 
     #[test]
     fn a_file_over_the_limit_is_refused_and_one_at_the_limit_is_not() {

@@ -75,3 +75,4 @@ pub mod sys;
 pub mod syscall;
 pub mod target;
 pub mod tracepoint;
+mod words;

@@ -30,7 +30,7 @@ use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
-use crate::plan::{Entries, Source, StreamSupport, plan, wishes};
+use crate::plan::{Entries, Plan, Source, StreamSupport, plan, wishes};
 use crate::probe::install::{Installer, Wish};
 use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
@@ -40,6 +40,9 @@ use crate::target::{Changes, Watch};
 
 /// How often it is looked whether probes are still in the files that their paths lead to.
 const FILES_EVERY: Duration = Duration::from_secs(5);
+
+/// The shortest suspension that is logged.
+const SUSPENDED: Duration = Duration::from_secs(1);
 
 /// How often all processes are read where records report which of them change. Records do not report that a sleeping process
 /// is moved to another cgroup: this is known at most that late.
@@ -66,6 +69,8 @@ pub(super) enum Request {
     Collect(Demand),
     /// The configuration again; the answer says what happened.
     Reload(Answer),
+    /// A look at the CPUs: some went offline or came online.
+    FollowCpus,
     /// The end.
     Stop,
 }
@@ -100,7 +105,9 @@ pub(super) struct Engine<K: Kernel> {
     /// What the machine has of the switch stream: what the plan in force was made for.
     support: StreamSupport,
     watch: Watch,
-    /// The CPUs that the plan in force was made for.
+    /// What is counted now.
+    plan: Plan,
+    /// The CPUs that are followed.
     online: CpuSet,
     collector: Collector<K>,
     profiler: Profiler<K>,
@@ -123,6 +130,8 @@ pub(super) struct Engine<K: Kernel> {
     started: Timestamp,
     /// When the collection before ended.
     ended: Monotonic,
+    /// For how long the machine had been suspended then.
+    suspended: Duration,
     spending: Spending,
     /// The same without what requests take, for `limits.cpu`.
     measuring: Spending,
@@ -159,10 +168,12 @@ impl<K: Kernel> Engine<K> {
         Ok(Self {
             watch: Watch::new(roots.clone()),
             labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
+            plan: Plan::default(),
             online: CpuSet::default(),
             source: Configuration { file: options.config.clone(), loaded: clock.now(), failed_reload: None },
             started: clock.now(),
             ended: clock.monotonic(),
+            suspended: clock.suspended(),
             spending: Spending::since(clock.monotonic()),
             measuring: Spending::since(clock.monotonic()),
             requests: RequestCpu::default(),
@@ -222,7 +233,8 @@ impl<K: Kernel> Engine<K> {
         self.apply();
         let mut last = self.collect(publisher);
         loop {
-            if let Some((loaded, answers)) = self.reload_ended() {
+            let now = self.clock.monotonic();
+            if let Some((loaded, answers)) = self.reloads.ended(self.source.file.as_deref(), now) {
                 let outcome = self.reload(loaded);
                 last = self.collect(publisher);
                 for answer in answers {
@@ -239,6 +251,10 @@ impl<K: Kernel> Engine<K> {
                     let file = self.source.file.as_deref();
                     self.reloads.ask(file, answer, self.clock.monotonic());
                 }
+                Ok(Request::FollowCpus) => {
+                    let changes = self.watch.refresh_cpus();
+                    self.follow_cpus(&changes.restarted);
+                }
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -247,10 +263,6 @@ impl<K: Kernel> Engine<K> {
     /// The time until the next collection must begin.
     fn due(&self) -> Duration {
         self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended))
-    }
-
-    fn reload_ended(&mut self) -> Option<(Loaded, Vec<Answer>)> {
-        self.reloads.ended(self.source.file.as_deref(), self.clock.monotonic())
     }
 
     /// Makes the host ready for probes: tracefs is mounted if that is wanted, and what exporters that are gone left
@@ -280,18 +292,13 @@ impl<K: Kernel> Engine<K> {
     /// Reads the facts and PMUs of the host again.
     fn look_at_host(&mut self) {
         self.facts.read_again(&self.roots);
-        self.catalog = Catalog::load(&self.roots, &self.facts);
+        let before = std::mem::replace(&mut self.catalog, Catalog::load(&self.roots, &self.facts));
+        self.catalog.keep_cpus(&before);
         self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
     }
 
-    /// Puts the configuration in force.
-    fn apply(&mut self) {
-        self.prepare_tracefs();
-        for problem in self.catalog.problems() {
-            tracing::warn!("a PMU is described badly: {problem}");
-        }
-        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
-        self.support = self.collector.stream_support();
+    /// Plans what the configuration wants on this host as it is now.
+    fn plan(&mut self) -> Plan {
         // Probes can be removed only when nobody has them open.
         let placed = self.installer.place(&self.wishes());
         let complain =
@@ -309,11 +316,23 @@ impl<K: Kernel> Engine<K> {
             placed: &placed,
             complain: &complain,
         };
-        let plan = plan(&entries, &self.catalog, &self.support);
+        plan(&entries, &self.catalog, &self.support)
+    }
+
+    /// Puts the configuration in force.
+    fn apply(&mut self) {
+        self.prepare_tracefs();
+        for problem in self.catalog.problems() {
+            tracing::warn!("a PMU is described badly: {problem}");
+        }
+        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
+        self.support = self.collector.stream_support();
+        let plan = self.plan();
         self.watch.need(plan.needs());
         // Groups that stay must hear of this look too.
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
+        self.profiler.follow_cpus(&changes.restarted, self.watch.online(), &mut self.collector.opening());
         for problem in self.watch.problems() {
             tracing::warn!("{problem}");
         }
@@ -344,6 +363,7 @@ impl<K: Kernel> Engine<K> {
             refused = self.collector.board().lines().len(),
             "counting"
         );
+        self.plan = plan;
     }
 
     /// Finds out what is pushed by what; what profiles must tell for it is part of what is planned.
@@ -393,20 +413,11 @@ impl<K: Kernel> Engine<K> {
     /// while this goes on, and wants nothing older than itself, has to wait for the next one.
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
-        let changes = self.look(begin);
-        let other_cpus = *self.watch.online() != self.online;
-        if other_cpus {
-            // PMUs beside the cores move to another CPU of their socket when theirs goes offline; and the NUMA node of a new
-            // CPU must be known before it is counted.
-            tracing::info!(cpus = %self.watch.online(), "other CPUs are online");
-            self.look_at_host();
-        }
+        self.note_suspension();
+        let mut changes = self.look(begin);
+        self.follow_cpus(&std::mem::take(&mut changes.restarted));
         self.collector.follow(&changes, &self.watch);
-        if other_cpus {
-            self.apply();
-        } else {
-            self.follow_files();
-        }
+        self.follow_files();
         self.profiler.collect();
         let mut families = self.collector.collect();
         families.extend(self.profiler.publish());
@@ -440,6 +451,46 @@ impl<K: Kernel> Engine<K> {
         }
         publisher.send_replace(Arc::new(published));
         begin
+    }
+
+    /// Follows the CPUs as of the last look at them; `restarted` were offline since the look before. What is open on the others stays
+    /// open.
+    fn follow_cpus(&mut self, restarted: &CpuSet) {
+        if *self.watch.online() == self.online && restarted.is_empty() {
+            return;
+        }
+        let begin = self.clock.monotonic();
+        let before = std::mem::replace(&mut self.online, self.watch.online().clone());
+        // The NUMA node of a CPU must be known before it is counted. All else has time: a CPU that came counts nothing until then.
+        let knows_nodes = self.online.iter().all(|cpu| before.contains(cpu) || self.facts.nodes.has(cpu));
+        if !knows_nodes {
+            self.look_at_host();
+        }
+        let rings =
+            self.memory.divide(&self.config, self.online.len(), self.plan.ring_kinds()).get(Part::Rings);
+        let rings = self.plan.ring_memory(rings);
+        self.collector.set_ring_memory(rings);
+        self.profiler.set_ring_memory(rings);
+        self.collector.follow_cpus(restarted, &self.watch);
+        self.profiler.follow_cpus(restarted, &self.online, &mut self.collector.opening());
+        let took = self.clock.monotonic().since(begin);
+        tracing::info!(online = %self.online, %restarted, ?took, "CPUs went offline or came online");
+        if knows_nodes {
+            self.look_at_host();
+        }
+        // A PMU beside the cores moves to another CPU of its socket when its own goes offline.
+        if self.plan() != self.plan {
+            self.apply();
+        }
+    }
+
+    /// Logs that the machine was suspended: nothing was counted meanwhile.
+    fn note_suspension(&mut self) {
+        let suspended = self.clock.suspended();
+        let time = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
+        if time >= SUSPENDED {
+            tracing::warn!(?time, "the machine was suspended, and nothing was counted");
+        }
     }
 
     /// Looks at the host: at all processes now and then, and at those that records tell of in between.

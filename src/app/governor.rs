@@ -35,28 +35,25 @@ pub(super) enum Detail {
 impl Detail {
     const ALL: [Self; 5] = [Self::Full, Self::NoProcesses, Self::HostOnly, Self::OneIn4, Self::OneIn16];
 
+    /// In words, for the log and the status page; and N if one in N threads is followed.
+    const fn row(self) -> (&'static str, u32) {
+        match self {
+            Self::Full => ("everything that the configuration asks for", 1),
+            Self::NoProcesses => ("nothing of processes", 1),
+            Self::HostOnly => ("nothing of processes and cgroups", 1),
+            Self::OneIn4 => ("of all CPUs together, and of one in 4 threads", 4),
+            Self::OneIn16 => ("of all CPUs together, and of one in 16 threads", 16),
+        }
+    }
+
     /// In words, for the log and the status page.
     pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Full => "everything that the configuration asks for",
-            Self::NoProcesses => "nothing of processes",
-            Self::HostOnly => "nothing of processes and cgroups",
-            Self::OneIn4 => "of all CPUs together, and of one in 4 threads",
-            Self::OneIn16 => "of all CPUs together, and of one in 16 threads",
-        }
+        self.row().0
     }
 
     /// How many steps it is down from everything.
     pub(super) const fn steps(self) -> i64 {
         self as i64
-    }
-
-    fn one_of(self) -> u32 {
-        match self {
-            Self::Full | Self::NoProcesses | Self::HostOnly => 1,
-            Self::OneIn4 => 4,
-            Self::OneIn16 => 16,
-        }
     }
 
     /// What is left of those for whom it is told: at least all CPUs together.
@@ -73,13 +70,13 @@ impl Detail {
     /// What is told of the scheduler.
     pub(super) fn scheduler(self, wanted: Option<&Scheduler>) -> Option<Scheduler> {
         let wanted = wanted?;
-        Some(Scheduler { per: self.per(&wanted.per), one_of: self.one_of(), ..wanted.clone() })
+        Some(Scheduler { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
     }
 
     /// What is told of system calls.
     pub(super) fn syscalls(self, wanted: Option<&Syscalls>) -> Option<Syscalls> {
         let wanted = wanted?;
-        Some(Syscalls { per: self.per(&wanted.per), one_of: self.one_of(), ..wanted.clone() })
+        Some(Syscalls { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
     }
 
     /// Whether both are the same for this configuration.

@@ -1,5 +1,6 @@
 //! The service, wired up: configuration, collection thread, HTTP server, signals; and the order in which they stop.
 
+mod cpus;
 mod demand;
 mod engine;
 mod governor;
@@ -157,6 +158,7 @@ where
         .map_err(Failure::system("cannot start the collection thread"))?;
 
     memory::start_trimming();
+    cpus::start(options.roots.clone(), requests.clone());
     let service =
         Service::new(requests.clone(), published, profiles, traffic.cpu().clone(), options.clock.clone());
     let surroundings = Surroundings {

@@ -10,7 +10,8 @@ pub fn fields(stream: &Stream) -> Fields {
         // (seen on 6.18) gives all their records the identifier of the first. Each group has a ring of its own instead.
         identifier: false,
         tid: stream.granularity == Granularity::Process,
-        time: stream.timed,
+        // The owners of what hardware events counted are found by time if they were off the PMU.
+        time: stream.timed || stream.needs_pmu(),
         read: Some(ReadFormat::default()),
         cgroup: stream.cgroup,
         ..Fields::default()
@@ -18,11 +19,10 @@ pub fn fields(stream: &Stream) -> Fields {
 }
 
 /// The fields of records at switches of one bundle; `fields` are those of the stream. A bundle that never waits for a PMU needs no
-/// times of the group: its clock counts the same. Only its records have the time of the switch, because other bundles write no record
-/// while they are off the PMU.
+/// times of the group: its clock counts the same.
 pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
     let read = fields.read.map(|read| ReadFormat { untimed, ..read });
-    Fields { read, time: fields.time && untimed, ..fields }
+    Fields { read, ..fields }
 }
 
 /// What a record of the clock carries. The period in it is not needed for itself: it makes these records longer than
@@ -30,6 +30,9 @@ pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
 pub fn clock_fields(switch: Fields) -> Fields {
     Fields { period: true, ..switch }
 }
+
+/// Fields of the event that writes `PERF_RECORD_SWITCH`.
+pub const SWITCHES: Fields = Fields { tid: true, time: true, ..Fields::NONE };
 
 /// What is written besides: the names of who comes and goes.
 pub fn sideband(stream: &Stream) -> Sideband {

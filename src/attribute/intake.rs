@@ -1,6 +1,6 @@
 //! The rings of all CPUs and the attributor that they are emptied into, shared by the reader and the collector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Attributor, Bundle, Shares};
@@ -28,8 +28,8 @@ pub struct Intake<R> {
 
 impl<R: Ring> Intake<R> {
     /// Without rings yet; the rest as for [`Attributor::new`].
-    pub fn new(granularity: Granularity, fields: Fields, width: usize) -> Self {
-        let attributor = Attributor::new(granularity, fields, width);
+    pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
+        let attributor = Attributor::new(granularity, fields, width, rotates);
         Self { rings: BTreeMap::new(), attributor, passing: None }
     }
 
@@ -52,20 +52,28 @@ impl<R: Ring> Intake<R> {
         for (ring, number) in rings.into_iter().zip(0..) {
             self.rings.insert(RingId { cpu, number }, Kept { ring: Some(ring), usage: Usage::default() });
         }
-        self.attributor.add_cpu(cpu, bundles);
+        self.attributor.add_cpu(cpu, &bundles);
     }
 
     /// Reads what is left in the rings of a CPU, and closes its account; see [`Attributor::remove_cpu`].
-    pub fn remove_cpu(&mut self, cpu: u32, words: &[Vec<u64>]) {
+    pub fn remove_cpu(&mut self, cpu: u32, words: &mut [Vec<u64>]) {
+        self.drain(cpu);
         for number in 0..words.len() as u32 {
-            self.drain(RingId { cpu, number });
             self.rings.remove(&RingId { cpu, number });
         }
         self.attributor.remove_cpu(cpu, words);
     }
 
+    /// Empties the rings of a CPU, that of the software events last: its records tell the owners for which the others have none.
+    pub fn drain(&mut self, cpu: u32) {
+        let of_cpu = RingId { cpu, number: 0 }..=RingId { cpu, number: u32::MAX };
+        let Some((&RingId { number: last, .. }, _)) = self.rings.range(of_cpu).next_back() else { return };
+        (0..=last).rev().for_each(|number| self.drain_ring(RingId { cpu, number }));
+        self.attributor.settle(cpu);
+    }
+
     /// Empties a ring, if it is there.
-    pub fn drain(&mut self, id: RingId) {
+    fn drain_ring(&mut self, id: RingId) {
         let Some(kept) = self.rings.get_mut(&id) else { return };
         let Some(ring) = &mut kept.ring else { return };
         let (cpu, bundle, before) = (id.cpu, id.number as usize, self.attributor.losses());
@@ -94,12 +102,12 @@ impl<R: Ring> Intake<R> {
 
     /// Empties all rings.
     pub fn drain_all(&mut self) {
-        self.rings().into_iter().for_each(|ring| self.drain(ring));
+        self.cpus().into_iter().for_each(|cpu| self.drain(cpu));
     }
 
-    /// All rings.
-    pub(crate) fn rings(&self) -> Vec<RingId> {
-        self.rings.keys().copied().collect()
+    /// The CPUs that have rings.
+    pub(crate) fn cpus(&self) -> BTreeSet<u32> {
+        self.rings.keys().map(|ring| ring.cpu).collect()
     }
 
     /// Empties all rings, and gives what was charged since the last time; see [`Attributor::take`].
@@ -119,6 +127,11 @@ impl<R: Ring> Intake<R> {
         self.attributor.describe(pid, comm, kernel);
     }
 
+    /// Returns the CPUs on which `PERF_RECORD_SWITCH` should be enabled; see [`Attributor::hiding`].
+    pub fn hiding(&self) -> Vec<u32> {
+        self.attributor.hiding().collect()
+    }
+
     /// What was read and what was lost.
     pub fn losses(&self) -> Losses {
         self.attributor.losses()
@@ -133,7 +146,7 @@ impl<R: Ring> Intake<R> {
 /// Without a ring, events go on counting, and nothing of it is attributed before the end.
 impl<R: Ring> Consumer<R> for Intake<R> {
     fn remove(&mut self, id: RingId) {
-        self.drain(id);
+        self.drain(id.cpu);
         if let Some(kept) = self.rings.get_mut(&id) {
             kept.ring = None;
         }

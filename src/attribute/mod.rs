@@ -9,40 +9,53 @@
 //! Every count is charged exactly once, to an owner or to a reason why there is none: the sum over [`Shares`] is what
 //! the CPUs' own counters counted up to their last records.
 //!
+//! Software events are the first group of each CPU and need no PMU. Hardware events have their own groups. The kernel rotates these off
+//! the PMU when others use it, and such a group writes no record until it is back. The records of the software events then tell which
+//! owners were on the CPU in between: the difference is charged to one owner, or to the first and the last of several. [`Shares`] also
+//! have the time in which each owner was on the CPU, and the part of it in which the events were on the PMU, to scale the counts.
+//!
 //! What the kernel does not tell: a task that is moved to another cgroup while it runs is charged to the new one from
 //! the last record on, at most a tenth of a second.
 
 mod cpu;
 mod format;
+mod hidden;
 mod intake;
 mod shares;
+mod timeline;
 
 #[cfg(test)]
 mod tests;
 
 pub use cpu::Bundle;
-pub use format::{bundle_fields, clock_fields, fields, record_size, sideband};
+pub use format::{SWITCHES, bundle_fields, clock_fields, fields, record_size, sideband};
+pub use hidden::Measure;
 pub use intake::Intake;
-pub use shares::{Owner, Reason, Shares};
+pub use shares::{Owner, Reason, Share, Shares};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::health::Interval;
 use crate::plan::Granularity;
-use crate::register::{Order, Processes};
-use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn};
+use crate::register::{Order, Processes, ROOT};
+use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn, time_of};
 use crate::sys::Fields;
 use crate::target::{CgroupId, Changed};
-use cpu::{Leaving, Running};
+use cpu::{Cpu, Leaving, Running, Step, Waiting};
+use hidden::Left;
 use shares::Row;
+use timeline::{Slice, Timeline, Who};
+
+/// How many slices of a CPU are kept while hardware events are off the PMU. What is older is known to have several owners.
+const MOST_SLICES: usize = 256;
 
 /// Charges counts to owners. Pure: it is fed with records, and keeps sums.
 #[derive(Debug)]
 pub struct Attributor {
-    /// The bundles of each CPU.
-    cpus: BTreeMap<u32, Vec<Running>>,
+    cpus: BTreeMap<u32, Cpu>,
     ledger: Ledger,
 }
 
@@ -52,7 +65,6 @@ struct Ledger {
     granularity: Granularity,
     /// Of a record at a switch.
     fields: Fields,
-    width: usize,
     shares: Shares,
     cgroups: FxHashMap<u64, Row>,
     processes: Processes,
@@ -61,61 +73,92 @@ struct Ledger {
     turns: Vec<Turn>,
     /// Whether turns are collected.
     follows: bool,
+    /// The slices of a span, for reuse.
+    slices: Vec<Slice>,
 }
 
 impl Attributor {
     /// Nothing is charged yet, of `width` counters. `fields` is what records at switches carry;
-    /// those of the clock carry [more](clock_fields).
-    pub fn new(granularity: Granularity, fields: Fields, width: usize) -> Self {
+    /// those of the clock carry [more](clock_fields). `rotates`: hardware events are among the counters.
+    pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
         let ledger = Ledger {
             granularity,
             fields,
-            width,
-            shares: Shares::new(width),
+            shares: Shares::new(width, rotates),
             cgroups: FxHashMap::default(),
             processes: Processes::new(Order::Ring),
             losses: Losses::default(),
             turns: Vec::new(),
             follows: false,
+            slices: Vec::new(),
         };
         Self { cpus: BTreeMap::new(), ledger }
     }
 
-    /// A CPU whose bundles are about to be enabled for the first time, each with a ring of its own; what is told besides
-    /// switches stands in the first one's. Bundles with more members than a group may have are left out.
-    pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<Bundle>) {
-        let bundles = bundles.into_iter().enumerate();
-        let bundles =
-            bundles.filter_map(|(place, bundle)| Running::new(cpu, &bundle, self.ledger.fields, place == 0));
-        self.cpus.insert(cpu, bundles.collect());
+    /// Adds a CPU whose bundles are about to be enabled for the first time, each with its own ring. The first bundle has the software
+    /// events, and its ring also has the sideband records. Bundles with more members than a group may have are skipped.
+    pub fn add_cpu(&mut self, cpu: u32, bundles: &[Bundle]) {
+        let (fields, granularity) = (self.ledger.fields, self.ledger.granularity);
+        self.cpus.insert(cpu, Cpu::new(cpu, bundles, fields, granularity));
         self.ledger.processes.miss();
     }
 
     /// Charges what the bundles of a CPU counted since their last records, as read from their groups
     /// ([`Event::read`](crate::sys::Event::read)), to [`Reason::Ended`]; then forgets the CPU. Stop the counters
-    /// before they are read.
-    pub fn remove_cpu(&mut self, cpu: u32, words: &[Vec<u64>]) {
-        for (bundle, words) in self.cpus.remove(&cpu).iter_mut().flatten().zip(words) {
+    /// before they are read. Raises a count that is lower than that of the last record, because it could not be read any more: what
+    /// `words` have then is what has been charged in all.
+    pub fn remove_cpu(&mut self, cpu: u32, words: &mut [Vec<u64>]) {
+        self.settle(cpu);
+        let bundles = self.cpus.remove(&cpu).into_iter().flat_map(|cpu| cpu.bundles);
+        for (mut bundle, words) in bundles.zip(words) {
+            bundle.raise(words);
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            if let Ok(group) = Group::parse_read(&bytes, bundle.fields.read.unwrap_or_default()) {
-                bundle.conclude(&group, &mut self.ledger.shares);
+            if let Ok(group) = Group::parse_read(&bytes, bundle.fields.read.unwrap_or_default())
+                && let Ok(step) = bundle.advance(&group, u64::MAX)
+            {
+                self.ledger.charge(&bundle, Who::Nobody(Reason::Ended), step.times);
             }
         }
     }
 
-    /// Reads a batch of records, headers included, of one bundle of a CPU: `batch` is given what to call with each.
+    /// Reads a batch of records, headers included, of one bundle of a CPU: `batch` is given what to call with each. Read the software
+    /// events of a CPU after its hardware events, and [settle](Self::settle) then.
     pub fn read(&mut self, cpu: u32, bundle: usize, batch: impl FnOnce(&mut dyn FnMut(&[u8]))) {
-        let bundles = self.cpus.get_mut(&cpu);
-        let Some(bundle) = bundles.and_then(|bundles| bundles.get_mut(bundle)) else { return };
-        let ledger = &mut self.ledger;
-        batch(&mut |record| ledger.read(bundle, record));
-        bundle.turn();
+        let Some(cpu) = self.cpus.get_mut(&cpu) else { return };
+        let rotates = cpu.rotates();
+        let Some(bundle) = cpu.bundles.get_mut(bundle) else { return };
+        let (ledger, timeline) = (&mut self.ledger, &mut cpu.timeline);
+        batch(&mut |record| ledger.read(bundle, rotates.then_some(&mut *timeline), record));
+    }
+
+    /// Charges what hardware events counted in spans in which they were off the PMU. Call it when all records of the CPU have been read,
+    /// those of its software events last.
+    pub fn settle(&mut self, cpu: u32) {
+        let Some(cpu) = self.cpus.get_mut(&cpu).filter(|cpu| cpu.rotates()) else { return };
+        for bundle in cpu.bundles.iter_mut().skip(1) {
+            self.ledger.settle(bundle, &cpu.timeline);
+        }
+        cpu.forget_slices();
+        // Records written during the read may be read in the ring of the software events only.
+        let complete_until = std::mem::replace(&mut cpu.complete_until, cpu.timeline.end());
+        while let Some(slice) = cpu.timeline.pop_beyond(MOST_SLICES, complete_until) {
+            for bundle in cpu.bundles.iter_mut().skip(1) {
+                let missed = bundle.pass_over(&slice);
+                self.ledger.charge_presence(bundle, slice.who, Interval { enabled: missed, running: 0 });
+            }
+        }
+    }
+
+    /// Returns the CPUs on which `PERF_RECORD_SWITCH` should be enabled, with the fields [`SWITCHES`]: the kernel writes no samples for
+    /// some switches there.
+    pub fn hiding(&self) -> impl Iterator<Item = u32> {
+        let hides = |cpu: &Cpu| cpu.bundles.first().is_some_and(|bundle| bundle.hidden.needs_records());
+        self.cpus.iter().filter(move |(_, cpu)| hides(cpu)).map(|(&cpu, _)| cpu)
     }
 
     /// Records of a bundle are missing between those read and those to come.
     pub fn mark_gap(&mut self, cpu: u32, bundle: usize) {
-        let bundles = self.cpus.get_mut(&cpu);
-        if let Some(bundle) = bundles.and_then(|bundles| bundles.get_mut(bundle)) {
+        if let Some(bundle) = self.cpus.get_mut(&cpu).and_then(|cpu| cpu.bundles.get_mut(bundle)) {
             bundle.mark_gap();
         }
         self.ledger.processes.miss();
@@ -137,7 +180,7 @@ impl Attributor {
     /// not, and did not run either, are forgotten.
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
         let ledger = &mut self.ledger;
-        let mut shares = std::mem::replace(&mut ledger.shares, Shares::new(ledger.width));
+        let mut shares = ledger.shares.take();
         shares.add_tasks(ledger.processes.end_round(there));
         ledger.cgroups.clear();
         shares
@@ -149,15 +192,36 @@ impl Attributor {
     }
 }
 
+/// Estimates for each slice of a span, of which there are two or more, how long a group was on the PMU in it, out of the time on the PMU
+/// in the whole span. The group recorded no switch in between, so it left the PMU in the first slice and came back in the last one.
+/// What these two are too short for is of those between, in which it came and left again.
+fn split(running: u64, slices: &[Slice]) -> Vec<u64> {
+    let last = slices.len() - 1;
+    let is_outer = |place: usize| place == 0 || place == last;
+    let length = |outer: bool| -> u64 {
+        let of = slices.iter().enumerate().filter(|&(place, _)| is_outer(place) == outer);
+        of.map(|(_, slice)| slice.length()).fold(0, u64::saturating_add)
+    };
+    let (outer, inner) = (length(true), length(false));
+    let of_outer = running.min(outer);
+    let parts = slices.iter().enumerate().map(|(place, slice)| {
+        let (time, all) = if is_outer(place) { (of_outer, outer) } else { (running - of_outer, inner) };
+        let part = u128::from(time) * u128::from(slice.length()) / u128::from(all.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX).min(slice.length())
+    });
+    parts.collect()
+}
+
 impl Ledger {
-    /// Reads a record of a bundle.
+    /// Reads a record of a bundle. `timeline`: the slices of its CPU, if it has hardware events.
     #[inline]
-    fn read(&mut self, bundle: &mut Running, record: &[u8]) {
+    fn read(&mut self, bundle: &mut Running, timeline: Option<&mut Timeline>, record: &[u8]) {
         match Record::parse(record, &bundle.fields) {
-            Ok(Record::Sample(sample)) => self.sample(bundle, &sample, 1),
+            Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 1),
+            Ok(Record::Switch { .. }) => self.switch(bundle, record),
             Ok(record) => self.sideband(bundle, record),
             Err(Malformed) => match Record::parse(record, &bundle.clock_fields) {
-                Ok(Record::Sample(sample)) => self.sample(bundle, &sample, 0),
+                Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 0),
                 _ => self.unreadable(bundle),
             },
         }
@@ -165,49 +229,192 @@ impl Ledger {
 
     /// Charges what was counted up to a record that tells of so many `switches`.
     #[inline]
-    fn sample(&mut self, bundle: &mut Running, sample: &Sample<'_>, switches: u64) {
+    fn sample(
+        &mut self,
+        bundle: &mut Running,
+        mut timeline: Option<&mut Timeline>,
+        sample: &Sample<'_>,
+        switches: u64,
+    ) {
         self.losses.records += 1;
-        let owner = self.owner(&mut bundle.leaving, sample).unwrap_or(Row::of(Reason::Unknown));
-        match bundle.advance(&sample.group, owner, switches, &mut self.shares) {
-            Ok(unrecorded) => {
-                self.losses.unrecorded = self.losses.unrecorded.saturating_add(unrecorded);
-                if self.follows {
-                    self.turns.extend(bundle.turn_of(sample, switches, unrecorded));
-                }
+        let own = self.who(&mut bundle.leaving, sample);
+        let Ok(mut step) = bundle.advance(&sample.group, switches) else { return self.unreadable(bundle) };
+        if bundle.keeps_time {
+            if step.unrecorded > 0 {
+                self.split(bundle, timeline.as_deref_mut(), &mut step);
             }
-            Err(Malformed) => self.unreadable(bundle),
+            bundle.conclude_sample(switches);
+        }
+        let who = match step {
+            Step { gap: true, .. } => Who::Nobody(Reason::Lost),
+            Step { unrecorded: 1.., .. } => Who::Nobody(Reason::Unrecorded),
+            _ => own,
+        };
+        if bundle.keeps_time {
+            self.losses.unrecorded = self.losses.unrecorded.saturating_add(step.unrecorded);
+            self.charge(bundle, who, step.times);
+            if let Some(timeline) = timeline {
+                timeline.push(sample.time, step.times.enabled, who);
+            }
+            if self.follows {
+                self.turns.extend(bundle.turn_of(sample, switches, step.unrecorded));
+            }
+            return;
+        }
+        // The records of the software events may contain the owners.
+        let is_open = match who {
+            Who::Nobody(Reason::Unknown) => true,
+            Who::Nobody(Reason::Unrecorded) => bundle.fields.time,
+            _ => false,
+        };
+        if !step.gap && (step.times.running < step.times.enabled || is_open) {
+            bundle.wait(sample.time, step, own, switches > 0);
+        } else {
+            self.charge(bundle, who, step.times);
+            if !step.gap {
+                self.charge_presence(bundle, who, step.times);
+            }
+        }
+        bundle.conclude_step(sample.time, (switches > 0).then_some(own));
+    }
+
+    /// Attributes the parts of a step to the outgoing tasks of switches without a sample, if the records explain all of these.
+    #[cold]
+    fn split(&mut self, bundle: &mut Running, mut timeline: Option<&mut Timeline>, step: &mut Step) {
+        let left = bundle.hidden.take(step.unrecorded);
+        for left in &left {
+            let who = self.who_left(left);
+            let length = bundle.split_off(left, step);
+            let row = self.row(who);
+            self.shares.charge(row, &bundle.charged, &bundle.part, length);
+            if let Some(timeline) = &mut timeline {
+                timeline.push(left.time, length, who);
+            }
+            if self.follows {
+                self.turns.extend(bundle.turn_of_left(left, who));
+            }
+        }
+        if left.iter().any(|left| left.tid != 0) {
+            bundle.split_off_rest();
+            self.shares.charge(Row::of(Reason::Unrecorded), &bundle.charged, &bundle.part, 0);
+        }
+        bundle.hidden.reuse(left);
+    }
+
+    /// Returns the owner of the time before a switch without a sample.
+    fn who_left(&self, left: &Left) -> Who {
+        match (self.granularity, left.tid) {
+            (Granularity::Cgroup, _) => Who::Cgroup(ROOT.0),
+            (Granularity::Process, 0) => Who::Idle,
+            (Granularity::Process, _) if left.pid == u32::MAX => Who::Nobody(Reason::Unknown),
+            (Granularity::Process, _) => {
+                let cgroup = self.processes.cgroup(left.pid).map(|cgroup| cgroup.0);
+                Who::Task { pid: left.pid, cgroup: cgroup.filter(|_| self.fields.cgroup) }
+            }
         }
     }
 
-    /// Whose the counts up to this record are. `None` if it is one owner too many.
+    /// Charges the last step of a bundle, and the CPU time in it if the bundle keeps the CPU's time.
     #[inline]
-    fn owner(&mut self, leaving: &mut Leaving, sample: &Sample<'_>) -> Option<Row> {
-        match self.granularity {
-            Granularity::Cgroup => match self.cgroups.get(&sample.cgroup) {
-                Some(&row) => Some(row),
-                None => {
-                    let row = self.shares.add_row(Owner::Cgroup(CgroupId(sample.cgroup)))?;
-                    self.cgroups.insert(sample.cgroup, row);
-                    Some(row)
+    fn charge(&mut self, bundle: &Running, who: Who, times: Interval) {
+        let row = self.row(who);
+        let time = if bundle.keeps_time { times.enabled } else { 0 };
+        self.shares.charge(row, &bundle.charged, &bundle.differences, time);
+    }
+
+    /// Charges the time in which a bundle was on the PMU for an owner, and in which it was not.
+    fn charge_presence(&mut self, bundle: &Running, who: Who, presence: Interval) {
+        if presence != Interval::default() {
+            let row = self.row(who);
+            self.shares.charge_presence(row, &bundle.charged, presence);
+        }
+    }
+
+    /// Charges the spans of a bundle that wait.
+    fn settle(&mut self, bundle: &mut Running, timeline: &Timeline) {
+        let (waiting, counts) =
+            (std::mem::take(&mut bundle.waiting), std::mem::take(&mut bundle.waiting_counts));
+        let mut slices = std::mem::take(&mut self.slices);
+        for (waiting, counts) in waiting.iter().zip(counts.chunks_exact(bundle.differences.len().max(1))) {
+            timeline.between(&waiting.span, &mut slices);
+            self.settle_span(bundle, waiting, counts, &slices);
+        }
+        self.slices = slices;
+    }
+
+    /// Charges a span in which these slices followed each other, at least one.
+    fn settle_span(&mut self, bundle: &Running, waiting: &Waiting, counts: &[u64], slices: &[Slice]) {
+        let unseen = |slice: &Slice| Interval { enabled: slice.length(), running: 0 };
+        match slices {
+            // The software events also know the owner of a record without an id.
+            [slice] if !waiting.passed_over => {
+                let row = self.row(slice.who);
+                self.shares.charge(row, &bundle.charged, counts, 0);
+                self.charge_presence(bundle, slice.who, waiting.times);
+            }
+            [_, .., _] if !waiting.passed_over => {
+                let seen = split(waiting.times.running, slices);
+                let rows: Vec<(Row, u64)> = slices
+                    .iter()
+                    .zip(&seen)
+                    .map(|(slice, &running)| (self.row(slice.who), running))
+                    .collect();
+                self.shares.charge_shared(&rows, &bundle.charged, counts);
+                for (slice, running) in slices.iter().zip(seen) {
+                    self.charge_presence(bundle, slice.who, Interval { running, ..unseen(slice) });
                 }
+            }
+            _ => {
+                let row = self.row(Who::Nobody(Reason::Rotated));
+                self.shares.charge(row, &bundle.charged, counts, 0);
+                slices.iter().for_each(|slice| self.charge_presence(bundle, slice.who, unseen(slice)));
+            }
+        }
+    }
+
+    /// Who a record names.
+    #[inline]
+    fn who(&self, leaving: &mut Leaving, sample: &Sample<'_>) -> Who {
+        let cgroup = self.fields.cgroup.then_some(sample.cgroup);
+        match (self.granularity, sample.pid, sample.tid) {
+            (Granularity::Cgroup, ..) => Who::Cgroup(sample.cgroup),
+            (Granularity::Process, _, 0) => Who::Idle,
+            // It has given back its id, and is about to leave the CPU for good.
+            (Granularity::Process, u32::MAX, _) => match leaving.pop() {
+                Some(pid) => Who::Task { pid, cgroup },
+                None => Who::Nobody(Reason::Unknown),
             },
-            Granularity::Process => {
-                let pid = match (sample.pid, sample.tid) {
-                    (_, 0) => return Some(Row::IDLE),
-                    // It has given back its id, and is about to leave the CPU for good.
-                    (u32::MAX, _) => match leaving.pop() {
-                        Some(pid) => pid,
-                        None => return Some(Row::of(Reason::Unknown)),
-                    },
-                    (pid, _) => pid,
-                };
-                let cgroup = self.fields.cgroup.then_some(CgroupId(sample.cgroup));
+            (Granularity::Process, pid, _) => Who::Task { pid, cgroup },
+        }
+    }
+
+    /// The row of an owner; that of [`Reason::Unknown`] if it is one owner too many.
+    #[inline]
+    fn row(&mut self, who: Who) -> Row {
+        match who {
+            Who::Idle => Row::IDLE,
+            Who::Nobody(reason) => Row::of(reason),
+            Who::Cgroup(id) => match self.cgroups.get(&id) {
+                Some(&row) => row,
+                None => self.add_cgroup(id),
+            },
+            Who::Task { pid, cgroup } => {
+                let cgroup = cgroup.map(CgroupId);
                 match self.processes.task(pid, cgroup) {
-                    Some(task) => Some(Row::of_task(task)),
-                    None => self.add_task(pid, cgroup),
+                    Some(task) => Row::of_task(task),
+                    None => self.add_task(pid, cgroup).unwrap_or(Row::of(Reason::Unknown)),
                 }
             }
         }
+    }
+
+    #[cold]
+    fn add_cgroup(&mut self, id: u64) -> Row {
+        let Some(row) = self.shares.add_row(Owner::Cgroup(CgroupId(id))) else {
+            return Row::of(Reason::Unknown);
+        };
+        self.cgroups.insert(id, row);
+        row
     }
 
     #[cold]
@@ -216,6 +423,17 @@ impl Ledger {
             return None;
         }
         self.processes.add_task(pid, cgroup).map(|task| self.shares.add_task_row(task))
+    }
+
+    /// Applies a `PERF_RECORD_SWITCH`.
+    fn switch(&mut self, bundle: &mut Running, record: &[u8]) {
+        match (Record::parse(record, &SWITCHES), time_of(record, &SWITCHES)) {
+            (Ok(Record::Switch { pid, tid, out: true, other }), Some(time)) => {
+                bundle.hidden.switch_out((pid, tid), other, time);
+            }
+            (Ok(Record::Switch { other, .. }), Some(time)) => bundle.hidden.switch_in(other, time),
+            _ => self.unreadable(bundle),
+        }
     }
 
     fn sideband(&mut self, bundle: &mut Running, record: Record<'_>) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::health::Interval;
 use crate::register::{CgroupPaths, Task};
 use crate::target::CgroupId;
+use crate::words::words;
 
 /// Who did what a record tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,34 +20,20 @@ pub enum Owner {
     Nobody(Reason),
 }
 
-/// Why a count has no owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// Records were lost before this one: the ring was full.
-    Lost,
-    /// The counters were not on the PMU for a part of it.
-    Rotated,
-    /// The kernel wrote no record of a switch in between: somebody else ran as well.
-    Unrecorded,
-    /// The process had no id any more, or there were too many owners to tell this one from others.
-    Unknown,
-    /// It was counted after the last record, when the counters were closed.
-    Ended,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Lost, Self::Rotated, Self::Unrecorded, Self::Unknown, Self::Ended];
-
-    /// The word in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Rotated => "rotated",
-            Self::Unrecorded => "unrecorded",
-            Self::Unknown => "unknown",
-            Self::Ended => "ended",
-        }
+words! {
+    /// Why a count has no owner.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        /// Records were lost before this one: the ring was full.
+        Lost = "lost",
+        /// The counters were off the PMU, and too many owners were on the CPU meanwhile to distinguish them.
+        Rotated = "rotated",
+        /// The kernel wrote no record of a switch in between: somebody else ran as well.
+        Unrecorded = "unrecorded",
+        /// The process had no id any more, or there were too many owners to tell this one from others.
+        Unknown = "unknown",
+        /// It was counted after the last record, when the counters were closed.
+        Ended = "ended",
     }
 }
 
@@ -73,22 +61,67 @@ impl Row {
 #[derive(Debug, Clone)]
 pub struct Shares {
     width: usize,
+    /// Whether hardware events are among the counters, which may be off the PMU.
+    rotates: bool,
     owners: Vec<Owner>,
-    /// For each row `width` counts, then nanoseconds of CPU time.
+    /// For each row `width` counts, then nanoseconds of CPU time. If hardware events are counted, then for each counter the
+    /// nanoseconds in which it could have counted, and for each those in which it did.
     counts: Vec<u64>,
     pub(super) created: CgroupPaths,
 }
 
+/// What one owner counted. Nothing is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share<'a> {
+    /// A number for each counter of the stream.
+    pub counts: &'a [u64],
+    /// The CPU time of the owner.
+    pub time: Duration,
+    /// For each counter the nanoseconds in which it could have counted, then for each those in which it did. Empty if no hardware events
+    /// are counted.
+    presence: &'a [u64],
+}
+
+impl Share<'_> {
+    /// The owner's time on the CPU, and the part of it in which a hardware event was on the PMU. Zero for software events, which need
+    /// none.
+    pub fn presence(&self, counter: usize) -> Interval {
+        let width = self.counts.len();
+        let time = |field: usize| self.presence.get(field * width + counter).copied().unwrap_or(0);
+        Interval { enabled: time(0), running: time(1) }
+    }
+
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        let zero = |numbers: &[u64]| numbers.iter().all(|&number| number == 0);
+        self.time.is_zero() && zero(self.counts) && zero(self.presence)
+    }
+}
+
+/// Counters next to each other, and the members of their group next to each other that they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub member: usize,
+    pub counter: usize,
+    pub length: usize,
+}
+
 impl Shares {
-    /// Nothing yet, of `width` counters.
-    pub(super) fn new(width: usize) -> Self {
-        let mut shares =
-            Self { width, owners: Vec::new(), counts: Vec::new(), created: CgroupPaths::default() };
+    /// Nothing yet, of `width` counters. `rotates`: hardware events are among them.
+    pub(super) fn new(width: usize, rotates: bool) -> Self {
+        let (owners, counts, created) = (Vec::new(), Vec::new(), CgroupPaths::default());
+        let mut shares = Self { width, rotates, owners, counts, created };
         shares.add_row(Owner::Idle);
         for reason in Reason::ALL {
             shares.add_row(Owner::Nobody(reason));
         }
         shares
+    }
+
+    /// Takes everything, and begins anew with the same counters.
+    pub(super) fn take(&mut self) -> Self {
+        let empty = Self::new(self.width, self.rotates);
+        std::mem::replace(self, empty)
     }
 
     /// A new row; `None` if there are too many.
@@ -111,17 +144,83 @@ impl Shares {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.counts.len() < MOST * (self.width + 1)
+        self.counts.len() < MOST * self.stride()
+    }
+
+    /// Numbers in a row.
+    fn stride(&self) -> usize {
+        self.width + 1 + if self.rotates { 2 * self.width } else { 0 }
     }
 
     fn grow(&mut self) {
-        self.counts.resize(self.counts.len() + self.width + 1, 0);
+        self.counts.resize(self.counts.len() + self.stride(), 0);
     }
 
-    /// The counts of a row, and behind them its CPU time.
-    pub(super) fn row(&mut self, row: Row) -> &mut [u64] {
-        let start = row.0 as usize * (self.width + 1);
-        self.counts.get_mut(start..start + self.width + 1).unwrap_or_default()
+    fn row(&mut self, row: Row) -> &mut [u64] {
+        let stride = self.stride();
+        let start = row.0 as usize * stride;
+        self.counts.get_mut(start..start + stride).unwrap_or_default()
+    }
+
+    /// Charges to a row what the members of a group counted, and nanoseconds of CPU time.
+    #[inline]
+    pub(super) fn charge(&mut self, row: Row, runs: &[Run], counted: &[u64], time: u64) {
+        let width = self.width;
+        let row = self.row(row);
+        if let Some(total) = row.get_mut(width) {
+            *total = total.saturating_add(time);
+        }
+        for &Run { member, counter, length } in runs {
+            let counted = counted.get(member..member + length).unwrap_or_default();
+            let totals = row.get_mut(counter..counter + length).unwrap_or_default();
+            totals.iter_mut().zip(counted).for_each(|(total, &raw)| *total = total.saturating_add(raw));
+        }
+    }
+
+    /// Charges to a row how long the counters of a group were on the PMU.
+    pub(super) fn charge_presence(&mut self, row: Row, runs: &[Run], presence: Interval) {
+        let width = self.width;
+        let row = self.row(row);
+        for &Run { counter, length, .. } in runs {
+            for (field, time) in [presence.enabled, presence.running].into_iter().enumerate() {
+                let begin = (field + 1) * width + 1 + counter;
+                let times = row.get_mut(begin..begin + length).unwrap_or_default();
+                times.iter_mut().for_each(|total| *total = total.saturating_add(time));
+            }
+        }
+    }
+
+    /// Charges what was counted while several rows followed each other, each with the nanoseconds in which the counters were on the PMU
+    /// for it. A row gets the part that it would have counted at its rate until now; where a rate is not known, all have the same.
+    pub(super) fn charge_shared(&mut self, rows: &[(Row, u64)], runs: &[Run], counted: &[u64]) {
+        let (width, mut expected) = (self.width, Vec::with_capacity(rows.len()));
+        let members = runs
+            .iter()
+            .flat_map(|run| (0..run.length).map(|place| (run.member + place, run.counter + place)));
+        for (member, counter) in members {
+            expected.clear();
+            for &(row, seen) in rows {
+                let row = self.row(row);
+                let [count, running] =
+                    [counter, 2 * width + 1 + counter].map(|place| row.get(place).copied().unwrap_or(0));
+                expected.push((running > 0).then(|| count as f64 / running as f64 * seen as f64));
+            }
+            let known: f64 = expected.iter().flatten().sum();
+            let is_known = known > 0.0 && expected.iter().all(Option::is_some);
+            let all = if is_known { known } else { rows.iter().map(|&(_, seen)| seen as f64).sum() };
+            let mut rest = counted.get(member).copied().unwrap_or(0);
+            let raw = rest as f64;
+            for (place, (&(row, seen), expected)) in rows.iter().zip(&expected).enumerate() {
+                let part = if is_known { expected.unwrap_or(0.0) } else { seen as f64 };
+                let is_last = place + 1 == rows.len();
+                // A quotient that is no number is 0.
+                let count = if is_last { rest } else { ((raw * (part / all)) as u64).min(rest) };
+                rest -= count;
+                if let Some(total) = self.row(row).get_mut(counter) {
+                    *total = total.saturating_add(count);
+                }
+            }
+        }
     }
 
     /// Returns the cgroups that were created.
@@ -129,12 +228,13 @@ impl Shares {
         &self.created
     }
 
-    /// Every owner with what it counted, a number for each counter of the stream, and the CPU time in which it did.
-    pub fn iter(&self) -> impl Iterator<Item = (&Owner, &[u64], Duration)> {
-        let rows = self.counts.chunks_exact(self.width + 1);
+    /// Every owner with what it counted.
+    pub fn iter(&self) -> impl Iterator<Item = (&Owner, Share<'_>)> {
+        let rows = self.counts.chunks_exact(self.stride());
         self.owners.iter().zip(rows).filter_map(|(owner, row)| {
-            let (&time, counts) = row.split_last()?;
-            Some((owner, counts, Duration::from_nanos(time)))
+            let (counts, rest) = row.split_at_checked(self.width)?;
+            let (&time, presence) = rest.split_first()?;
+            Some((owner, Share { counts, time: Duration::from_nanos(time), presence }))
         })
     }
 }

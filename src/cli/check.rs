@@ -10,7 +10,7 @@ mod text;
 mod traces;
 mod words;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use serde::Serialize;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use pushes::PushRow;
-use rows::{Descriptors, GroupRow};
+use rows::{Descriptors, GroupRow, Takes};
 use stream::StreamRow;
 use traces::{ProbeRow, TraceRow};
 
-use super::{FAILED, Output, USAGE, fail, foreseen, written};
+use super::{FAILED, Output, USAGE, fail, foreseen, json, written};
 use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
@@ -154,12 +154,6 @@ fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
     }
 }
 
-fn json(value: &impl Serialize) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)
-}
-
 /// What the configuration does here.
 fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
@@ -201,67 +195,55 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let mut notes: Vec<String> = watch.problems().collect();
     notes.extend(catalog.problems().iter().map(ToString::to_string));
     let shares = config.shares(facts.online.len(), plan.ring_kinds());
-    let (limit, memory) = (budget.limit, plan.ring_memory(shares.get(Part::Rings)));
-    if args.no_open {
-        let (groups, refusals) = unopened(&plan, &catalog, &facts, &support);
-        let foreseen =
-            counted(&plan, &catalog, &facts).map(|stream| counter::foreseen(&stream, &facts, roots, memory));
-        let stream = foreseen.map(|state| StreamRow::new(&state, &groups, &facts));
-        let no_stream = NoStream::all(&plan.groups, &support);
-        let descriptors = Descriptors {
-            limit,
-            stream: stream.as_ref().map_or(0, |stream| stream.descriptors),
-            traced: plan.traced_descriptors(facts.online.len()),
-            sampled: plan.sampled_descriptors(&facts.online),
-            ..Descriptors::default()
-        };
-        let descriptors = Some(descriptors.with(&groups));
-        let profiles = ProfileRow::all(&plan, &facts, &refusals);
-        return Ok(Report {
-            profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
-            profiles,
-            errors,
-            groups,
-            traces: TraceRow::all(plan.traces.iter().map(|trace| TraceRow::new(trace, None))),
-            probes,
-            refusals,
-            stream,
-            no_stream,
-            descriptors,
-            notes,
-            ..Report::default()
-        });
-    }
-    let core_pmu = catalog.has_core_pmu();
-    let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
-    collector.apply(&plan, Bounds::new(&config.limits, &shares), &watch);
-    let row = |state: &GroupState| GroupRow {
-        targets: Some(state.targets),
-        left_out: Some(state.left_out),
-        ..GroupRow::new(&state.plan, &state.plan.counters, &facts, &support)
-    };
-    let groups: Vec<GroupRow> = collector.states().iter().map(row).collect();
-    let mut refusals: Vec<Line> = collector.board().lines().cloned().collect();
-    refusals.extend(profiles::refused(&Live, &plan, &facts));
-    let profiles = ProfileRow::all(&plan, &facts, &refusals);
-    let profile_rings = ProfileRings::of(&profiles, &plan, &facts, memory);
-    let stream = collector.stream_state().filter(|state| state.cpus > 0);
-    let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
-    let no_stream = NoStream::all(&plan.groups, &support);
-    let traced = collector.tracer_state().map_or(0, |state| state.descriptors);
-    let descriptors = Descriptors {
-        used: Some(collector.budget().used),
-        limit,
-        stream: stream.as_ref().map_or(0, |stream| stream.descriptors),
-        traced,
+    let memory = plan.ring_memory(shares.get(Part::Rings));
+    let mut descriptors = Descriptors {
+        limit: budget.limit,
+        traced: plan.traced_descriptors(facts.online.len()),
         sampled: plan.sampled_descriptors(&facts.online),
         ..Descriptors::default()
     };
-    let descriptors = Some(descriptors.with(&groups));
-    let traces = collector.trace_states();
-    let traces = TraceRow::all(traces.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))));
-    let report = Report { errors, groups, traces, probes, profiles, profile_rings, ..Report::default() };
-    Ok(Report { refusals, stream, no_stream, descriptors, notes, ..report })
+    let (groups, refusals, traces, stream);
+    if args.no_open {
+        (groups, refusals) = unopened(&plan, &catalog, &support);
+        traces = TraceRow::all(plan.traces.iter().map(|trace| TraceRow::new(trace, None)));
+        let counted = counted(&plan, &catalog);
+        stream = counted.map(|stream| counter::foreseen(&stream, &facts, roots, memory));
+    } else {
+        let core_pmu = catalog.has_core_pmu();
+        let mut collector = Collector::new(Live, Clock::system(), roots, facts.clone(), core_pmu, budget)?;
+        collector.apply(&plan, Bounds::new(&config.limits, &shares), &watch);
+        let row = |state: &GroupState| GroupRow {
+            targets: Some(state.targets),
+            left_out: Some(state.left_out),
+            ..GroupRow::new(&state.plan, &state.plan.counters, &facts, &support)
+        };
+        groups = collector.states().iter().map(row).collect();
+        let refused = collector.board().lines().cloned();
+        refusals = refused.chain(profiles::refused(&Live, &plan, &facts)).collect();
+        stream = collector.stream_state().filter(|state| state.cpus > 0);
+        descriptors.traced = collector.tracer_state().map_or(0, |state| state.descriptors);
+        descriptors.used = Some(collector.budget().used);
+        let states = collector.trace_states();
+        traces = TraceRow::all(states.iter().map(|state| TraceRow::new(&state.plan, Some(&state.open))));
+    }
+    let profiles = ProfileRow::all(&plan, &facts, &refusals);
+    let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
+    descriptors.stream = stream.as_ref().map_or(0, |stream| stream.descriptors);
+    descriptors.takes = Takes::of(&groups);
+    Ok(Report {
+        profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
+        profiles,
+        errors,
+        groups,
+        traces,
+        probes,
+        refusals,
+        stream,
+        no_stream: NoStream::all(&plan.groups, &support),
+        descriptors: Some(descriptors),
+        notes,
+        ..Report::default()
+    })
 }
 
 /// Of probes that were only looked at, those that cannot be had, and those whose fields nobody looks at.
@@ -296,12 +278,7 @@ fn mistakes(plan: &mut Plan) -> Vec<String> {
 }
 
 /// The plan, as far as can be told without opening anything.
-fn unopened(
-    plan: &Plan,
-    catalog: &Catalog,
-    facts: &Facts,
-    support: &StreamSupport,
-) -> (Vec<GroupRow>, Vec<Line>) {
+fn unopened(plan: &Plan, catalog: &Catalog, support: &StreamSupport) -> (Vec<GroupRow>, Vec<Line>) {
     let line =
         |entry: &Arc<str>, scope, refusal| Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
     let planned = plan.refusals.iter();
@@ -311,23 +288,23 @@ fn unopened(
     for group in &plan.groups {
         let mut opened = Vec::new();
         for counter in &group.counters {
-            match foreseen(&counter.event.name, counter.event.kind, group.scope(), catalog, facts) {
+            match foreseen(&counter.event.name, counter.event.kind, group.scope(), catalog) {
                 Some(refusal) => refusals.push(line(&group.entry, group.scope(), refusal)),
                 None => opened.push(counter.clone()),
             }
         }
         if !opened.is_empty() {
-            groups.push(GroupRow::new(group, &opened, facts, support));
+            groups.push(GroupRow::new(group, &opened, catalog.facts(), support));
         }
     }
     (groups, refusals)
 }
 
 /// The stream without what this host is known not to have.
-fn counted(plan: &Plan, catalog: &Catalog, facts: &Facts) -> Option<Stream> {
+fn counted(plan: &Plan, catalog: &Catalog) -> Option<Stream> {
     let mut stream = plan.stream.clone()?;
     for set in &mut stream.sets {
-        let refused = |event: &Event| foreseen(&event.name, event.kind, Scope::CPU, catalog, facts).is_some();
+        let refused = |event: &Event| foreseen(&event.name, event.kind, Scope::CPU, catalog).is_some();
         set.events.retain(|event| !refused(event));
     }
     stream.sets.retain(|set| !set.events.is_empty());

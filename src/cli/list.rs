@@ -3,7 +3,7 @@
 mod fields;
 mod presets;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use self::fields::Records;
 use super::wanted::Wanted;
-use super::{FAILED, Output, USAGE, fail, foreseen, written};
+use super::{FAILED, Output, USAGE, fail, foreseen};
 use crate::config::Counters;
 use crate::counter::Measurement;
-use crate::event::{Catalog, Kind, Listed, parse};
+use crate::event::{Catalog, Listed, parse};
 use crate::health::{Refusal, Scope};
-use crate::host::{CpuSet, Facts, Roots};
+use crate::host::{Facts, Roots};
 use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
@@ -69,12 +69,13 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
     if args.presets {
-        return match presets::rows(&wanted, &catalog, &StreamSupport::foreseen(&facts)) {
-            Ok(rows) => written(presets::print(&rows, args.output)),
-            Err(error) => fail(FAILED, &error),
-        };
+        let rows = presets::rows(&wanted, &catalog, &StreamSupport::foreseen(&facts));
+        return rows.map_or_else(
+            |error| fail(FAILED, &error),
+            |rows| args.output.print(&rows, |out, rows| presets::write(out, rows)),
+        );
     }
-    let mut prober = (!args.no_open).then(|| Prober::new(&catalog, &facts));
+    let mut prober = (!args.no_open).then(|| Prober::new(&catalog));
     let listed: Vec<Listed> = catalog.events().filter(|event| is_wanted(event, &wanted)).collect();
     if listed.is_empty() {
         return fail(FAILED, &nothing(&wanted, &catalog));
@@ -82,12 +83,12 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     let rows = listed.iter().map(|event| {
         let row = match &mut prober {
             Some(prober) => row(event, "yes", prober.refusal(&event.name)),
-            None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::CPU, &catalog, &facts)),
+            None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::CPU, &catalog)),
         };
         let records = (*event.name == *wanted.text()).then(|| Records::of(event, &catalog)).flatten();
         Row { records, ..row }
     });
-    written(print(rows, args))
+    args.output.print(rows, |out, rows| write(out, rows, args.pattern.is_none()))
 }
 
 fn is_wanted(event: &Listed, wanted: &Wanted) -> bool {
@@ -115,33 +116,29 @@ fn nothing(wanted: &Wanted, catalog: &Catalog) -> anyhow::Error {
 /// Opens events for a moment.
 struct Prober<'a> {
     catalog: &'a Catalog,
-    facts: &'a Facts,
     budget: Budget,
-    /// One CPU is enough to know; of a PMU with CPUs of its own, its first.
-    online: CpuSet,
 }
 
 impl<'a> Prober<'a> {
-    fn new(catalog: &'a Catalog, facts: &'a Facts) -> Self {
-        let budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
-        Self { catalog, facts, budget, online: facts.online.clone() }
+    fn new(catalog: &'a Catalog) -> Self {
+        Self { catalog, budget: Budget::new(usage::raise_descriptor_limit(), 0, None) }
     }
 
     /// Why the event cannot be counted here; `None` if it can.
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
-        let groups = parse(event).ok()?;
+        let (groups, facts) = (parse(event).ok()?, self.catalog.facts());
         let entry = Counters { name: "list".into(), groups, per: vec![Targets::CPU] };
-        let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(self.facts));
+        let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);
         }
         for group in &plan.groups {
-            let first: CpuSet = group.cpus(&self.online).iter().take(1).collect();
+            // One CPU is enough to know; of a PMU with CPUs of its own, its first.
+            let whom = Whom::Cpus(group.cpus(&facts.online).iter().take(1).collect());
             let groups = std::slice::from_ref(group);
             let core_pmu = self.catalog.has_core_pmu();
-            let whom = Whom::Cpus(first);
             let (_open, refusals) =
-                Measurement::open(&Live, self.facts, core_pmu, &mut self.budget, groups, &whom);
+                Measurement::open(&Live, facts, core_pmu, &mut self.budget, groups, &whom);
             self.budget.used = 0;
             if let Some(refusal) = refusals.into_iter().next() {
                 return Some(refusal);
@@ -154,17 +151,14 @@ impl<'a> Prober<'a> {
 /// An event that opens as `opens` says, if it is not refused.
 fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
     let opens = if refusal.is_some() { "no" } else { opens };
-    let reason = refusal.map(|refusal| match &refusal.remedy {
-        Some(remedy) => format!("{}: {}; {remedy}", refusal.cause, refusal.reason),
-        None => format!("{}: {}", refusal.cause, refusal.reason),
-    });
+    let reason = refusal.map(|refusal| refusal.why());
     // Slashes, colons and braces are plain in a YAML list only between quotes.
     let plain = event.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let quoted = if plain { event.name.to_string() } else { format!("\"{}\"", event.name) };
     Row {
         event: event.name.to_string(),
         aliases: event.aliases,
-        kind: word(event.kind),
+        kind: event.kind.as_str(),
         opens,
         reason,
         help: event.help.to_string(),
@@ -173,57 +167,31 @@ fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
     }
 }
 
-/// The kind in perf list's words.
-const fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Hardware => "hardware",
-        Kind::Cache => "hardware cache",
-        Kind::Raw => "raw",
-        Kind::Software => "software",
-        Kind::Tracepoint => "tracepoint",
-        Kind::Probe => "probe",
-        Kind::Breakpoint => "breakpoint",
-        Kind::Pmu => "pmu",
-    }
-}
-
-fn print(rows: impl Iterator<Item = Row>, args: &ListArgs) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.output {
-        Output::Json => {
-            for row in rows {
-                serde_json::to_writer(&mut out, &row)?;
-                writeln!(out)?;
-            }
-        }
-        Output::Text => {
-            let (mut reasons, mut first, mut records) = (Vec::new(), None, None);
-            for row in rows {
-                text(&mut out, &row, &mut reasons)?;
-                records = records.or(row.records);
-                if row.reason.is_none() {
-                    first.get_or_insert(row.yaml);
-                }
-            }
-            for (index, reason) in reasons.iter().enumerate() {
-                writeln!(out, "{}[{}] {reason}", if index == 0 { "\n" } else { "" }, index + 1)?;
-            }
-            if let Some(yaml) = first {
-                writeln!(out, "\nIn the configuration: counters: {{mine: {{{yaml}}}}}")?;
-            }
-            if let Some(records) = records {
-                records.write(&mut out)?;
-            }
-            if args.pattern.is_none() {
-                writeln!(out, "Functions and markers that can be probed: perf-exporter probe")?;
-            }
+/// Writes the list for people; `all` if it is of all events.
+fn write(out: &mut dyn Write, rows: impl Iterator<Item = Row>, all: bool) -> io::Result<()> {
+    let (mut reasons, mut first, mut records) = (Vec::new(), None, None);
+    for row in rows {
+        line(out, &row, &mut reasons)?;
+        records = records.or(row.records);
+        if row.reason.is_none() {
+            first.get_or_insert(row.yaml);
         }
     }
-    out.flush()
+    for (index, reason) in reasons.iter().enumerate() {
+        writeln!(out, "{}[{}] {reason}", if index == 0 { "\n" } else { "" }, index + 1)?;
+    }
+    if let Some(yaml) = first {
+        writeln!(out, "\nIn the configuration: counters: {{mine: {{{yaml}}}}}")?;
+    }
+    records.map_or(Ok(()), |records| records.write(out))?;
+    if all {
+        writeln!(out, "Functions and markers that can be probed: perf-exporter probe")?;
+    }
+    Ok(())
 }
 
 /// One line for people; the reason of a refusal is a number, for hundreds of events share one.
-fn text(out: &mut impl Write, row: &Row, reasons: &mut Vec<String>) -> io::Result<()> {
+fn line(out: &mut dyn Write, row: &Row, reasons: &mut Vec<String>) -> io::Result<()> {
     let opens = match &row.reason {
         None if row.opens == NOT_TRIED => String::new(),
         None => row.opens.to_owned(),

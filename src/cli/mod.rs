@@ -14,7 +14,7 @@ mod top;
 mod trace;
 mod wanted;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -33,7 +34,9 @@ use crate::event::{Catalog, Kind};
 use crate::export::otlp::logs::Switch;
 use crate::files::Files;
 use crate::health::{Attempt, Refusal, Scope, classify};
-use crate::host::{Facts, Roots};
+use crate::host::Roots;
+use crate::sys::live::Live;
+use observe::{Host, exit, failed};
 
 /// Bad arguments or a bad configuration.
 const USAGE: u8 = 2;
@@ -120,6 +123,32 @@ enum Output {
     Json,
 }
 
+impl Output {
+    /// Writes rows to standard output: each as a JSON object on a line, or all of them as `text` does.
+    fn print<R: IntoIterator<Item: Serialize>>(
+        self,
+        rows: R,
+        text: impl FnOnce(&mut dyn Write, R) -> io::Result<()>,
+    ) -> ExitCode {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let done = match self {
+            Self::Json => rows.into_iter().try_for_each(|row| {
+                serde_json::to_writer(&mut out, &row)?;
+                writeln!(out)
+            }),
+            Self::Text => text(&mut out, rows),
+        };
+        written(done.and_then(|()| out.flush()))
+    }
+}
+
+/// Writes a value to standard output as JSON that people can read.
+fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     let cli = match parse() {
@@ -142,17 +171,20 @@ pub fn main() -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(USAGE, &error),
     };
+    let host = || Host::new(&Live, &roots);
     match command {
         Command::FilesHelper => ExitCode::SUCCESS,
         Command::Run(args) => run::run(args, roots, log),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
-        Command::Probe(args) => probe::probe(&args, &roots),
-        Command::Stat(args) => stat::stat(&args, &roots),
-        Command::Record(args) => record::record(&args, &roots),
-        Command::Top(args) => top::top(&args, &roots),
-        Command::Sched(args) => sched::sched(&args, &roots),
-        Command::Trace(args) => trace::trace(&args, &roots),
+        Command::Probe(args) => {
+            probe::probe(&args, &roots).unwrap_or_else(|failure| failed(failure, "probed"))
+        }
+        Command::Stat(args) => exit(stat::stat(&args, &host()), "counted"),
+        Command::Record(args) => exit(record::record(&args, &host()), "recorded"),
+        Command::Top(args) => exit(top::top(&args, &host()), "sampled"),
+        Command::Sched(args) => exit(sched::sched(&args, &host()), "followed"),
+        Command::Trace(args) => exit(trace::trace(&args, &host()), "followed"),
     }
 }
 
@@ -175,11 +207,15 @@ fn files_helper(roots: Roots) -> ExitCode {
 }
 
 /// The answer to be expected for an event without opening it: that of a machine without hardware counters.
-fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog, facts: &Facts) -> Option<Refusal> {
+fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Option<Refusal> {
     if !kind.on_core_pmu() || catalog.has_core_pmu() {
         return None;
     }
-    Some(classify(Errno::ENOENT, &Attempt::without_pmu(scope), facts).refusal(event, "this host", None))
+    Some(classify(Errno::ENOENT, &Attempt::without_pmu(scope), catalog.facts()).refusal(
+        event,
+        "this host",
+        None,
+    ))
 }
 
 /// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.
@@ -241,6 +277,13 @@ fn written(result: io::Result<()>) -> ExitCode {
         }
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// Writes to standard output at once.
+fn put(bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes.as_ref())?;
+    out.flush()
 }
 
 /// Prints why the command failed, with its causes, and gives its exit code.

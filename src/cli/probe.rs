@@ -13,8 +13,9 @@ pub(super) use entry::{entry_name, quoted};
 
 use clap::{ArgGroup, Args};
 
+use super::Output;
+use super::observe::Failure;
 use super::wanted::Wanted;
-use super::{FAILED, Output, USAGE, fail};
 use crate::files::Root;
 use crate::host::Roots;
 use crate::probe::binary::Binary;
@@ -64,27 +65,35 @@ pub(super) struct ProbeArgs {
 }
 
 /// Does what was asked.
-pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> ExitCode {
+pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure> {
     if args.dry_run && args.add.is_empty() && args.del.is_empty() {
-        return fail(USAGE, &anyhow::anyhow!("--dry-run: this changes nothing without --add or --del"));
+        let error = anyhow::anyhow!("--dry-run: this changes nothing without --add or --del");
+        return Err(Failure::Usage(error));
     }
-    let (wanted, source) =
-        match Wanted::new(args.pattern.as_deref()).and_then(|of| Ok((of, source(args, roots)?))) {
-            Ok(read) => read,
-            Err(error) => return fail(USAGE, &error),
-        };
-    let done = if args.list {
-        listed::list(args, &wanted, roots)
+    let wanted = Wanted::new(args.pattern.as_deref()).map_err(Failure::Usage)?;
+    let source = source(args, roots).map_err(Failure::Usage)?;
+    let asked = Asked { args, source: source.as_ref(), wanted: &wanted, roots };
+    Ok(if args.list {
+        listed::list(args, &wanted, roots)?
     } else if !args.add.is_empty() {
-        edit::add(args, source.as_ref(), roots)
+        edit::add(args, source.as_ref(), roots)?
     } else if !args.del.is_empty() {
-        edit::remove(args, roots)
+        edit::remove(args, roots)?
     } else if let Some(place) = &args.vars {
-        vars::show(args, place, source.as_ref(), &wanted, roots)
+        vars::show(place, asked)?
     } else {
-        find::find(args, source.as_ref(), &wanted, roots)
-    };
-    done.unwrap_or_else(|error| fail(FAILED, &error))
+        find::find(asked)?
+    })
+}
+
+/// A question, and where the answer is sought.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    args: &'a ProbeArgs,
+    /// The file that was named; the kernel without one.
+    source: Option<&'a Source>,
+    wanted: &'a Wanted,
+    roots: &'a Roots,
 }
 
 /// A file that was named.
@@ -97,11 +106,8 @@ struct Source {
 impl Source {
     fn open(&self, roots: &Roots) -> anyhow::Result<Binary<'static>> {
         let mount = CgroupMount::find(roots).ok();
-        let cgroup = match (&self.root, &mount) {
-            (Root::Cgroup(path), Some(mount)) => Some(mount.dir().join(path.trim_start_matches('/'))),
-            _ => None,
-        };
-        Ok(super::files(roots).open(&self.root, &self.path, cgroup.as_deref())?.into_binary()?)
+        let mount = mount.as_ref().map(CgroupMount::dir);
+        Ok(super::files(roots).open(&self.root, &self.path, mount)?.into_binary()?)
     }
 }
 

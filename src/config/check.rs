@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::bounds::{bounded, number, setting};
 use super::containers::containers;
 use super::counters::counters;
 use super::decode::{At, node_of};
@@ -167,7 +166,7 @@ fn collection(
         return base;
     };
     let known = interval.is_some() || !report.gives(*block, "interval");
-    let Period(interval) = setting(interval.as_ref(), INTERVAL, Period(base.interval), report);
+    let Period(interval) = report.setting(interval.as_ref(), INTERVAL, Period(base.interval));
     if let Some(At { node, value: Period(freshness) }) = freshness
         && known
         && *freshness > interval
@@ -182,30 +181,29 @@ fn collection(
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
-    let Some(file::Limits {
-        series,
-        names_per_cgroup,
-        descriptors,
-        connections,
-        memory,
-        ring_memory,
-        debug_info,
-        cpu,
-    }) = written
-    else {
-        return base;
-    };
+    let Some(limits) = written else { return base };
     Limits {
-        series: number(series.as_ref(), SERIES_MAX, report).unwrap_or(base.series),
-        names_per_cgroup: number(names_per_cgroup.as_ref(), SERIES_MAX, report)
+        series: report.number(limits.series.as_ref(), SERIES_MAX).unwrap_or(base.series),
+        names_per_cgroup: report
+            .number(limits.names_per_cgroup.as_ref(), SERIES_MAX)
             .unwrap_or(base.names_per_cgroup),
-        descriptors: number(descriptors.as_ref(), DESCRIPTORS_MAX, report).or(base.descriptors),
-        connections: number(connections.as_ref(), CONNECTIONS_MAX, report).unwrap_or(base.connections),
-        memory: size(memory.as_ref(), base.memory, MEMORY_MIN..=MEMORY_MAX, report),
-        ring_memory: size(ring_memory.as_ref(), base.ring_memory, RING_MEMORY_MIN..=RING_MEMORY_MAX, report),
-        debug_info: size(debug_info.as_ref(), Some(base.debug_info), DEBUG_INFO_MIN..=DEBUG_INFO_MAX, report)
-            .unwrap_or(base.debug_info),
-        cpu: cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
+        descriptors: report.number(limits.descriptors.as_ref(), DESCRIPTORS_MAX).or(base.descriptors),
+        connections: report.number(limits.connections.as_ref(), CONNECTIONS_MAX).unwrap_or(base.connections),
+        memory: size(limits.memory.as_ref(), base.memory, MEMORY_MIN..=MEMORY_MAX, report),
+        ring_memory: size(
+            limits.ring_memory.as_ref(),
+            base.ring_memory,
+            RING_MEMORY_MIN..=RING_MEMORY_MAX,
+            report,
+        ),
+        debug_info: size(
+            limits.debug_info.as_ref(),
+            Some(base.debug_info),
+            DEBUG_INFO_MIN..=DEBUG_INFO_MAX,
+            report,
+        )
+        .unwrap_or(base.debug_info),
+        cpu: limits.cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
     }
 }
 
@@ -216,7 +214,7 @@ fn size(
     report: &mut Report<'_>,
 ) -> Option<u64> {
     let bounds = Size(*bounds.start())..=Size(*bounds.end());
-    bounded(written, bounds, base.map(Size), report).map(|Size(bytes)| bytes).or(base)
+    report.bounded(written, bounds, base.map(Size)).map(|Size(bytes)| bytes).or(base)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::bounds::not_empty;
 use super::decode::At;
 use super::per::per;
 use super::problem::{all_of, shown};
@@ -70,11 +69,6 @@ fn is_name_part(c: char) -> bool {
 /// The groups of an entry as they are written.
 fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>) -> Vec<Written> {
     match (&entry.events, &entry.preset) {
-        (Some(events), Some(preset)) => {
-            let message = "an entry has `events` or a `preset`, not both";
-            report.error(preset.node, message, "make two entries of it");
-            events.iter().flat_map(|event| parse(event, report)).collect()
-        }
         (None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `events: [cycles, instructions]` or `preset: detailed`";
@@ -82,9 +76,14 @@ fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>
             }
             Vec::new()
         }
-        (Some(events), None) => {
-            not_empty(Some(events), "counts nothing", "name an event, or leave the entry out", report);
-            contradiction(entry, events, report);
+        (Some(events), preset) => {
+            if let Some(preset) = preset {
+                let message = "an entry has `events` or a `preset`, not both";
+                report.error(preset.node, message, "make two entries of it");
+            } else {
+                report.not_empty(Some(events), "counts nothing", "name an event, or leave the entry out");
+                contradiction(entry, events, report);
+            }
             events.iter().flat_map(|event| parse(event, report)).collect()
         }
         (None, Some(preset)) => {

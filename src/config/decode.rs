@@ -8,12 +8,12 @@ mod refusal;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::value::{StrDeserializer, U32Deserializer};
+use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{
-    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess,
-    SeqAccess, Unexpected, Visitor,
+    self, Deserialize, DeserializeOwned, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -21,7 +21,7 @@ use refusal::{Refusal, found_words};
 
 use super::problem::{all_of, one_of};
 use super::report::{PROBLEM_LIMIT, Report};
-use super::yaml::{Key, Node, NodeId, Value};
+use super::yaml::{Node, NodeId, Value};
 
 /// A value and the node that it was read from.
 #[derive(Debug, Clone, Copy)]
@@ -82,46 +82,25 @@ pub(super) const TEXTS_OR_BLOCK: &str = "TextsOrBlock";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pair<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Pair<T> {
-            type Value = At<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a node and its value")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<At<T>, A::Error> {
-                let node = pair.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
-                let value = pair.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &self))?;
-                Ok(At { node: NodeId(node), value })
-            }
-        }
-
-        deserializer.deserialize_tuple_struct(AT, 2, Pair(std::marker::PhantomData))
+        let mut pair = deserializer.deserialize_tuple_struct(AT, 2, Pairs(PhantomData))?;
+        let (node, value) =
+            pair.pop().ok_or_else(|| de::Error::invalid_length(0, &"a node and its value"))?;
+        Ok(Self { node: NodeId(node), value })
     }
 }
 
-/// What [`At`] sees: the number of a node, then the node.
-struct AtAccess<D> {
-    node: Option<NodeId>,
-    value: Option<D>,
-}
+/// Reads the entries of a block in the order in which they are written.
+pub(super) struct Pairs<K, V>(pub(super) PhantomData<(K, V)>);
 
-impl<D> AtAccess<D> {
-    fn new(node: NodeId, value: D) -> Self {
-        Self { node: Some(node), value: Some(value) }
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Pairs<K, V> {
+    type Value = Vec<(K, V)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a block of `name: …`")
     }
-}
 
-impl<'de, D: Deserializer<'de, Error = Refusal>> SeqAccess<'de> for AtAccess<D> {
-    type Error = Refusal;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
-        if let Some(NodeId(number)) = self.node.take() {
-            return seed.deserialize(U32Deserializer::new(number)).map(Some);
-        }
-        self.value.take().map(|value| seed.deserialize(value)).transpose()
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        std::iter::from_fn(|| map.next_entry().transpose()).collect()
     }
 }
 
@@ -163,16 +142,30 @@ impl<'n> Place<'n> {
         Refusal { hint: Some(hint), ..self.mismatch(expected) }
     }
 
-    /// The entries that have not been refused.
-    fn entries(self, entries: &'n [(Key, Node)]) -> Entries<'n> {
-        Entries { place: self, rest: entries.iter(), value: None }
+    /// Visits the items that have not been refused.
+    fn visit_list<'de, V: Visitor<'de>>(self, items: &[Node], visitor: V) -> Result<V::Value, Refusal> {
+        let kept = items.iter().filter(|item| !self.refused.contains(&item.id));
+        self.here(visitor.visit_seq(SeqDeserializer::new(kept.map(|item| self.on(item)))))
+    }
+
+    /// Visits the entries of which neither key nor value has been refused.
+    fn visit_block<'de, V: Visitor<'de>>(
+        self,
+        entries: &[(Node, Node)],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let refused = |node: &Node| self.refused.contains(&node.id);
+        let kept = entries.iter().filter(|(key, value)| !refused(key) && !refused(value));
+        let places = kept.map(|(key, value)| (self.on(key), self.on(value)));
+        let result = visitor.visit_map(MapDeserializer::new(places));
+        self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))
     }
 
     /// Marks a missing field as the consequence of a key or value that has been refused here before.
-    fn judge_missing(&self, entries: &[(Key, Node)], refusal: Refusal) -> Refusal {
+    fn judge_missing(&self, entries: &[(Node, Node)], refusal: Refusal) -> Refusal {
         let Some(field) = refusal.missing.filter(|_| refusal.at.is_none()) else { return refusal };
         let follows_another = entries.iter().any(|(key, value)| {
-            self.refused.contains(&key.id) || (key.text == field && self.refused.contains(&value.id))
+            self.refused.contains(&key.id) || (key.word() == field && self.refused.contains(&value.id))
         });
         Refusal { follows_another, ..refusal }
     }
@@ -195,10 +188,10 @@ fn unexpected(value: &Value) -> Unexpected<'_> {
 fn unquoted(value: &Value) -> Option<String> {
     let Value::Map(entries) = value else { return None };
     if let [(key, Node { value: Value::Text(text), .. })] = &entries[..] {
-        return Some(format!("{}:{text}", key.text));
+        return Some(format!("{}:{text}", key.word()));
     }
     let bare = !entries.is_empty() && entries.iter().all(|(_, value)| matches!(value.value, Value::Null));
-    let words: Vec<&str> = entries.iter().take(4).map(|(key, _)| &*key.text).collect();
+    let words: Vec<&str> = entries.iter().take(4).map(|(key, _)| key.word()).collect();
     let more = if entries.len() > words.len() { ",…" } else { "" };
     bare.then(|| format!("{{{}{more}}}", words.join(",")))
 }
@@ -207,7 +200,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
     type Error = Refusal;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        let result = match &self.node.value {
+        self.here(match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
@@ -217,10 +210,9 @@ impl<'de> Deserializer<'de> for Place<'_> {
             },
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Text(text) => visitor.visit_str(text),
-            Value::List(items) => visitor.visit_seq(Items { place: self, rest: items.iter() }),
-            Value::Map(entries) => visitor.visit_map(self.entries(entries)),
-        };
-        self.here(result)
+            Value::List(items) => self.visit_list(items, visitor),
+            Value::Map(entries) => self.visit_block(entries, visitor),
+        })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
@@ -274,14 +266,14 @@ impl<'de> Deserializer<'de> for Place<'_> {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.node.value {
             Value::Null => Err(self.mismatch("a list")),
-            Value::List(items) => visitor.visit_seq(Items { place: self, rest: items.iter() }),
-            _ => visitor.visit_seq(Items { place: self, rest: std::slice::from_ref(self.node).iter() }),
+            Value::List(items) => self.visit_list(items, visitor),
+            _ => self.visit_list(std::slice::from_ref(self.node), visitor),
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.node.value {
-            Value::Map(entries) => visitor.visit_map(self.entries(entries)),
+            Value::Map(entries) => self.visit_block(entries, visitor),
             _ => Err(self.mismatch("a block of `name: …`")),
         }
     }
@@ -296,12 +288,11 @@ impl<'de> Deserializer<'de> for Place<'_> {
         let expected = format!("{}a block with {}", if short { "a text or " } else { "" }, all_of(fields));
         match &self.node.value {
             Value::Map(entries) => {
-                let known = entries.iter().any(|(key, _)| fields.contains(&&*key.text));
+                let known = entries.iter().any(|(key, _)| fields.contains(&key.word()));
                 if let Some(text) = unquoted(&self.node.value).filter(|_| short && !known) {
                     return Err(Refusal::unquoted(&text).at(self.node.id));
                 }
-                let result = visitor.visit_map(self.entries(entries));
-                self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))
+                self.visit_block(entries, visitor)
             }
             Value::Text(_) if short => self.deserialize_seq(visitor),
             _ => Err(self.mismatch(&expected)),
@@ -327,89 +318,24 @@ impl<'de> Deserializer<'de> for Place<'_> {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         match name {
-            AT => visitor.visit_seq(AtAccess::new(self.node.id, self)),
+            AT => visitor.visit_map(MapDeserializer::new(std::iter::once((self.node.id.0, self)))),
             TEXTS_OR_BLOCK if matches!(self.node.value, Value::Text(_)) => self.deserialize_seq(visitor),
             _ => self.deserialize_any(visitor),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        visitor.visit_newtype_struct(self)
-    }
-
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 char bytes byte_buf unit unit_struct tuple identifier ignored_any
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 char bytes byte_buf unit unit_struct newtype_struct tuple identifier
+        ignored_any
     }
 }
 
-/// The items of a list that have not been refused.
-struct Items<'n> {
-    place: Place<'n>,
-    rest: std::slice::Iter<'n, Node>,
-}
+/// Items, keys and values of what is decoded.
+impl<'de> IntoDeserializer<'de, Refusal> for Place<'_> {
+    type Deserializer = Self;
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Refusal;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
-        let refused = self.place.refused;
-        let Some(item) = self.rest.find(|item| !refused.contains(&item.id)) else { return Ok(None) };
-        seed.deserialize(self.place.on(item)).map(Some).map_err(|refusal| refusal.at(item.id))
-    }
-}
-
-/// The entries of a map of which neither key nor value has been refused.
-struct Entries<'n> {
-    place: Place<'n>,
-    rest: std::slice::Iter<'n, (Key, Node)>,
-    value: Option<&'n Node>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Refusal;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal> {
-        let refused = self.place.refused;
-        let taken = |(key, value): &&(Key, Node)| !refused.contains(&key.id) && !refused.contains(&value.id);
-        let Some((key, value)) = self.rest.find(taken) else { return Ok(None) };
-        self.value = Some(value);
-        seed.deserialize(KeyPlace(key)).map(Some).map_err(|refusal| refusal.at(key.id))
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(self.place.on(value)).map_err(|refusal| refusal.at(value.id)),
-            None => Err(de::Error::custom("a value was asked for before its key")),
-        }
-    }
-}
-
-/// A key to be decoded.
-struct KeyPlace<'n>(&'n Key);
-
-impl<'de> Deserializer<'de> for KeyPlace<'_> {
-    type Error = Refusal;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        visitor.visit_str(&self.0.text)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        visitor.visit_seq(AtAccess::new(self.0.id, self.0.text.as_str().into_deserializer()))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple map struct enum identifier ignored_any
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 

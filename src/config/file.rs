@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 pub(super) use containers::{Containers, Pods};
 pub(super) use fields::{Histogram, Labels, Sum};
-pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer, Word};
+pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
 pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,

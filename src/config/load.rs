@@ -8,7 +8,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -89,7 +88,8 @@ pub fn load_file(path: Option<&Path>) -> Loaded {
 /// Starts threads that read configurations, and limits their number.
 #[derive(Debug, Default)]
 pub struct Loader {
-    running: Arc<AtomicUsize>,
+    /// Held by each thread as well.
+    running: Arc<()>,
 }
 
 impl Loader {
@@ -106,8 +106,8 @@ impl Loader {
         path: PathBuf,
         read: impl FnOnce(&Path) -> Loaded + Send + 'static,
     ) -> Result<Pending, LoadError> {
-        let running = Running(Arc::clone(&self.running));
-        if self.running.fetch_add(1, Ordering::AcqRel) >= THREADS {
+        let running = Arc::clone(&self.running);
+        if Arc::strong_count(&self.running) > 1 + THREADS {
             return Err(LoadError::Stuck { path });
         }
         let (send, loaded) = sync_channel(1);
@@ -122,15 +122,6 @@ impl Loader {
             Ok(_) => Ok(Pending { path, loaded }),
             Err(error) => Err(LoadError::NoThread(format!("no thread can be started: {error}"))),
         }
-    }
-}
-
-/// Counts a thread for as long as it runs.
-struct Running(Arc<AtomicUsize>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

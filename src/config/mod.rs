@@ -96,7 +96,7 @@ fn read(
 fn built_in() -> (Config, Selections) {
     let nothing = Config {
         listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
-        collection: Collection { interval: Duration::ZERO, freshness: Duration::ZERO },
+        collection: Collection::default(),
         counters: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
@@ -106,16 +106,7 @@ fn built_in() -> (Config, Selections) {
         mount_tracefs: false,
         containers: containers::Containers::default(),
         push: push::Push::default(),
-        limits: Limits {
-            series: 0,
-            names_per_cgroup: 0,
-            descriptors: None,
-            connections: 0,
-            memory: None,
-            ring_memory: None,
-            debug_info: 0,
-            cpu: None,
-        },
+        limits: Limits::default(),
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
@@ -161,7 +152,7 @@ pub struct Config {
 }
 
 /// When collections happen. One collection serves every reader that asks within `freshness` of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collection {
     /// The longest time between two collections, whether somebody asks or not: scaling of multiplexed counters and
     /// the discovery of new cgroups and processes depend on it.
@@ -171,7 +162,7 @@ pub struct Collection {
 }
 
 /// The bounds that the program keeps.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// Series per metric; counts of those over it are aggregated into the series `other`.
     pub series: usize,

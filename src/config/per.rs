@@ -1,8 +1,7 @@
 //! For whom an entry counts: `per`, `cgroups` and `processes`, which mean the same in every section.
 
-use super::bounds::{not_empty, once};
 use super::decode::{At, node_of};
-use super::file::{self, Cgroups, Per, Processes, TaskPer, TracedPer, Word};
+use super::file::{self, Cgroups, Per, Processes, TaskPer, TracedPer};
 use super::report::Report;
 use super::selection::Selections;
 use super::value::List;
@@ -35,16 +34,17 @@ macro_rules! whom {
 whom!(Counters: Per, Tracepoint: TracedPer, Probe: TracedPer, Scheduler: TaskPer, Syscalls: TaskPer);
 
 /// For whom an entry counts.
-pub(super) fn per<W: Word>(
+pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
     whom: &Whom<'_, W>,
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Vec<Targets> {
-    not_empty(whom.per, "counts for nobody", &format!("leave `per` out for `{}`", W::DEFAULT), report);
+    let usual: Scope = W::default().into();
+    report.not_empty(whom.per, "counts for nobody", &format!("leave `per` out for `{usual}`"));
     let scopes: Vec<Scope> = match whom.per {
-        Some(per) => once(per, report).into_iter().map(|at| at.value.into()).collect(),
+        Some(per) => report.once(per).into_iter().map(|at| at.value.into()).collect(),
         None if report.gives(whom.entry, "per") => Vec::new(),
-        None => vec![W::DEFAULT],
+        None => vec![usual],
     };
     let overrides = [(node_of(whom.cgroups), Scope::Cgroup), (node_of(whom.processes), Scope::Process)];
     for (node, scope) in overrides {

@@ -4,42 +4,30 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A set of ready-made entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "ReadyMade")]
-pub enum Preset {
-    /// Requests to block devices: how long they take, how large they are, and which fail.
-    BlockIo,
-    /// Interrupts of devices: how many, and how long their handlers run.
-    Irq,
-    /// Softirqs: how long they wait, and how long they run.
-    Softirq,
-    /// Page faults, of programs and of the kernel, for each cgroup.
-    PageFaults,
-    /// Forks, executions and exits, for each cgroup.
-    Forks,
-    /// Work on the kernel's workers: how long it waits, and how long it runs, by function.
-    Kworkers,
+use crate::words::words;
+
+words! {
+    /// A set of ready-made entries.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[schemars(rename = "ReadyMade")]
+    pub enum Preset {
+        /// Requests to block devices: how long they take, how large they are, and which fail.
+        BlockIo = "block-io",
+        /// Interrupts of devices: how many, and how long their handlers run.
+        Irq = "irq",
+        /// Softirqs: how long they wait, and how long they run.
+        Softirq = "softirq",
+        /// Page faults, of programs and of the kernel, for each cgroup.
+        PageFaults = "page-faults",
+        /// Forks, executions and exits, for each cgroup.
+        Forks = "forks",
+        /// Work on the kernel's workers: how long it waits, and how long it runs, by function.
+        Kworkers = "kworkers",
+    }
 }
 
 impl Preset {
-    /// All of them, in the order of the manual.
-    pub const ALL: [Self; 6] =
-        [Self::BlockIo, Self::Irq, Self::Softirq, Self::PageFaults, Self::Forks, Self::Kworkers];
-
-    /// The name in the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BlockIo => "block-io",
-            Self::Irq => "irq",
-            Self::Softirq => "softirq",
-            Self::PageFaults => "page-faults",
-            Self::Forks => "forks",
-            Self::Kworkers => "kworkers",
-        }
-    }
-
     /// The set as a configuration file, with comments.
     pub const fn text(self) -> &'static str {
         match self {

@@ -12,12 +12,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::bounds::{bounded, setting};
 use super::decode::At;
 use super::problem::shown;
 use super::report::Report;
 use super::value::{Entries, Period, Size, Texts};
 use crate::net::tls::Tls;
+use crate::words::words;
 
 pub use otlp::{Histograms, Otlp, Protocol, Temporality};
 pub use remote_write::RemoteWrite;
@@ -76,29 +76,17 @@ sections! {
     remote_write: RemoteWrite,
 }
 
-/// What is pushed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Signal {
-    /// What `/metrics` serves.
-    Metrics,
-    /// What `profiles` sample.
-    Profiles,
-    /// The exporter's own log, from level `info` on.
-    Logs,
-}
-
-impl Signal {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Metrics, Self::Profiles, Self::Logs];
-
-    /// The word for it in labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Metrics => "metrics",
-            Self::Profiles => "profiles",
-            Self::Logs => "logs",
-        }
+words! {
+    /// What is pushed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Signal {
+        /// What `/metrics` serves.
+        Metrics = "metrics",
+        /// What `profiles` sample.
+        Profiles = "profiles",
+        /// The exporter's own log, from level `info` on.
+        Logs = "logs",
     }
 }
 
@@ -221,11 +209,11 @@ fn period(
     usual: Period,
     report: &mut Report<'_>,
 ) -> Option<Duration> {
-    bounded(written, bounds, Some(usual), report).map(|Period(period)| period)
+    report.bounded(written, bounds, Some(usual)).map(|Period(period)| period)
 }
 
 fn queue(written: Option<&At<Size>>, report: &mut Report<'_>) -> u64 {
-    setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE, report).0
+    report.setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE).0
 }
 
 /// Bounds of names and texts that are sent along.

@@ -81,7 +81,7 @@ impl<'s> Report<'s> {
     /// Whether the file gives `key` in the block `at`, be its value usable or not.
     pub(super) fn gives(&self, at: NodeId, key: &str) -> bool {
         match self.source.node(at).map(|node| &node.value) {
-            Some(Value::Map(entries)) => entries.iter().any(|(found, _)| found.text == key),
+            Some(Value::Map(entries)) => entries.iter().any(|(found, _)| found.word() == key),
             _ => false,
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::bounds::{not_empty, number, once, too_many};
 use super::decode::At;
 use super::file::{Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
 use super::problem::shown;
@@ -61,14 +60,14 @@ fn cgroups(
     CgroupSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
-        depth: number(depth.as_ref(), DEPTH_MAX, report).or(base.depth),
+        depth: report.number(depth.as_ref(), DEPTH_MAX).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
         attribution: attribution.map_or(base.attribution, |at| at.value),
     }
 }
 
 /// The lists `include` and `exclude`, as far as they are written.
-type Lists<R> = (Option<Vec<R>>, Option<Vec<R>>);
+pub(super) type Lists<R> = (Option<Vec<R>>, Option<Vec<R>>);
 
 /// Returns the patterns of cgroups that are written. `hint` says what to write for none.
 pub(super) fn patterns(
@@ -103,10 +102,10 @@ fn lists<T, R>(
     report: &mut Report<'_>,
     read: impl Fn(&At<T>, &mut Report<'_>) -> Option<R>,
 ) -> Lists<R> {
-    not_empty(include, so, hint, report);
+    report.not_empty(include, so, hint);
     let mut list = |list: &At<List<T>>| -> Vec<R> {
         let hint = "use wider ones: `*`, `**`, {a,b}";
-        too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint, report);
+        report.too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint);
         list.iter().take(PATTERN_LIMIT).filter_map(|item| read(item, report)).collect()
     };
     (include.map(&mut list), exclude.map(&mut list))
@@ -139,14 +138,14 @@ fn processes(
         return base.clone();
     };
     let hint = "to count for none, take `process` out of every `per`";
-    not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`", report);
+    report.not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`");
     let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
     ProcessSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
         by: by
             .as_ref()
-            .map_or_else(|| base.by.clone(), |by| once(by, report).iter().map(|at| at.value).collect()),
+            .map_or_else(|| base.by.clone(), |by| report.once(by).iter().map(|at| at.value).collect()),
         attribution: attribution.map_or(base.attribution, |at| at.value),
     }
 }
@@ -166,7 +165,7 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::Proc
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
         exe: exe.as_ref().and_then(|pattern| path(pattern, Path::Exe, report)),
         cgroup: cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report)),
-        pid: number(pid.as_ref(), PID_MAX, report),
+        pid: report.number(pid.as_ref(), PID_MAX),
         kernel: kernel.map(|at| at.value),
     }
 }

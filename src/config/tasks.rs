@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::bounds::{setting, too_many};
 use super::decode::At;
 use super::file::{self, TaskPer};
 use super::per::{Whom, per, reselected};
@@ -115,13 +114,13 @@ pub(super) fn syscalls(
     let include = patterns(include, base.map(|base| &base.include));
     let exclude = patterns(exclude, base.map(|base| &base.exclude));
     let usual = base.map_or(STUCK, |base| Period(base.stuck));
-    let Period(stuck) = setting(stuck.as_ref(), STUCKS, usual, report);
+    let Period(stuck) = report.setting(stuck.as_ref(), STUCKS, usual);
     (!per.is_empty()).then_some(Syscalls { per, include, exclude, stuck, one_of: 1 })
 }
 
 /// Patterns of names, each of which stands for a call that this machine, or another one, has.
 fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
-    too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider ones: `epoll_*`", report);
+    report.too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider ones: `epoll_*`");
     let mut globs = Vec::new();
     for At { node, value } in list.iter().take(PATTERNS) {
         match Glob::new(value) {

@@ -103,7 +103,8 @@ fn the_manual_means_the_built_in_configuration_and_names_every_setting() {
 
 #[test]
 fn every_example_is_free_of_problems_and_begins_with_the_question_that_it_answers() {
-    for (name, text) in EXAMPLES.into_iter().chain(Preset::ALL.map(|preset| (preset.name(), preset.text()))) {
+    for (name, text) in EXAMPLES.into_iter().chain(Preset::ALL.map(|preset| (preset.as_str(), preset.text())))
+    {
         good(text);
         let question = text.lines().nth(2).unwrap();
         assert!(question.starts_with("# ") && question.ends_with('?'), "{name}: {question}");
@@ -130,7 +131,7 @@ fn the_committed_schema_is_that_of_the_code() {
 #[test]
 fn every_file_of_ours_is_valid_by_the_schema() {
     let schema = schema();
-    let presets = Preset::ALL.map(|preset| (preset.name(), preset.text()));
+    let presets = Preset::ALL.map(|preset| (preset.as_str(), preset.text()));
     for (name, text) in EXAMPLES.into_iter().chain(presets).chain([("manual", MANUAL)]) {
         let document: Json = serde_yaml::from_str(text).unwrap();
         assert_eq!(validator::fault(&schema, &document), None, "{name}");

@@ -211,7 +211,7 @@ impl Traced {
 
     /// The entry that refusals name: of what is ready-made its set, which is what stands in the file.
     pub fn entry(&self) -> Arc<str> {
-        self.kind.preset().map_or_else(|| Arc::clone(&self.name), |preset| preset.name().into())
+        self.kind.preset().map_or_else(|| Arc::clone(&self.name), |preset| preset.as_str().into())
     }
 
     /// What the metric of the sum or the histogram is called: the same with the unit at its end, or for a sum without

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::Deserializer;
 use serde_json::{Value as Json, json};
 
-use super::decode::At;
+use super::decode::{At, Pairs};
 use super::problem::shown;
 use crate::host::CpuSet;
 
@@ -281,21 +281,7 @@ pub(super) type Texts = Entries<String, false>;
 
 impl<'de, T: Deserialize<'de>, const IDENTIFIERS: bool> Deserialize<'de> for Entries<T, IDENTIFIERS> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
-            type Value = Vec<(At<String>, At<T>)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a block of `name: …`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                std::iter::from_fn(|| map.next_entry().transpose()).collect()
-            }
-        }
-
-        deserializer.deserialize_map(EntriesVisitor(PhantomData)).map(Self)
+        deserializer.deserialize_map(Pairs(PhantomData)).map(Self)
     }
 }
 

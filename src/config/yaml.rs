@@ -12,6 +12,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::problem::{Problem, Severity, shown};
+use fault::Explained;
 
 /// The longest file, in bytes. A configuration is a few kilobytes.
 const TEXT_LIMIT: usize = 1 << 20;
@@ -40,14 +41,8 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
-}
-
-/// A key of a map; keys that are written as numbers or `true` are the text of these.
-#[derive(Debug)]
-pub(super) struct Key {
-    pub(super) id: NodeId,
-    pub(super) text: String,
+    /// Keys are texts: those that are written as numbers or `true` are the text of these.
+    Map(Vec<(Node, Node)>),
 }
 
 /// A configuration file, read.
@@ -64,7 +59,7 @@ impl<'t> Source<'t> {
     /// # Errors
     /// The one problem that keeps the rest of the file from being understood.
     pub(super) fn parse(text: &'t [u8], file: &'t str) -> Result<Self, Problem> {
-        let problem = |(line, column), message: String, hint: Option<String>| Problem {
+        Self::read(text, file).map_err(|((line, column), message, hint)| Problem {
             file: file.into(),
             line,
             column,
@@ -72,25 +67,22 @@ impl<'t> Source<'t> {
             message,
             hint,
             severity: Severity::Error,
-        };
+        })
+    }
+
+    fn read(text: &'t [u8], file: &'t str) -> Result<Self, Explained> {
         if text.len() > TEXT_LIMIT {
             let message = format!("the file has {} bytes, and at most {TEXT_LIMIT} are read", text.len());
-            return Err(problem((1, 1), message, Some("is it the right file?".into())));
+            return Err(((1, 1), message, Some("is it the right file?".into())));
         }
-        let text = fault::characters(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
-        structure::check(text).map_err(|(place, message, hint)| problem(place, message, hint))?;
+        let text = fault::characters(text)?;
+        structure::check(text)?;
         let mut builder = Builder::default();
         let root = builder.value().deserialize(serde_yaml::Deserializer::from_str(text));
         match (root, builder.fault) {
             (Ok(root), _) => Ok(Self { file, text, root }),
-            (Err(_), Some(Fault { at, message, hint })) => {
-                Err(problem(locate(text, 0, at), message, Some(hint.into())))
-            }
-            (Err(error), None) => {
-                let second_document = || locate(text, 1, NodeId(0));
-                let (place, message, hint) = fault::explain(text, &error, second_document);
-                Err(problem(place, message, hint))
-            }
+            (Err(_), Some((at, message, hint))) => Err((locate(text, 0, at), message, Some(hint.into()))),
+            (Err(error), None) => Err(fault::explain(text, &error, || locate(text, 1, NodeId(0)))),
         }
     }
 
@@ -103,7 +95,7 @@ impl<'t> Source<'t> {
     pub(super) fn node(&self, at: NodeId) -> Option<&Node> {
         let mut node = &self.root;
         while node.id < at {
-            node = node.step(at)?.node();
+            (_, _, node) = node.step(at)?;
         }
         (node.id == at).then_some(node)
     }
@@ -126,51 +118,42 @@ impl<'t> Source<'t> {
     fn path(&self, to: NodeId) -> (String, NodeId) {
         let (mut path, mut place) = (String::new(), to);
         let mut node = &self.root;
-        while let Some(step) = node.step(to).filter(|_| node.id < to) {
-            match step {
-                Step::Item(index, _) => path.push_str(&format!("[{index}]")),
-                Step::Entry(key, value) => {
+        while let Some((index, key, inner)) = node.step(to).filter(|_| node.id < to) {
+            match key {
+                None => path.push_str(&format!("[{index}]")),
+                Some(key) => {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    path.push_str(&segment(&key.text));
-                    if value.id == to && matches!(value.value, Value::Map(_) | Value::List(_) | Value::Null) {
+                    path.push_str(&segment(key.word()));
+                    if inner.id == to && matches!(inner.value, Value::Map(_) | Value::List(_) | Value::Null) {
                         place = key.id;
                     }
                 }
             }
-            node = step.node();
+            node = inner;
         }
         (path, place)
     }
 }
 
-/// From a node to one inside it.
-#[derive(Clone, Copy)]
-enum Step<'n> {
-    Item(usize, &'n Node),
-    Entry(&'n Key, &'n Node),
-}
-
-impl<'n> Step<'n> {
-    fn node(self) -> &'n Node {
-        match self {
-            Self::Item(_, node) | Self::Entry(_, node) => node,
-        }
-    }
-}
-
 impl Node {
-    /// The step towards a node inside this one: to the last that does not stand behind it.
-    fn step(&self, to: NodeId) -> Option<Step<'_>> {
+    /// The word that a key is.
+    pub(super) fn word(&self) -> &str {
+        if let Value::Text(word) = &self.value { word } else { "" }
+    }
+
+    /// The step towards a node inside this one, to the last that does not stand behind it: which it is, its key if it has
+    /// one, and itself.
+    fn step(&self, to: NodeId) -> Option<(usize, Option<&Self>, &Self)> {
         match &self.value {
             Value::List(items) => {
                 let index = items.partition_point(|item| item.id <= to).checked_sub(1)?;
-                Some(Step::Item(index, items.get(index)?))
+                items.get(index).map(|item| (index, None, item))
             }
             Value::Map(entries) => {
                 let index = entries.partition_point(|(key, _)| key.id <= to).checked_sub(1)?;
-                entries.get(index).map(|(key, value)| Step::Entry(key, value))
+                entries.get(index).map(|(key, value)| (index, Some(key), value))
             }
             _ => None,
         }
@@ -178,12 +161,7 @@ impl Node {
 
     /// The last node inside this one, or itself.
     pub(super) fn last(&self) -> NodeId {
-        let inside = match &self.value {
-            Value::List(items) => items.last(),
-            Value::Map(entries) => entries.last().map(|(_, value)| value),
-            _ => None,
-        };
-        inside.map_or(self.id, Self::last)
+        self.step(NodeId(u32::MAX)).map_or(self.id, |(_, _, inner)| inner.last())
     }
 }
 
@@ -210,14 +188,8 @@ struct Builder {
     bytes: usize,
     /// Where to break off.
     stop: Option<NodeId>,
-    /// Why it was broken off, if not for `stop` or a fault in the YAML itself.
-    fault: Option<Fault>,
-}
-
-struct Fault {
-    at: NodeId,
-    message: String,
-    hint: &'static str,
+    /// Why it was broken off and where, and what to do about it, if not for `stop` or a fault in the YAML itself.
+    fault: Option<(NodeId, String, &'static str)>,
 }
 
 impl Builder {
@@ -244,7 +216,7 @@ impl Builder {
 
     fn refuse<E: de::Error>(&mut self, at: NodeId, message: String, hint: &'static str) -> E {
         let error = E::custom(&message);
-        self.fault = Some(Fault { at, message, hint });
+        self.fault = Some((at, message, hint));
         error
     }
 }
@@ -280,6 +252,15 @@ impl NodeSeed<'_> {
     }
 }
 
+/// The methods of a visitor for scalars.
+macro_rules! scalars {
+    ($($visit:ident($($value:ident: $type:ty)?) => $read:expr;)+) => {$(
+        fn $visit<E: de::Error>(self $(, $value: $type)?) -> Result<Node, E> {
+            self.scalar($read)
+        }
+    )+};
+}
+
 impl<'de> Visitor<'de> for NodeSeed<'_> {
     type Value = Node;
 
@@ -287,40 +268,16 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
         f.write_str("a YAML value")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Node, E> {
-        self.scalar(Value::Null)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Node, E> {
-        self.scalar(Value::Null)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Node, E> {
-        self.scalar(Value::Bool(value))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Node, E> {
-        self.scalar(Value::Integer(value.into()))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Node, E> {
-        self.scalar(Value::Integer(value.into()))
-    }
-
-    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Node, E> {
-        self.scalar(Value::Integer(value))
-    }
-
-    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Node, E> {
-        self.scalar(Value::Float(value as f64))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Node, E> {
-        self.scalar(Value::Float(value))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Node, E> {
-        self.scalar(Value::Text(text.to_owned()))
+    scalars! {
+        visit_unit() => Value::Null;
+        visit_none() => Value::Null;
+        visit_bool(value: bool) => Value::Bool(value);
+        visit_i64(number: i64) => Value::Integer(number.into());
+        visit_u64(number: u64) => Value::Integer(number.into());
+        visit_i128(number: i128) => Value::Integer(number);
+        visit_u128(number: u128) => Value::Float(number as f64);
+        visit_f64(number: f64) => Value::Float(number);
+        visit_str(text: &str) => Value::Text(text.to_owned());
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Node, A::Error> {
@@ -336,11 +293,12 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
         let id = self.enter_block()?;
         let (mut entries, mut seen) = (Vec::new(), HashSet::new());
         while let Some(key) = map.next_key_seed(NodeSeed { builder: self.builder, is_key: true })? {
-            let key = Key { id: key.id, text: key.value.into_word() };
-            if !seen.insert(key.text.clone()) {
-                let message = format!("the key {} stands twice in the same block", shown(&key.text));
+            let word = key.value.into_word();
+            if !seen.insert(word.clone()) {
+                let message = format!("the key {} stands twice in the same block", shown(&word));
                 return Err(self.builder.refuse(key.id, message, "merge the two, or rename one"));
             }
+            let key = Node { value: Value::Text(word), ..key };
             entries.push((key, map.next_value_seed(self.builder.value())?));
         }
         Ok(Node { id, value: Value::Map(entries) })

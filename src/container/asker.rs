@@ -16,6 +16,7 @@ use super::source::{Failure, FailureKind, Found, Kind, Listing, find};
 use crate::clock::Clock;
 use crate::config::containers::Containers;
 use crate::host::{Environment, Roots};
+use crate::metrics::registered;
 
 /// How long somebody may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,18 +58,16 @@ impl Metrics {
             "perf_exporter_container_lookups_total",
             "How often who tells of containers was asked for them, by how that ended: ok, failed or late.",
         );
-        let metrics = Self {
-            lookups: IntCounterVec::new(lookups, &["source", "result"])?,
-            known: IntGauge::new("perf_exporter_containers", "Containers whose names are known.")?,
-            unknown: IntGauge::new(
-                "perf_exporter_unknown_containers",
-                "Containers that are counted and that nobody who was asked knows.",
-            )?,
-        };
-        registry.register(Box::new(metrics.lookups.clone()))?;
-        registry.register(Box::new(metrics.known.clone()))?;
-        registry.register(Box::new(metrics.unknown.clone()))?;
-        Ok(metrics)
+        let known = IntGauge::new("perf_exporter_containers", "Containers whose names are known.");
+        let unknown = IntGauge::new(
+            "perf_exporter_unknown_containers",
+            "Containers that are counted and that nobody who was asked knows.",
+        );
+        Ok(Self {
+            lookups: registered(registry, IntCounterVec::new(lookups, &["source", "result"]))?,
+            known: registered(registry, known)?,
+            unknown: registered(registry, unknown)?,
+        })
     }
 
     fn note(&self, kind: Kind, answer: &Result<Listing, Failure>) {
@@ -77,7 +76,7 @@ impl Metrics {
             Err(Failure { kind: FailureKind::Late, .. }) => "late",
             Err(_) => "failed",
         };
-        self.lookups.with_label_values(&[kind.to_string().as_str(), result]).inc();
+        self.lookups.with_label_values(&[kind.as_str(), result]).inc();
     }
 }
 
@@ -100,12 +99,7 @@ pub fn ask_once(
     let asked = found.iter().map(|source| {
         let mut state = SourceState::of(source);
         if let (Some(runtime), Some(clock)) = (&runtime, clock) {
-            match runtime.block_on(patiently(source, &chosen)) {
-                Ok(listing) => {
-                    (state.answered, state.containers) = (Some(clock.now()), listing.containers.len());
-                }
-                Err(failure) => state.failure = Some(failure),
-            }
+            state.note(&runtime.block_on(patiently(source, &chosen)), clock.now());
         }
         state
     });

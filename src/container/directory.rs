@@ -1,6 +1,6 @@
 //! What is known of containers, shared by who asks for it and who needs it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::identity::Identity;
 use super::source::{Failure, Found, Kind, Listing};
 use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::lock::Lock;
 use crate::target::{ContainerPath, pod_uid};
 
 /// The most containers and pods that are known at a time, each.
@@ -32,7 +33,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 #[derive(Debug)]
 pub struct Directory {
     clock: Clock,
-    known: Mutex<Known>,
+    known: Lock<Known>,
     /// Told when there is a container to ask for.
     wanted: Notify,
 }
@@ -114,33 +115,41 @@ impl SourceState {
     pub(super) fn of(source: &Found) -> Self {
         Self { kind: source.kind(), place: source.place(), answered: None, containers: 0, failure: None }
     }
+
+    /// What it answered at this time.
+    pub(super) fn note(&mut self, answer: &Result<Listing, Failure>, at: Timestamp) {
+        self.failure = answer.as_ref().err().cloned();
+        if let Ok(listing) = answer {
+            (self.answered, self.containers) = (Some(at), listing.containers.len());
+        }
+    }
 }
 
 impl Directory {
     /// Nobody is known, and nobody is asked.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, known: Mutex::default(), wanted: Notify::new() }
+        Self { clock, known: Lock::default(), wanted: Notify::new() }
     }
 
     /// Whether anybody can be asked at all.
     pub fn is_asked(&self) -> bool {
-        !self.known().sources.is_empty()
+        !self.known.lock().sources.is_empty()
     }
 
     /// A number that is another one as soon as somebody is known better than before.
     pub fn generation(&self) -> u64 {
-        self.known().generation
+        self.known.lock().generation
     }
 
     /// A number that is another one as soon as what was told before is not to be believed any more.
     pub fn epoch(&self) -> u64 {
-        self.known().epoch
+        self.known.lock().epoch
     }
 
     /// Who the cgroups at some paths are of. Containers that nobody has told of are asked for.
     pub fn look_up<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<State> {
         let now = self.clock.monotonic();
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let mut news = false;
         let states = paths.into_iter().map(|path| known.state(path, now, &mut news)).collect();
         drop(known);
@@ -152,23 +161,23 @@ impl Directory {
 
     /// Who the cgroup at a path is of, if that is known. Nobody is asked.
     pub fn identity(&self, path: &str) -> Option<Arc<Identity>> {
-        self.known().identity(path)
+        self.known.lock().identity(path)
     }
 
     /// Those who tell of containers.
     pub fn sources(&self) -> Vec<SourceState> {
-        self.known().sources.clone()
+        self.known.lock().sources.clone()
     }
 
     /// How many containers and pods are known, and how many containers are not.
     pub fn size(&self) -> (usize, usize, usize) {
-        let known = self.known();
+        let known = self.known.lock();
         (known.containers.len(), known.pods.len(), known.unknown.len())
     }
 
     /// Who containers are, and who tells.
     pub fn account(&self) -> Account {
-        let known = self.known();
+        let known = self.known.lock();
         Account {
             known: known.containers.len(),
             unknown: known.unknown.len(),
@@ -184,7 +193,7 @@ impl Directory {
     /// For how long those need not be asked again that could not tell; `None` if everybody is known.
     pub(super) fn due(&self) -> Option<Duration> {
         let (first, last) = AGAIN;
-        let known = self.known();
+        let known = self.known.lock();
         // The first two questions follow each other as fast as any.
         let doubled = |unknown: &Unknown| first.saturating_mul(1 << unknown.asked.saturating_sub(1).min(6));
         known.unknown.values().map(|unknown| doubled(unknown).min(last)).min()
@@ -192,7 +201,7 @@ impl Directory {
 
     /// These are asked from now on. What others told is forgotten with `forget`: it was chosen otherwise.
     pub(super) fn set_sources(&self, sources: Vec<SourceState>, forget: bool) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.answered = vec![Monotonic::default(); sources.len()];
         known.sources = sources;
         if forget {
@@ -210,22 +219,18 @@ impl Directory {
     /// Enters what the source at `place` said. Sources are in the order in which they are believed.
     pub(super) fn enter(&self, place: usize, answer: Result<Listing, Failure>) {
         let (now, at) = (self.clock.monotonic(), self.clock.now());
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let Some(source) = known.sources.get_mut(place) else { return };
-        match answer {
-            Err(failure) => source.failure = Some(failure),
-            Ok(listing) => {
-                (source.failure, source.answered, source.containers) =
-                    (None, Some(at), listing.containers.len());
-                known.take_in(place, listing, now);
-            }
+        source.note(&answer, at);
+        if let Ok(listing) = answer {
+            known.take_in(place, listing, now);
         }
     }
 
     /// Ends a round of questions that began at `asked`.
     pub(super) fn end_round(&self, asked: Monotonic) {
         let now = self.clock.monotonic();
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let Known { containers, pods, unknown, answered, .. } = &mut *known;
         // Of whom a source says nothing that does not answer, nobody knows that it is gone.
         let kept = |entry: &Entry| {
@@ -239,11 +244,6 @@ impl Directory {
             unknown.asked += u32::from(unknown.since <= asked);
             !containers.contains_key(id) && now.since(unknown.seen) < MISSED
         });
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // Nothing is left half done where a panic could come from.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

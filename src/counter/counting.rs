@@ -1,13 +1,9 @@
 //! A planned group, whatever its counts come from.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::attributed::AttributedGroup;
-use super::counts::SeriesTable;
+use super::counts::Base;
 use super::group::GroupCounter;
-use crate::health::{Scope, Verdict};
-use crate::plan::Group;
+use crate::health::Scope;
 use crate::sys::Kernel;
 
 /// A planned group that is being counted.
@@ -20,38 +16,23 @@ pub(super) enum Counting<K: Kernel> {
 }
 
 impl<K: Kernel> Counting<K> {
-    pub(super) fn plan(&self) -> &Arc<Group> {
+    pub(super) fn base(&self) -> &Base {
         match self {
-            Self::Dedicated(counter) => &counter.plan,
-            Self::Attributed(group) => &group.plan,
+            Self::Dedicated(counter) => &counter.base,
+            Self::Attributed(group) => &group.base,
         }
     }
 
-    pub(super) fn series(&self) -> &SeriesTable {
+    pub(super) fn base_mut(&mut self) -> &mut Base {
         match self {
-            Self::Dedicated(counter) => &counter.series,
-            Self::Attributed(group) => &group.series,
+            Self::Dedicated(counter) => &mut counter.base,
+            Self::Attributed(group) => &mut group.base,
         }
     }
 
     /// Whether its targets are cgroups or processes, which come and go, and not parts of the machine.
     pub(super) fn follows_tasks(&self) -> bool {
-        matches!(self.plan().scope(), Scope::Cgroup | Scope::Process)
-    }
-
-    pub(super) fn series_mut(&mut self) -> &mut SeriesTable {
-        match self {
-            Self::Dedicated(counter) => &mut counter.series,
-            Self::Attributed(group) => &mut group.series,
-        }
-    }
-
-    /// How many places of each counter were in each state at the last collection.
-    pub(super) fn states(&self) -> &BTreeMap<(usize, Verdict), usize> {
-        match self {
-            Self::Dedicated(counter) => &counter.states,
-            Self::Attributed(group) => &group.states,
-        }
+        matches!(self.base().plan.scope(), Scope::Cgroup | Scope::Process)
     }
 
     /// How many targets are counted.

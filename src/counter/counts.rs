@@ -1,14 +1,19 @@
 //! What the series of a group of counters count.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use crate::clock::Timestamp;
-use crate::health::Interval;
+use super::naming::{group_labels, naming_of, other_labels, selects};
+use super::scale::scale;
+use super::subject::{Key, Subject};
+use crate::attribute::Share;
+use crate::clock::{Monotonic, Timestamp};
+use crate::health::{Interval, Verdict};
+use crate::host::CpuSet;
 use crate::metrics::Labels;
-use crate::plan::Group;
-use crate::series::{Series, Table, Total};
-
-use super::naming::group_labels;
+use crate::plan::{Group, Source};
+use crate::series::{SeriesId, Table, Total};
+use crate::target::parent_of;
 
 /// Nanoseconds of recent CPU time below which no series takes the labels of another. Of targets that only wake up now and then
 /// some always did so last, and would alternate.
@@ -17,29 +22,133 @@ const LEAST_ACTIVITY: u64 = 1_000_000;
 /// The series of one group. The labels are those of families about all groups, rendered when they are first published.
 pub(super) type SeriesTable = Table<Counts, OnceLock<Arc<Labels>>>;
 
-/// A total for each counter of a group.
+/// The counters of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
-    /// Of each counter.
-    pub(super) totals: Box<[u64]>,
-    /// Which counters have ever counted. The total of the others is unknown, not zero.
-    pub(super) counted: Box<[bool]>,
-    /// Which counters are not plausible in this collection.
-    pub(super) doubted: Box<[bool]>,
-    /// Of an aggregated series: which counters are plausible in one of its series at least.
-    believed: Box<[bool]>,
+    pub(super) counters: Box<[Count]>,
+    /// What hardware events counted by the switch stream, for each counter, and is not scaled yet. Empty without such events.
+    unscaled: Box<[Unscaled]>,
     /// Enabled and running time in this collection.
     pub(super) interval: Interval,
 }
 
-/// An empty table for a group.
-pub(super) fn table(plan: &Group, limit: usize, now: Timestamp) -> SeriesTable {
-    Table::new(Counts::new(plan.counters.len()), limit, LEAST_ACTIVITY, now)
+/// One counter of a group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Count {
+    pub(super) total: u64,
+    /// It has counted at some time. The total of the others is unknown, not zero.
+    pub(super) counted: bool,
+    /// It is not plausible in this collection.
+    pub(super) doubted: bool,
+    /// Of an aggregated series: it is plausible in one of its series at least.
+    believed: bool,
 }
 
-/// Adds the CPU time of this collection to the activity of all series.
-pub(super) fn note_activity(table: &mut SeriesTable) {
-    table.iter_mut().for_each(|series: &mut Series<Counts, _>| series.active = series.total.interval.enabled);
+/// What was counted, and the time in which it was counted, before it is scaled.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unscaled {
+    count: u64,
+    interval: Interval,
+}
+
+impl Unscaled {
+    fn add(&mut self, count: u64, interval: Interval) {
+        self.count = self.count.saturating_add(count);
+        self.interval += interval;
+    }
+
+    /// Takes the count for all of the time. Below a hundredth of the time nothing is taken yet: a few microseconds on the PMU say
+    /// nothing about seconds.
+    fn settle(&mut self) -> u64 {
+        if self.interval.running < self.interval.enabled / 100 {
+            return 0;
+        }
+        let Self { count, interval } = std::mem::take(self);
+        scale(count, interval)
+    }
+}
+
+/// What every group has that is counted, by whatever means: its plan and its series, and where its targets are found.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) plan: Arc<Group>,
+    pub(super) series: SeriesTable,
+    /// In how many places each counter was in each state at the last collection.
+    pub(super) states: BTreeMap<(usize, Verdict), usize>,
+    pub(super) online: CpuSet,
+    /// The labels of the aggregated series.
+    other: Arc<Labels>,
+    cgroups_by_path: HashMap<Arc<str>, Key>,
+}
+
+impl Base {
+    pub(super) fn new(plan: Arc<Group>, limit: usize, now: Timestamp) -> Self {
+        Self {
+            series: Table::new(Counts::new(&plan), limit, LEAST_ACTIVITY, now),
+            states: BTreeMap::new(),
+            online: CpuSet::default(),
+            other: other_labels(&plan),
+            cgroups_by_path: HashMap::new(),
+            plan,
+        }
+    }
+
+    /// Follows the CPUs, and returns which have gone and which have come.
+    pub(super) fn set_online(&mut self, online: &CpuSet) -> (Vec<u32>, Vec<u32>) {
+        let here = self.plan.cpus(online);
+        let before = std::mem::replace(&mut self.online, here);
+        let only = |of: &CpuSet, other: &CpuSet| of.iter().filter(|&cpu| !other.contains(cpu)).collect();
+        (only(&before, &self.online), only(&self.online, &before))
+    }
+
+    pub(super) fn selects(&self, subject: &Subject) -> bool {
+        selects(&self.plan, subject)
+    }
+
+    /// Enters the series of a target.
+    pub(super) fn enter(&mut self, subject: &Subject, monotonic: Monotonic) -> SeriesId {
+        self.series.enter(naming_of(&self.plan, &self.other, subject), monotonic)
+    }
+
+    /// Enters the series that has labels of its own by now, if the target is in another one.
+    pub(super) fn enter_again(
+        &mut self,
+        id: SeriesId,
+        subject: &Subject,
+        monotonic: Monotonic,
+    ) -> Option<SeriesId> {
+        self.series.enter_again(id, || naming_of(&self.plan, &self.other, subject), monotonic)
+    }
+
+    pub(super) fn know_path(&mut self, subject: &Subject) {
+        if let Subject::Cgroup(cgroup) = subject {
+            self.cgroups_by_path.insert(Arc::clone(&cgroup.path), subject.key());
+        }
+    }
+
+    pub(super) fn forget_path(&mut self, subject: &Subject) {
+        if let Subject::Cgroup(cgroup) = subject
+            && self.cgroups_by_path.get(&cgroup.path) == Some(&subject.key())
+        {
+            self.cgroups_by_path.remove(&cgroup.path);
+        }
+    }
+
+    /// The cgroups above a path that are known, the nearest first.
+    pub(super) fn above(&self, path: &str) -> impl Iterator<Item = Key> {
+        let above = std::iter::successors(parent_of(path), |path| parent_of(path));
+        above.filter_map(|path| self.cgroups_by_path.get(path).copied())
+    }
+
+    pub(super) fn begin_collection(&mut self) {
+        self.states.clear();
+        self.series.begin_collection();
+    }
+
+    /// Ranks series by how long they were counted.
+    pub(super) fn note_activity(&mut self) {
+        self.series.iter_mut().for_each(|series| series.active = series.total.interval.enabled);
+    }
 }
 
 /// The labels of a series in families about all groups.
@@ -52,9 +161,35 @@ pub(super) fn quality_labels(own: &Labels, known: &OnceLock<Arc<Labels>>, plan: 
 }
 
 impl Counts {
-    fn new(counters: usize) -> Self {
-        let [counted, doubted, believed] = [(); 3].map(|()| vec![false; counters].into());
-        Self { totals: vec![0; counters].into(), counted, doubted, believed, interval: Interval::default() }
+    pub(super) fn new(plan: &Group) -> Self {
+        let counters = plan.counters.len();
+        let is_scaled = plan.source == Source::Stream && plan.needs_pmu();
+        Self {
+            counters: vec![Count::default(); counters].into(),
+            unscaled: vec![Unscaled::default(); if is_scaled { counters } else { 0 }].into(),
+            interval: Interval::default(),
+        }
+    }
+
+    /// Adds what the stream counted. `numbers`: for each counter of the group its number in the stream.
+    pub(super) fn charge(&mut self, numbers: &[usize], share: &Share<'_>) {
+        let of = |numbers: &[u64], number: usize| numbers.get(number).copied().unwrap_or(0);
+        if self.unscaled.is_empty() {
+            for (count, &number) in self.counters.iter_mut().zip(numbers) {
+                count.total = count.total.saturating_add(of(share.counts, number));
+            }
+        }
+        for (unscaled, &number) in self.unscaled.iter_mut().zip(numbers) {
+            unscaled.add(of(share.counts, number), share.presence(number));
+        }
+    }
+
+    /// Scales what was charged in this collection. It is done for a whole series at once: a process may end before it was ever seen
+    /// by a counter, and others with the same labels stand for it.
+    pub(super) fn scale(&mut self) {
+        for (count, unscaled) in self.counters.iter_mut().zip(&mut self.unscaled) {
+            count.total = count.total.saturating_add(unscaled.settle());
+        }
     }
 
     /// The total of a counter, unless it is unknown or not plausible.
@@ -62,39 +197,66 @@ impl Counts {
     /// One implausible series does not take away what the others of an aggregated series counted, as it does from those with the
     /// same labels: labels stand for one thing that a user can look into, `other` for a thousand.
     pub(super) fn known(&self, counter: usize) -> Option<u64> {
-        let plausible = !*self.doubted.get(counter)? || *self.believed.get(counter)?;
-        self.totals.get(counter).copied().filter(|_| plausible && self.counted[counter])
+        let count = self.counters.get(counter)?;
+        (count.counted && (!count.doubted || count.believed)).then_some(count.total)
+    }
+
+    /// The total of each counter.
+    pub(super) fn totals_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.counters.iter_mut().map(|count| &mut count.total)
     }
 }
 
 impl Total for Counts {
     fn absorb(&mut self, from: &mut Self) {
-        for (total, more) in self.totals.iter_mut().zip(&mut from.totals) {
-            *total = total.saturating_add(std::mem::take(more));
+        for (count, more) in self.counters.iter_mut().zip(&mut from.counters) {
+            count.total = count.total.saturating_add(std::mem::take(&mut more.total));
+            count.believed |= more.counted & !more.doubted;
+            count.doubted |= more.doubted;
+            count.counted |= std::mem::take(&mut more.counted);
         }
-        for (believed, (counted, doubted)) in
-            self.believed.iter_mut().zip(from.counted.iter().zip(&from.doubted))
-        {
-            *believed |= counted & !doubted;
+        for (unscaled, more) in self.unscaled.iter_mut().zip(&mut from.unscaled) {
+            let Unscaled { count, interval } = std::mem::take(more);
+            unscaled.add(count, interval);
         }
-        for (doubted, more) in self.doubted.iter_mut().zip(&from.doubted) {
-            *doubted |= more;
-        }
-        for (counted, more) in self.counted.iter_mut().zip(&mut from.counted) {
-            *counted |= std::mem::take(more);
-        }
-        let Interval { enabled, running } = std::mem::take(&mut from.interval);
-        self.interval.enabled = self.interval.enabled.saturating_add(enabled);
-        self.interval.running = self.interval.running.saturating_add(running);
+        self.interval += std::mem::take(&mut from.interval);
     }
 
     fn begin_collection(&mut self) {
         self.interval = Interval::default();
-        self.doubted.fill(false);
-        self.believed.fill(false);
+        self.counters.iter_mut().for_each(|count| (count.doubted, count.believed) = (false, false));
     }
 
     fn bytes(&self) -> usize {
-        self.totals.len() * (size_of::<u64>() + 3)
+        size_of_val(&*self.counters) + size_of_val(&*self.unscaled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unscaled(count: u64, enabled: u64, running: u64) -> Unscaled {
+        Unscaled { count, interval: Interval { enabled, running } }
+    }
+
+    #[test]
+    fn a_count_is_scaled_by_the_time_in_which_it_was_counted_and_is_exact_if_that_is_all_of_it() {
+        for (charged, total) in [((7, 0, 0), 7), ((7, 10, 10), 7), ((7, 20, 10), 14), ((7, 20, 20), 7)] {
+            let mut unscaled = unscaled(charged.0, charged.1, charged.2);
+            assert_eq!(
+                (unscaled.settle(), unscaled.count, unscaled.interval),
+                (total, 0, Interval::default())
+            );
+        }
+    }
+
+    #[test]
+    fn a_count_of_less_than_a_hundredth_of_the_time_waits_and_nothing_of_it_is_lost() {
+        let mut unscaled = unscaled(3, 100_000, 999);
+        assert_eq!(unscaled.settle(), 0);
+        unscaled.add(2, Interval { enabled: 0, running: 1 });
+        assert_eq!(unscaled.settle(), 500);
+        assert_eq!(unscaled.settle(), 0);
     }
 }

@@ -1,28 +1,26 @@
 //! One planned group, open for every target that it has: the life of targets, and where their counts go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Context;
 use super::busy::Busy;
-use super::counts::{self, SeriesTable};
-use super::naming::{naming_of, other_labels, selects};
+use super::counts::{Base, SeriesTable};
 use super::slots::{Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
 use crate::clock::Monotonic;
 use crate::health::Verdict;
 use crate::host::{CpuSet, KernelVersion};
-use crate::metrics::Labels;
 use crate::plan::Group;
 use crate::series::SeriesId;
 use crate::sys::Kernel;
-use crate::target::{Targets, parent_of};
+use crate::target::Targets;
 
 /// A target that is being counted.
 #[derive(Debug)]
-struct Target<E> {
+struct Target<K: Kernel> {
     subject: Subject,
-    slots: Slots<E>,
+    slots: Slots<K>,
     series: SeriesId,
     /// The nearest cgroup above that is counted as well, and whose counts include this one's.
     parent: Option<Key>,
@@ -32,6 +30,8 @@ struct Target<E> {
 /// One counter of one target.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
+    /// It waits for the PMU in one place at least, in this collection.
+    waits: bool,
     /// Counted since the last settlement.
     fresh: u64,
     /// Counted so far, with what cgroups below this one counted.
@@ -44,9 +44,9 @@ struct Tally {
 
 /// A target that is selected and not counted.
 #[derive(Debug)]
-struct Left<E> {
+struct Left<K: Kernel> {
     subject: Subject,
-    slots: Slots<E>,
+    slots: Slots<K>,
     /// It found no descriptor, and is tried again when there is one.
     again: bool,
 }
@@ -54,53 +54,36 @@ struct Left<E> {
 /// One planned group and everything that is open for it.
 #[derive(Debug)]
 pub(super) struct GroupCounter<K: Kernel> {
-    pub plan: Arc<Group>,
-    pub series: SeriesTable,
-    /// The labels of the aggregated series.
-    other: Arc<Labels>,
-    /// How many places of each counter were in each state at the last collection.
-    pub states: BTreeMap<(usize, Verdict), usize>,
-    targets: BTreeMap<Key, Target<K::Event>>,
-    left: BTreeMap<Key, Left<K::Event>>,
-    cgroups_by_path: HashMap<Arc<str>, Key>,
-    online: CpuSet,
+    pub base: Base,
+    targets: BTreeMap<Key, Target<K>>,
+    left: BTreeMap<Key, Left<K>>,
 }
 
 impl<K: Kernel> GroupCounter<K> {
     /// Nothing is open yet. At most `limit` series are kept apart.
     pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
-        Self {
-            series: counts::table(&plan, limit, context.now),
-            other: other_labels(&plan),
-            plan,
-            states: BTreeMap::new(),
-            targets: BTreeMap::new(),
-            left: BTreeMap::new(),
-            cgroups_by_path: HashMap::new(),
-            online: CpuSet::default(),
-        }
+        Self { base: Base::new(plan, limit, context.now), targets: BTreeMap::new(), left: BTreeMap::new() }
     }
 
     /// Follows the CPUs: opens on those that came, and reads those that went for the last time.
     pub(super) fn set_online(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
-        let now = self.plan.cpus(online);
-        let before = std::mem::replace(&mut self.online, now.clone());
-        if before == now {
+        let (gone, come) = self.base.set_online(online);
+        if gone.is_empty() && come.is_empty() {
             return;
         }
-        match self.plan.targets {
+        match self.base.plan.targets {
             Targets::Cpus(_) => {
-                let gone: Vec<Key> = before.iter().filter(|&cpu| !now.contains(cpu)).map(Key::Cpu).collect();
+                let gone: Vec<Key> = gone.into_iter().map(Key::Cpu).collect();
                 self.remove(&gone, context);
-                for cpu in now.iter().filter(|&cpu| !before.contains(cpu)) {
-                    self.add(Subject::Cpu(context.facts.nodes.cpu(cpu)), context);
+                for cpu in come {
+                    self.add(Subject::Cpu(context.means.facts.nodes.cpu(cpu)), context);
                 }
             }
             Targets::Cgroups(_) => {
                 for target in self.targets.values_mut() {
-                    target.take_counts(&self.plan, &mut self.series);
-                    target.slots.retain(|cpu| now.contains(cpu), context);
-                    target.slots.open(&self.plan, &target.subject, &now, context);
+                    target.take_counts(&self.base.plan, &mut self.base.series);
+                    target.slots.retain(|cpu| self.base.online.contains(cpu), context);
+                    target.slots.open(&self.base.plan, &target.subject, &self.base.online, context);
                 }
             }
             Targets::Processes(_) => {}
@@ -110,11 +93,11 @@ impl<K: Kernel> GroupCounter<K> {
     /// Starts to count a target, if it is one of this group's.
     pub(super) fn add(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
-        if self.targets.contains_key(&key) || self.left.contains_key(&key) || !selects(&self.plan, &subject) {
+        if self.targets.contains_key(&key) || self.left.contains_key(&key) || !self.base.selects(&subject) {
             return;
         }
         let mut slots = Slots::default();
-        match slots.open(&self.plan, &subject, &self.online, context) {
+        match slots.open(&self.base.plan, &subject, &self.base.online, context) {
             Outcome::Counted => self.count(subject, slots, context),
             Outcome::Gone => slots.close(context),
             outcome => {
@@ -124,12 +107,12 @@ impl<K: Kernel> GroupCounter<K> {
     }
 
     /// Enters a target whose counters are open.
-    fn count(&mut self, subject: Subject, slots: Slots<K::Event>, context: &Context<'_, K>) {
+    fn count(&mut self, subject: Subject, slots: Slots<K>, context: &Context<'_, K>) {
         let key = subject.key();
-        let series = self.series.enter(naming_of(&self.plan, &self.other, &subject), context.monotonic);
+        let series = self.base.enter(&subject, context.monotonic);
         let parent = self.parent_of(&subject);
-        self.know_path(&subject);
-        let tallies = vec![Tally::default(); self.plan.counters.len()].into();
+        self.base.know_path(&subject);
+        let tallies = vec![Tally::default(); self.base.plan.counters.len()].into();
         self.targets.insert(key, Target { subject, slots, series, parent, tallies });
     }
 
@@ -141,14 +124,14 @@ impl<K: Kernel> GroupCounter<K> {
                 left.slots.close(context);
             }
             if let Some(target) = self.targets.get_mut(key) {
-                target.take_counts(&self.plan, &mut self.series);
+                target.take_counts(&self.base.plan, &mut self.base.series);
             }
         }
         self.settle();
         for key in keys {
             let Some(target) = self.targets.remove(key) else { continue };
-            self.forget_path(&target.subject);
-            self.series.leave(target.series, context.monotonic);
+            self.base.forget_path(&target.subject);
+            self.base.series.leave(target.series, context.monotonic);
             target.slots.close(context);
         }
     }
@@ -157,17 +140,17 @@ impl<K: Kernel> GroupCounter<K> {
     /// the series where it is.
     pub(super) fn change(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
-        if !selects(&self.plan, &subject) || !self.targets.contains_key(&key) {
+        if !self.base.selects(&subject) || !self.targets.contains_key(&key) {
             self.remove(&[key], context);
             self.add(subject, context);
             return;
         }
-        let to = self.series.enter(naming_of(&self.plan, &self.other, &subject), context.monotonic);
+        let to = self.base.enter(&subject, context.monotonic);
         self.move_to(key, to, context.monotonic);
         let Some(target) = self.targets.get_mut(&key) else { return };
         let before = std::mem::replace(&mut target.subject, subject.clone());
-        self.forget_path(&before);
-        self.know_path(&subject);
+        self.base.forget_path(&before);
+        self.base.know_path(&subject);
     }
 
     /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
@@ -175,8 +158,7 @@ impl<K: Kernel> GroupCounter<K> {
         let monotonic = context.monotonic;
         let mut named = Vec::new();
         for (&key, target) in &self.targets {
-            let naming = || naming_of(&self.plan, &self.other, &target.subject);
-            let to = self.series.enter_again(target.series, naming, monotonic);
+            let to = self.base.enter_again(target.series, &target.subject, monotonic);
             named.extend(to.map(|to| (key, to)));
         }
         named.into_iter().for_each(|(key, to)| self.move_to(key, to, monotonic));
@@ -185,27 +167,12 @@ impl<K: Kernel> GroupCounter<K> {
     /// Has a target count for a series that it has entered already.
     fn move_to(&mut self, key: Key, to: SeriesId, monotonic: Monotonic) {
         if let Some(target) = self.targets.get_mut(&key) {
-            target.take_counts(&self.plan, &mut self.series);
+            target.take_counts(&self.base.plan, &mut self.base.series);
         }
         self.settle();
         let Some(target) = self.targets.get_mut(&key) else { return };
         let from = std::mem::replace(&mut target.series, to);
-        self.series.leave(from, monotonic);
-    }
-
-    fn know_path(&mut self, subject: &Subject) {
-        if let Subject::Cgroup(cgroup) = subject {
-            self.cgroups_by_path.insert(Arc::clone(&cgroup.path), subject.key());
-        }
-    }
-
-    /// Forgets where a cgroup was, unless another has taken its place.
-    fn forget_path(&mut self, subject: &Subject) {
-        if let Subject::Cgroup(cgroup) = subject
-            && self.cgroups_by_path.get(&cgroup.path) == Some(&subject.key())
-        {
-            self.cgroups_by_path.remove(&cgroup.path);
-        }
+        self.base.series.leave(from, monotonic);
     }
 
     /// Has everybody tried again who was refused.
@@ -217,14 +184,14 @@ impl<K: Kernel> GroupCounter<K> {
     pub(super) fn catch_up(&mut self, context: &mut Context<'_, K>) {
         let again: Vec<Key> = self.left.iter().filter(|(_, left)| left.again).map(|(&key, _)| key).collect();
         for key in again {
-            if !context.budget.has_room_for(self.plan.descriptors_per_target(&self.online)) {
+            if !context.means.budget.has_room_for(self.base.plan.descriptors_per_target(&self.base.online)) {
                 break;
             }
             let Some(left) = self.left.remove(&key) else { continue };
             left.slots.close(context);
             self.add(left.subject, context);
         }
-        if context.facts.kernel < KernelVersion(5, 13) {
+        if context.means.facts.kernel < KernelVersion(5, 13) {
             self.follow_threads(context);
         }
     }
@@ -234,18 +201,17 @@ impl<K: Kernel> GroupCounter<K> {
         for target in self.targets.values_mut() {
             let Subject::Process(process) = &target.subject else { continue };
             let Ok(threads) = context.targets.threads(process.key) else { continue };
-            target.take_counts(&self.plan, &mut self.series);
+            target.take_counts(&self.base.plan, &mut self.base.series);
             target.slots.retain(|tid| threads.binary_search(&tid).is_ok(), context);
-            target.slots.open(&self.plan, &target.subject, &self.online, context);
+            target.slots.open(&self.base.plan, &target.subject, &self.base.online, context);
         }
     }
 
     /// Reads every counter, and adds what it counted to its series.
     pub(super) fn collect(&mut self, busy: &Busy) {
-        self.states.clear();
-        self.series.begin_collection();
+        self.base.begin_collection();
         for target in self.targets.values_mut() {
-            let Some(series) = self.series.get_mut(target.series) else { continue };
+            let Some(series) = self.base.series.get_mut(target.series) else { continue };
             let series = &mut series.total;
             let work = match &target.subject {
                 Subject::Cpu(cpu) => Work::Known(busy.time(cpu.number)),
@@ -253,23 +219,28 @@ impl<K: Kernel> GroupCounter<K> {
             };
             let tallies = &mut target.tallies;
             // A counter is a place in the plan, and tallies and series have an entry for each: no index can fail.
-            target.slots.read(&self.plan, work, |counted| {
+            target.slots.read(&self.base.plan, work, |counted| {
                 let (counter, verdict) = (counted.counter, counted.verdict);
-                *self.states.entry((counter, verdict)).or_default() += 1;
+                *self.base.states.entry((counter, verdict)).or_default() += 1;
+                tallies[counter].waits |= verdict == Verdict::NeverRan;
                 if verdict.has_count() {
-                    series.counted[counter] = true;
+                    series.counters[counter].counted = true;
                     tallies[counter].fresh = tallies[counter].fresh.saturating_add(counted.count);
                 } else if verdict != Verdict::NeverRan {
-                    series.doubted[counter] = true;
+                    series.counters[counter].doubted = true;
                 }
                 if let Some(interval) = counted.interval {
-                    series.interval.enabled += interval.enabled;
-                    series.interval.running += interval.running;
+                    series.interval += interval;
                 }
             });
+            for (count, tally) in series.counters.iter_mut().zip(tallies) {
+                // Zeros of other places, and from before it waited, say nothing about what it misses.
+                let waits = std::mem::take(&mut tally.waits);
+                count.doubted |= waits && tally.fresh == 0 && tally.inclusive == 0;
+            }
         }
         self.settle();
-        counts::note_activity(&mut self.series);
+        self.base.note_activity();
     }
 
     /// How many targets are counted.
@@ -312,8 +283,8 @@ impl<K: Kernel> GroupCounter<K> {
             }
         }
         for target in self.targets.values_mut() {
-            let Some(series) = self.series.get_mut(target.series) else { continue };
-            for (total, tally) in series.total.totals.iter_mut().zip(&mut target.tallies) {
+            let Some(series) = self.base.series.get_mut(target.series) else { continue };
+            for (total, tally) in series.total.totals_mut().zip(&mut target.tallies) {
                 let own = tally.inclusive.saturating_sub(tally.below);
                 *total = total.saturating_add(own.saturating_sub(tally.charged));
                 tally.charged = tally.charged.max(own);
@@ -323,17 +294,16 @@ impl<K: Kernel> GroupCounter<K> {
 
     /// The nearest cgroup above that this group counts too, unless counts are to include what is below.
     fn parent_of(&self, subject: &Subject) -> Option<Key> {
-        match (&self.plan.targets, subject) {
+        match (&self.base.plan.targets, subject) {
             (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) if !selection.descendants => {
-                let above = std::iter::successors(parent_of(&cgroup.path), |path| parent_of(path));
-                above.into_iter().find_map(|path| self.cgroups_by_path.get(path).copied())
+                self.base.above(&cgroup.path).next()
             }
             _ => None,
         }
     }
 }
 
-impl<E: crate::sys::Event> Target<E> {
+impl<K: Kernel> Target<K> {
     /// Takes the counts into the tallies and marks them as counted in their series. There is no work to hold them
     /// against: this is for targets on their way out, between two collections.
     fn take_counts(&mut self, plan: &Group, series: &mut SeriesTable) {
@@ -345,7 +315,7 @@ impl<E: crate::sys::Event> Target<E> {
             // As in `collect`, no index can fail.
             tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
             if let Some(series) = &mut series {
-                series.total.counted[counter] = true;
+                series.total.counters[counter].counted = true;
             }
         });
     }

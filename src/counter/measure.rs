@@ -4,7 +4,8 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::open::{Bundle, How, Opener, WORDS};
+use super::open::{Bundle, How, Means};
+use super::reading::WORDS;
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::Facts;
@@ -46,11 +47,11 @@ impl<E: Event> Measurement<E> {
         groups: &[Arc<Group>],
         whom: &Whom,
     ) -> (Self, Vec<Refusal>) {
-        let mut opener = Opener { kernel, facts, core_pmu_present, budget };
+        let mut means = Means { kernel, facts, core_pmu_present, budget };
         let (mut open, mut refusals) = (Vec::new(), Vec::new());
         for (index, group) in groups.iter().enumerate() {
             let mut at = |place: Place<'_>, number: u32, how: How, target: &dyn Fn() -> String| {
-                let opened = opener.open(group, place, how, target);
+                let opened = means.open(group, place, how, target);
                 open.extend(opened.bundles.into_iter().map(|bundle| (index, number, bundle)));
                 refusals.extend(opened.refusals);
             };

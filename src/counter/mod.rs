@@ -9,11 +9,13 @@ mod attributed;
 mod busy;
 mod counting;
 mod counts;
+mod follow;
 mod group;
 mod measure;
 mod naming;
 mod open;
 mod publish;
+mod reading;
 mod scale;
 mod slots;
 mod stream;
@@ -24,38 +26,34 @@ pub use measure::{Count, Measurement};
 pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::Shares;
 use crate::budget::{self, Part};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
-use crate::host::{CpuSet, Facts, KernelVersion, Roots};
+use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, Source, StreamSupport};
 use crate::register::TargetIndex;
-use crate::ring::{self, Losses, Turns};
+use crate::ring::{self, Losses};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
-use crate::target::{Cgroup, Changed, Changes, Process, Targets, Watch};
+use crate::target::{Changed, Targets, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
 use busy::Busy;
 use counting::Counting;
 use group::GroupCounter;
-use open::{How, Opened, Opener};
+use open::{How, Means, Opened};
 use publish::Quality;
 use stream::{Reading, Stream};
-use subject::{Key, Subject};
+use subject::Subject;
 
 /// What opening and closing need besides the group itself.
 struct Context<'a, K> {
-    kernel: &'a K,
-    facts: &'a Facts,
-    core_pmu_present: bool,
+    means: Means<'a, K>,
     targets: &'a Watch,
     board: &'a mut Board,
-    budget: &'a mut Budget,
     now: Timestamp,
     monotonic: Monotonic,
 }
@@ -66,21 +64,12 @@ impl<K: Kernel> Context<'_, K> {
         let inherit = match group.targets {
             // Before 5.13 threads could only be followed together with child processes, and a child would be counted
             // twice: once with its parent and once found by itself. `catch_up` looks for threads there.
-            Targets::Processes(_) if self.facts.kernel >= KernelVersion(5, 13) => Inherit::Threads,
+            Targets::Processes(_) if self.means.facts.kernel >= KernelVersion(5, 13) => Inherit::Threads,
             _ => Inherit::Nothing,
         };
-        let mut opener = Opener {
-            kernel: self.kernel,
-            facts: self.facts,
-            core_pmu_present: self.core_pmu_present,
-            budget: self.budget,
-        };
-        opener.open(group, place, How { inherit, start: Start::Later }, target)
+        self.means.open(group, place, How { inherit, start: Start::Later }, target)
     }
 }
-
-/// How often names are tried again that were refused because their cgroup had too many.
-const NAMES_AGAIN: Duration = Duration::from_secs(60);
 
 /// The bounds of what is kept and locked in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +185,7 @@ impl<K: Kernel> Collector<K> {
     /// Limits how many names the processes of one cgroup may have in the labels of one metric.
     pub fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
-        self.groups.iter_mut().for_each(|counting| counting.series_mut().set_names(per_cgroup));
+        self.groups.iter_mut().for_each(|counting| counting.base_mut().series.set_names(per_cgroup));
         self.tracer.limit_names(per_cgroup);
     }
 
@@ -238,14 +227,14 @@ impl<K: Kernel> Collector<K> {
 
         let (mut kept, closed): (Vec<_>, Vec<_>) = groups
             .into_iter()
-            .partition(|counting| plan.groups.iter().any(|group| **group == **counting.plan()));
+            .partition(|counting| plan.groups.iter().any(|group| **group == *counting.base().plan));
         self.close(targets, closed);
         for group in &plan.groups {
-            let old = kept.iter().position(|counting| **counting.plan() == **group);
+            let old = kept.iter().position(|counting| *counting.base().plan == **group);
             let counting = match old {
                 Some(at) => {
                     let mut counting = kept.swap_remove(at);
-                    counting.series_mut().set_limit(bounds.series);
+                    counting.base_mut().series.set_limit(bounds.series);
                     counting
                 }
                 None => self.begin(group, plan, bounds.series, targets),
@@ -257,28 +246,24 @@ impl<K: Kernel> Collector<K> {
             let rate = stream::switch_rate(&self.roots, targets.online().len());
             self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));
         }
-        self.follow_stream(targets);
+        self.describe_to_stream(targets);
+        self.follow_stream(targets.online());
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         let turns = self.turns(plan.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
         tracer.apply(&plan.traces, bounds.series, ring_memory, (targets.online(), turns), &mut context);
-        self.follow_tracer(targets);
+        self.describe_to_tracer(targets);
+        self.follow_tracer(targets.online());
         self.board.log_news();
     }
 
     /// Begins to count a group that was not counted before.
-    fn begin(
-        &mut self,
-        group: &Arc<Group>,
-        plan: &Plan,
-        series_limit: usize,
-        targets: &Watch,
-    ) -> Counting<K> {
+    fn begin(&mut self, group: &Arc<Group>, plan: &Plan, limit: usize, targets: &Watch) -> Counting<K> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         let numbers = plan.stream.as_ref().and_then(|stream| stream.counters_of(group));
         if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
-            let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, series_limit, now);
-            attributed.series.set_names(self.names);
+            let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, limit, now);
+            attributed.base.series.set_names(self.names);
             attributed.set_online(targets.online(), &self.facts.nodes, monotonic);
             let subjects = subjects_of(group, targets).into_iter();
             subjects.for_each(|subject| attributed.add(subject, monotonic));
@@ -286,8 +271,8 @@ impl<K: Kernel> Collector<K> {
         }
         let names = self.names;
         let context = &mut self.context(targets);
-        let mut counter = GroupCounter::new(Arc::clone(group), series_limit, context);
-        counter.series.set_names(names);
+        let mut counter = GroupCounter::new(Arc::clone(group), limit, context);
+        counter.base.series.set_names(names);
         counter.set_online(targets.online(), context);
         subjects_of(group, targets).into_iter().for_each(|subject| counter.add(subject, context));
         Counting::Dedicated(counter)
@@ -310,115 +295,6 @@ impl<K: Kernel> Collector<K> {
         news.filter(|_| stream.is_everywhere(&self.facts.online))
     }
 
-    /// Follows what changed on the host since the last look.
-    pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
-        self.follow_stream(targets);
-        self.follow_tracer(targets);
-        let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
-            cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
-        };
-        let removed = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
-        let removed: Vec<Key> =
-            removed.chain(changes.processes.removed.iter().map(|&key| Key::Process(key))).collect();
-        let changed = of(&changes.cgroups.changed, &changes.processes.changed);
-        let added = of(&changes.cgroups.added, &changes.processes.added);
-
-        let mut groups = std::mem::take(&mut self.groups);
-        let monotonic = self.clock.monotonic();
-        let again = monotonic.since(self.named) >= NAMES_AGAIN;
-        if again {
-            self.named = monotonic;
-        }
-        let context = &mut self.context(targets);
-        for counting in &mut groups {
-            match counting {
-                Counting::Dedicated(counter) => {
-                    counter.set_online(targets.online(), context);
-                    counter.remove(&removed, context);
-                    changed.iter().for_each(|subject| counter.change(subject.clone(), context));
-                    added.iter().for_each(|subject| counter.add(subject.clone(), context));
-                    counter.catch_up(context);
-                    if again {
-                        counter.name_again(context);
-                    }
-                }
-                Counting::Attributed(group) => {
-                    group.set_online(targets.online(), &context.facts.nodes, monotonic);
-                    removed.iter().for_each(|&key| group.remove(key, monotonic));
-                    changed.iter().for_each(|subject| group.change(subject.clone(), monotonic));
-                    added.iter().for_each(|subject| group.add(subject.clone(), monotonic));
-                    if again {
-                        group.name_again(monotonic);
-                    }
-                }
-            }
-        }
-        self.groups = groups;
-        self.board.log_news();
-    }
-
-    /// Tells the tracer who is there, and opens it on the CPUs that came.
-    fn follow_tracer(&mut self, targets: &Watch) {
-        if self.tracer.is_idle() {
-            return;
-        }
-        if self.stream.is_none() {
-            self.index.follow(targets);
-        }
-        self.tracer.describe(&self.index);
-        let turns = self.turns(self.tracer.follows_threads(), targets.online());
-        let (tracer, mut context) = self.tracing();
-        tracer.follow(targets.online(), turns, &mut context);
-    }
-
-    /// What the switch stream tells of threads, for a tracer that follows them and is not told yet.
-    fn turns(&self, follows: bool, online: &CpuSet) -> Option<Turns> {
-        let stream = self.stream.as_ref()?;
-        let tells = follows && stream.tells_turns(online);
-        if self.tracer.has_turns() && !tells {
-            stream.stop_turns();
-        }
-        (tells && !self.tracer.has_turns()).then(|| stream.turns())
-    }
-
-    /// Opens the stream on the CPUs that came, and tells it who is there.
-    fn follow_stream(&mut self, targets: &Watch) {
-        let Some(stream) = &mut self.stream else { return };
-        self.index.follow(targets);
-        // Before it opens, so that no process that is there already is a stranger to it.
-        let mut intake = stream.intake();
-        for process in self.index.processes() {
-            intake.describe(process.key.pid, &process.comm, process.kernel_thread);
-        }
-        drop(intake);
-        let mut context = stream::Context {
-            kernel: &self.kernel,
-            facts: &self.facts,
-            core_pmu_present: self.core_pmu_present,
-            budget: &mut self.budget,
-        };
-        let refused = stream.set_online(targets.online(), &mut context);
-        // A CPU that could not be opened was tried again just now, and its old answer gives way to the new one.
-        let old =
-            |cpu: u32| !targets.online().contains(cpu) || refused.iter().any(|refused| refused.cpu == cpu);
-        for (_, ticket) in self.stream_refused.extract_if(.., |(cpu, _)| old(*cpu)) {
-            self.board.remove(ticket);
-        }
-        for stream::Refused { cpu, counter, refusal } in refused {
-            for group in self.groups.iter().filter_map(Counting::attributed) {
-                if counter.is_none_or(|counter| group.counts(counter)) {
-                    let (entry, scope) = (&group.plan.entry, group.plan.scope());
-                    self.stream_refused.push((cpu, self.board.add(entry, scope, refusal.clone())));
-                }
-            }
-        }
-        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
-            if let Some(numbers) = stream.plan.counters_of(&group.plan) {
-                group.renumber(numbers, |number| stream.counts(number));
-            }
-        }
-    }
-
     /// Closes the stream, after its last counts have been charged.
     fn close_stream(&mut self) {
         let Some(stream) = self.stream.take() else { return };
@@ -439,11 +315,19 @@ impl<K: Kernel> Collector<K> {
             }
         }
         if let Some(mut stream) = self.stream.take() {
+            // Taken before the CPUs are read: at no time more is attributed than they have counted.
+            let shares = stream.take(|pid| self.index.has_process(pid));
             let mut readings = Vec::new();
             stream.read(|reading| readings.push(reading));
-            let shares = stream.take(|pid| self.index.has_process(pid));
             self.charge(&shares, &readings);
             stream.grow();
+            let mut means = Means {
+                kernel: &self.kernel,
+                facts: &self.facts,
+                core_pmu_present: self.core_pmu_present,
+                budget: &mut self.budget,
+            };
+            stream.enable_switch_records(&mut means);
             self.stream = Some(stream);
         }
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
@@ -453,7 +337,7 @@ impl<K: Kernel> Collector<K> {
     fn publish(&mut self) -> Vec<Family> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         for counting in &mut self.groups {
-            counting.series_mut().end_collection(now, monotonic);
+            counting.base_mut().series.end_collection(now, monotonic);
         }
         let state = self.stream_state();
         let traced = self.tracer.places();
@@ -525,20 +409,20 @@ impl<K: Kernel> Collector<K> {
 
     /// About how many bytes its series take.
     pub fn bytes(&self) -> u64 {
-        let groups: usize = self.groups.iter().map(|counting| counting.series().bytes()).sum();
+        let groups: usize = self.groups.iter().map(|counting| counting.base().series.bytes()).sum();
         (groups + self.tracer.bytes()) as u64
     }
 
     /// The number of series in each table that [`limit_series`](Self::limit_series) limits.
     pub fn tables(&self) -> impl Iterator<Item = usize> {
         let groups = self.groups.iter().filter(|counting| counting.follows_tasks());
-        groups.map(|counting| counting.series().published()).chain(self.tracer.tables())
+        groups.map(|counting| counting.base().series.published()).chain(self.tracer.tables())
     }
 
     /// Limits the number of series of each metric about cgroups and processes, until the next [`apply`](Self::apply).
     pub fn limit_series(&mut self, limit: usize) {
         let groups = self.groups.iter_mut().filter(|counting| counting.follows_tasks());
-        groups.for_each(|counting| counting.series_mut().set_limit(limit));
+        groups.for_each(|counting| counting.base_mut().series.set_limit(limit));
         self.tracer.limit_series(limit);
     }
 
@@ -546,13 +430,13 @@ impl<K: Kernel> Collector<K> {
     pub fn states(&self) -> Vec<GroupState> {
         let state = |counting: &Counting<K>| {
             let of = |wanted: usize| {
-                let states = counting.states().iter().filter(move |&(&(index, _), _)| index == wanted);
+                let states = counting.base().states.iter().filter(move |&(&(index, _), _)| index == wanted);
                 states.map(|(&(_, verdict), &places)| (verdict, places)).collect()
             };
-            let series = counting.series();
+            let series = &counting.base().series;
             GroupState {
-                plan: Arc::clone(counting.plan()),
-                states: (0..counting.plan().counters.len()).map(of).collect(),
+                plan: Arc::clone(&counting.base().plan),
+                states: (0..counting.base().plan.counters.len()).map(of).collect(),
                 targets: counting.counted(),
                 left_out: counting.left_out(),
                 lowest_ratio: series
@@ -568,16 +452,14 @@ impl<K: Kernel> Collector<K> {
     }
 
     fn context<'a>(&'a mut self, targets: &'a Watch) -> Context<'a, K> {
-        Context {
+        let means = Means {
             kernel: &self.kernel,
             facts: &self.facts,
             core_pmu_present: self.core_pmu_present,
-            targets,
-            board: &mut self.board,
             budget: &mut self.budget,
-            now: self.clock.now(),
-            monotonic: self.clock.monotonic(),
-        }
+        };
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        Context { means, targets, board: &mut self.board, now, monotonic }
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
     match &plan.targets {
         Targets::Cpus(cpus) => labels(plan, cpus.label().map(|label| (label, rest()))),
         Targets::Cgroups(_) => labels(plan, [("cgroup", rest())]),
-        Targets::Processes(selection) => labels(plan, selection.by.iter().map(|by| (by.label(), rest()))),
+        Targets::Processes(selection) => labels(plan, selection.by.iter().map(|by| (by.as_str(), rest()))),
     }
 }
 

@@ -3,22 +3,18 @@
 
 use std::sync::Arc;
 
+use super::reading::{Members, WORDS};
 use super::scale::Progress;
 use crate::error::Errno;
 use crate::health::{Attempt, Refusal, classify, no_descriptors};
 use crate::host::Facts;
-use crate::plan::{Counter, Group, MOST_MEMBERS};
+use crate::plan::{Counter, Group};
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
-
-/// The words of the largest group read: number of members, two times, a value each; the switch stream has two members
-/// of its own.
-pub(super) const WORDS: usize = 3 + 2 + MOST_MEMBERS;
 
 /// Events that the kernel schedules as one group.
 #[derive(Debug)]
 pub(super) struct Bundle<E> {
     leader: E,
-    /// Held for what they count: closing a member would end it.
     members: Vec<E>,
     /// For the leader and each member, its place among the planned counters.
     pub counters: Vec<usize>,
@@ -42,8 +38,9 @@ impl<E: Event> Bundle<E> {
     }
 
     /// Reads the group into `words` and gives the part that was filled.
-    pub(super) fn read<'w>(&self, words: &'w mut [u64]) -> Result<&'w [u64], Errno> {
-        let length = self.leader.read(words)?;
+    pub(super) fn read<'w>(&self, words: &'w mut [u64; WORDS]) -> Result<&'w [u64], Errno> {
+        let members = Members { leader: &self.leader, recording: 0, counting: &self.members };
+        let length = members.read(words)?.length;
         Ok(words.get(..length).unwrap_or_default())
     }
 }
@@ -63,7 +60,7 @@ pub(super) struct Opened<E> {
 
 /// What opening needs besides the group and the place.
 #[derive(Debug)]
-pub(super) struct Opener<'a, K> {
+pub(super) struct Means<'a, K> {
     pub kernel: &'a K,
     pub facts: &'a Facts,
     /// Whether the host has a PMU for its cores.
@@ -80,7 +77,7 @@ pub(super) struct How {
     pub start: Start,
 }
 
-impl<K: Kernel> Opener<'_, K> {
+impl<K: Kernel> Means<'_, K> {
     /// Opens `group` at `place`, which refusals call `target`. Nothing counts before it is started.
     pub(super) fn open(
         &mut self,

@@ -28,6 +28,7 @@ pub(super) struct Quality {
 
 impl Quality {
     pub(super) fn new() -> Result<Self, NameError> {
+        let gauge = |name, help| Metadata::new(name, help, "", Kind::Gauge);
         Ok(Self {
             ratio: Metadata::new(
                 "perf_event_running_ratio",
@@ -36,18 +37,14 @@ impl Quality {
                 "ratio",
                 Kind::Gauge,
             )?,
-            state: Metadata::new(
+            state: gauge(
                 "perf_event_state",
                 "Number of places (CPUs, cgroups on a CPU, threads) in which an event is in a state: counting, shared, \
                  idle, never_ran, stalled, implausible, full, or refused as absent, forbidden, exhausted, broken.",
-                "",
-                Kind::Gauge,
             )?,
-            targets: Metadata::new(
+            targets: gauge(
                 "perf_targets",
                 "Number of CPUs, cgroups or processes that a group of counters is for, counted or left_out.",
-                "",
-                Kind::Gauge,
             )?,
             aggregated: Metadata::new(
                 "perf_series_aggregated",
@@ -56,11 +53,9 @@ impl Quality {
                 "",
                 Kind::Counter,
             )?,
-            in_other: Metadata::new(
+            in_other: gauge(
                 "perf_series_in_other",
                 "Number of series whose counts are aggregated into the series \"other\" now.",
-                "",
-                Kind::Gauge,
             )?,
             rings: RingMetrics::new()?,
         })
@@ -76,19 +71,20 @@ impl Quality {
     ) -> Vec<Family> {
         let mut families = Vec::new();
         for group in groups {
-            for (index, counter) in group.plan().counters.iter().enumerate() {
-                let points = group.series().iter().filter_map(|series| point(series, index, counter));
+            for (index, counter) in group.base().plan.counters.iter().enumerate() {
+                let points = group.base().series.iter().filter_map(|series| point(series, index, counter));
                 families.push(Family::new(Arc::clone(&counter.metric), points.collect()));
             }
         }
-        families.push(Family::new(
-            Arc::clone(&self.ratio),
-            groups.iter().filter(|group| can_be_rotated(group)).flat_map(ratios).collect(),
-        ));
-        families.push(Family::new(Arc::clone(&self.state), states(groups, traced, board)));
-        families.push(Family::new(Arc::clone(&self.targets), groups.iter().flat_map(targets).collect()));
-        families.push(Family::new(Arc::clone(&self.aggregated), groups.iter().map(aggregated).collect()));
-        families.push(Family::new(Arc::clone(&self.in_other), groups.iter().map(in_other).collect()));
+        let family = |metadata: &Arc<Metadata>, points| Family::new(Arc::clone(metadata), points);
+        let rotated = groups.iter().filter(|group| group.base().plan.needs_pmu());
+        families.extend([
+            family(&self.ratio, rotated.flat_map(ratios).collect()),
+            family(&self.state, states(groups, traced, board)),
+            family(&self.targets, groups.iter().flat_map(targets).collect()),
+            family(&self.aggregated, groups.iter().map(aggregated).collect()),
+            family(&self.in_other, groups.iter().map(in_other).collect()),
+        ]);
         families.extend(unattributed(groups));
         if let Some(stream) = stream {
             families.extend(self.rings.publish(Records::Switches, stream.losses, stream.ring_bytes));
@@ -111,16 +107,11 @@ fn quantity(counter: &Counter, total: u64) -> Value {
     }
 }
 
-/// Whether a group needs counters of which a PMU has only so many; software always counts.
-fn can_be_rotated<K: Kernel>(group: &Counting<K>) -> bool {
-    group.plan().counters.iter().any(|counter| !counter.event.kind.joins_any_group())
-}
-
 /// How much of the time that it could have counted each series did, in the last interval.
 fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
-    group.series().iter().filter_map(|series| {
+    group.base().series.iter().filter_map(|series| {
         let value = Value::Float(series.total.interval.ratio()?);
-        let labels = quality_labels(series.labels, series.info, group.plan());
+        let labels = quality_labels(series.labels, series.info, &group.base().plan);
         Some(Point { labels, value, start: Timestamp::default() })
     })
 }
@@ -128,15 +119,19 @@ fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
 /// How many targets a group has, and how many it should have besides.
 fn targets<K: Kernel>(group: &Counting<K>) -> [Point; 2] {
     [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
-        let own = group_labels(group.plan()).into_iter();
+        let own = group_labels(&group.base().plan).into_iter();
         let labels = Labels::new(own.chain([("state".into(), state.into())]));
         Point { labels, value: Value::Integer(number as u64), start: Timestamp::default() }
     })
 }
 
 fn aggregated<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group_labels(group.plan()));
-    Point { labels, value: Value::Integer(group.series().aggregated()), start: group.series().start() }
+    let labels = Labels::new(group_labels(&group.base().plan));
+    Point {
+        labels,
+        value: Value::Integer(group.base().series.aggregated()),
+        start: group.base().series.start(),
+    }
 }
 
 /// What stands in no series, by metric: several groups may have counted the same event for different scopes.
@@ -148,15 +143,15 @@ fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
             let (_, points) = families
                 .entry(metadata.name().to_owned())
                 .or_insert_with(|| (Arc::clone(metadata), Vec::new()));
-            points.push(Point { labels, value: quantity(counter, total), start: group.series.start() });
+            points.push(Point { labels, value: quantity(counter, total), start: group.base.series.start() });
         }
     }
     families.into_values().map(|(metadata, points)| Family::new(metadata, points)).collect()
 }
 
 fn in_other<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group_labels(group.plan()));
-    let value = Value::Integer(group.series().unnamed() as u64);
+    let labels = Labels::new(group_labels(&group.base().plan));
+    let value = Value::Integer(group.base().series.unnamed() as u64);
     Point { labels, value, start: Timestamp::default() }
 }
 
@@ -169,13 +164,13 @@ fn states<K: Kernel>(
 ) -> Vec<Point> {
     let mut places: BTreeMap<(Arc<str>, Scope, &'static str), usize> = BTreeMap::new();
     for group in groups {
-        for (index, counter) in group.plan().counters.iter().enumerate() {
+        for (index, counter) in group.base().plan.counters.iter().enumerate() {
             for verdict in Verdict::ALL {
-                let here = group.states().get(&(index, verdict)).copied().unwrap_or(0);
+                let here = group.base().states.get(&(index, verdict)).copied().unwrap_or(0);
                 if here == 0 && verdict != Verdict::Counting {
                     continue;
                 }
-                let key = (Arc::clone(&counter.event.name), group.plan().scope(), verdict.as_str());
+                let key = (Arc::clone(&counter.event.name), group.base().plan.scope(), verdict.as_str());
                 *places.entry(key).or_default() += here;
             }
         }

@@ -4,7 +4,7 @@
 //! each single interval, and the scaled differences are added up: so a total never falls, which scaling by the ratio
 //! of the whole life does whenever the ratio rises.
 
-use crate::health::Interval;
+use crate::health::{History, Interval};
 
 /// The last reading of one group, and what came of it.
 #[derive(Debug, Clone)]
@@ -12,8 +12,8 @@ pub(super) struct Progress {
     enabled: u64,
     running: u64,
     values: Box<[u64]>,
-    /// Whether the group has ever been on the PMU.
-    pub ever_ran: bool,
+    /// What became of the group so far.
+    pub history: History,
 }
 
 /// What one member of the group counted in an interval.
@@ -30,7 +30,7 @@ pub(super) struct Delta {
 impl Progress {
     /// Before the first reading of a group of `members`.
     pub(super) fn new(members: usize) -> Self {
-        Self { enabled: 0, running: 0, values: vec![0; members].into(), ever_ran: false }
+        Self { enabled: 0, running: 0, values: vec![0; members].into(), history: History::Unused }
     }
 
     /// Takes the words of a group read: number of members, enabled, running, values. Gives the interval since the
@@ -44,26 +44,31 @@ impl Progress {
         if members != self.values.len() as u64 || values.len() != self.values.len() {
             return None;
         }
-        // Times and values of an event never fall; if they did, the difference would be nonsense rather than huge.
+        // Times and values of an event never fall. A reading can lack some that an earlier one had, when the CPU went offline.
         let interval = Interval {
             enabled: enabled.saturating_sub(self.enabled),
             running: running.saturating_sub(self.running),
         };
-        self.ever_ran |= running > 0;
+        self.history = History::of(enabled, running);
         for (member, (last, &value)) in self.values.iter_mut().zip(values).enumerate() {
             let raw = value.saturating_sub(*last);
-            *last = value;
+            *last = value.max(*last);
             each(Delta { member, raw, scaled: scale(raw, interval) });
         }
-        (self.enabled, self.running) = (enabled, running);
+        (self.enabled, self.running) = (enabled.max(self.enabled), running.max(self.running));
         Some(interval)
+    }
+
+    /// Raises the values of a reading to those of the reading before, where it lacks some.
+    pub(super) fn raise(&self, values: &mut [u64]) {
+        values.iter_mut().zip(&self.values).for_each(|(value, last)| *value = (*value).max(*last));
     }
 }
 
 /// `raw × enabled ∕ running`, rounded; `raw` itself when the group ran all the time.
 ///
 /// The kernel updates the two times together, so `running` is never above `enabled`.
-fn scale(raw: u64, interval: Interval) -> u64 {
+pub(super) fn scale(raw: u64, interval: Interval) -> u64 {
     let Interval { enabled, running } = interval;
     if running >= enabled {
         return raw;
@@ -107,9 +112,9 @@ mod tests {
     fn an_interval_without_running_time_adds_nothing_and_leaves_no_debt() {
         let mut progress = Progress::new(1);
         assert_eq!(deltas(&mut progress, &[1, 1000, 0, 0]).1, [0]);
-        assert!(!progress.ever_ran);
+        assert_eq!(progress.history, History::Waiting);
         assert_eq!(deltas(&mut progress, &[1, 1100, 50, 10]).1, [20]);
-        assert!(progress.ever_ran);
+        assert_eq!(progress.history, History::Ran);
     }
 
     #[test]
@@ -119,6 +124,22 @@ mod tests {
             assert_eq!(progress.advance(words, |_| panic!("no delta")), None, "{words:?}");
         }
         assert_eq!(deltas(&mut progress, &[2, 1, 1, 5, 6]).1, [5, 6]);
+    }
+
+    #[test]
+    fn a_scaled_count_is_rounded_to_the_nearest_number() {
+        for (raw, enabled, running, expected) in [
+            (1, 4, 3, 1),
+            (1, 5, 3, 2),
+            (1, 3, 2, 2),
+            (10, 11, 9, 12),
+            (7, 4, 0, 0),
+            (7, 4, 4, 7),
+            (u64::MAX, 2, 1, u64::MAX),
+        ] {
+            let interval = Interval { enabled, running };
+            assert_eq!(scale(raw, interval), expected, "{raw} in {running} of {enabled} ns");
+        }
     }
 
     proptest! {

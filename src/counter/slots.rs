@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use super::open::{Bundle, Opened, WORDS, no_room};
+use super::open::{Bundle, Opened, no_room};
+use super::reading::WORDS;
 use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
 use crate::plan::{Counter, Group, MOST_MEMBERS};
-use crate::sys::{Event, Kernel, Place};
+use crate::sys::{Kernel, Place};
 use crate::target::{Cgroup, Process};
 
 /// What came of opening a group for a target.
@@ -31,9 +32,9 @@ pub(super) enum Outcome {
 
 /// What is open for one target.
 #[derive(Debug)]
-pub(super) struct Slots<E> {
+pub(super) struct Slots<K: Kernel> {
     /// Open groups by where they are open: the CPU, or the thread of a process.
-    places: BTreeMap<u32, Vec<Bundle<E>>>,
+    places: BTreeMap<u32, Vec<Bundle<K::Event>>>,
     /// The refusals that its opening left on the board.
     refused: Vec<Ticket>,
 }
@@ -60,15 +61,15 @@ pub(super) struct Counted {
     pub interval: Option<Interval>,
 }
 
-impl<E> Default for Slots<E> {
+impl<K: Kernel> Default for Slots<K> {
     fn default() -> Self {
         Self { places: BTreeMap::new(), refused: Vec::new() }
     }
 }
 
-impl<E: Event> Slots<E> {
+impl<K: Kernel> Slots<K> {
     /// Opens the group wherever the target can be counted and is not yet.
-    pub(super) fn open<K: Kernel<Event = E>>(
+    pub(super) fn open(
         &mut self,
         plan: &Group,
         subject: &Subject,
@@ -94,7 +95,7 @@ impl<E: Event> Slots<E> {
     }
 
     /// Whether there is no room for `places` more, which is then told.
-    fn lacks_room<K: Kernel<Event = E>>(
+    fn lacks_room(
         &mut self,
         plan: &Group,
         places: usize,
@@ -102,15 +103,15 @@ impl<E: Event> Slots<E> {
         context: &mut Context<'_, K>,
     ) -> bool {
         let needed = places * plan.counters.len();
-        let lacks = !context.budget.has_room_for(needed);
+        let lacks = !context.means.budget.has_room_for(needed);
         if lacks {
-            let refusal = no_room(context.budget, needed, plan, target);
+            let refusal = no_room(context.means.budget, needed, plan, target);
             self.refused.push(context.board.add(&plan.entry, plan.scope(), refusal));
         }
         lacks
     }
 
-    fn open_cgroup<K: Kernel<Event = E>>(
+    fn open_cgroup(
         &mut self,
         plan: &Group,
         cgroup: &Cgroup,
@@ -141,12 +142,7 @@ impl<E: Event> Slots<E> {
     /// Opens the group for every thread that there is now. Threads that these start are counted by inheritance. One
     /// started in between by a thread whose turn had not come is missed: opening what a second look finds would
     /// count all others twice.
-    fn open_threads<K: Kernel<Event = E>>(
-        &mut self,
-        plan: &Group,
-        process: &Process,
-        context: &mut Context<'_, K>,
-    ) -> Outcome {
+    fn open_threads(&mut self, plan: &Group, process: &Process, context: &mut Context<'_, K>) -> Outcome {
         let Ok(threads) = context.targets.threads(process.key) else { return Outcome::Gone };
         let mut outcome = Outcome::Gone;
         let missing: Vec<u32> = threads.into_iter().filter(|tid| !self.places.contains_key(tid)).collect();
@@ -166,23 +162,19 @@ impl<E: Event> Slots<E> {
     }
 
     /// Keeps what was opened at one place, and enters what was refused.
-    fn keep<K: Kernel<Event = E>>(
+    fn keep(
         &mut self,
         plan: &Group,
         place: u32,
-        opened: Opened<E>,
+        opened: Opened<K::Event>,
         context: &mut Context<'_, K>,
     ) -> Outcome {
         for refusal in opened.refusals {
             self.refused.push(context.board.add(&plan.entry, plan.scope(), refusal));
         }
-        if opened.gone {
-            context.budget.give_back(descriptors(&opened.bundles));
-            return Outcome::Gone;
-        }
-        if opened.no_room {
-            context.budget.give_back(descriptors(&opened.bundles));
-            return Outcome::NoRoom;
+        if opened.gone || opened.no_room {
+            context.means.budget.give_back(descriptors(&opened.bundles));
+            return if opened.gone { Outcome::Gone } else { Outcome::NoRoom };
         }
         if opened.bundles.is_empty() {
             return Outcome::Refused;
@@ -197,7 +189,7 @@ impl<E: Event> Slots<E> {
     }
 
     /// Enters one refusal for the whole target.
-    fn refuse_all<K: Kernel<Event = E>>(
+    fn refuse_all(
         &mut self,
         plan: &Group,
         path: &str,
@@ -211,22 +203,18 @@ impl<E: Event> Slots<E> {
     }
 
     /// Closes every place that is not to `stay`. Read them first: what is not read is lost.
-    pub(super) fn retain<K: Kernel<Event = E>>(
-        &mut self,
-        stay: impl Fn(u32) -> bool,
-        context: &mut Context<'_, K>,
-    ) {
+    pub(super) fn retain(&mut self, stay: impl Fn(u32) -> bool, context: &mut Context<'_, K>) {
         self.places.retain(|&place, bundles| {
             let stays = stay(place);
             if !stays {
-                context.budget.give_back(descriptors(bundles));
+                context.means.budget.give_back(descriptors(bundles));
             }
             stays
         });
     }
 
     /// Closes everything, and takes its refusals off the board.
-    pub(super) fn close<K: Kernel<Event = E>>(mut self, context: &mut Context<'_, K>) {
+    pub(super) fn close(mut self, context: &mut Context<'_, K>) {
         self.retain(|_| false, context);
         self.refused.into_iter().for_each(|ticket| context.board.remove(ticket));
     }
@@ -270,7 +258,7 @@ fn read_bundle<E>(
     };
     for (place, (&counter, (raw, count))) in bundle.counters.iter().zip(deltas).enumerate() {
         let moves = plan.counters.get(counter).is_some_and(must_move);
-        let verdict = judge(interval, bundle.progress.ever_ran, raw, work.filter(|_| moves));
+        let verdict = judge(interval, bundle.progress.history, raw, work.filter(|_| moves));
         tell(Counted { counter, count, verdict, interval: (place == 0).then_some(interval) });
     }
 }

@@ -76,6 +76,19 @@ impl Missing {
     }
 }
 
+impl Unresolved {
+    /// Before it is known which event it is about.
+    pub(super) fn new(cause: Missing, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (reason, remedy) = (reason.into(), remedy.into());
+        Self { event: Arc::default(), cause, reason, remedy, suggestion: None }
+    }
+
+    /// With the name that was probably meant.
+    pub(super) fn meant(self, suggestion: Option<impl Into<String>>) -> Self {
+        Self { suggestion: suggestion.map(Into::into), ..self }
+    }
+}
+
 impl fmt::Display for Unresolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { event, reason, remedy, suggestion, .. } = self;
@@ -96,6 +109,16 @@ impl Catalog {
         let mut problems = Vec::new();
         let pmus = pmu::load(&roots.sys, &mut problems);
         Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), problems }
+    }
+
+    /// Adds the CPUs that a kind of core had in an earlier catalog of this host. Some kernels list only those that are online.
+    pub fn keep_cpus(&mut self, before: &Self) {
+        for pmu in self.pmus.iter_mut().filter(|pmu| pmu.core) {
+            let known = before.pmus.iter().find(|known| known.name == pmu.name);
+            if let Some((cpus, known)) = pmu.cpus.as_mut().zip(known.and_then(|known| known.cpus.as_ref())) {
+                *cpus = cpus.iter().chain(known.iter()).collect();
+            }
+        }
     }
 
     /// What is known of the host.

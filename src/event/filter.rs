@@ -19,12 +19,9 @@ mod class;
 mod tests;
 mod value;
 
-use std::fmt;
-use std::sync::Arc;
-
 use self::class::{Class, Subject};
 use super::format::Format;
-use super::{excerpt, pattern};
+use super::{Cursor, ParseError, Parsed, fault, pattern};
 
 /// The longest text between quotes, in bytes, and with that the longest pattern (`MAX_FILTER_STR_VAL`).
 const OPERAND_LIMIT: usize = 255;
@@ -35,66 +32,21 @@ const NAMED_LIMIT: usize = 12;
 /// The number of `ftrace:function` in every kernel (`TRACE_FN`).
 const FUNCTION_ID: u64 = 1;
 
-/// A filter that the kernel would not take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilterError {
-    filter: Arc<str>,
-    at: usize,
-    message: String,
-    remedy: String,
-}
-
-impl FilterError {
-    /// Where the filter is wrong, in bytes from its start.
-    pub fn position(&self) -> usize {
-        self.at
-    }
-}
-
-impl fmt::Display for FilterError {
-    /// One line; with `{:#}` a picture of three lines: what is wrong, the filter, and a caret under the place.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { filter, at, message, remedy } = self;
-        if f.alternate() {
-            return write!(f, "{message}\n{}", excerpt::picture(filter, *at, remedy));
-        }
-        write!(f, "{message}, {}: {remedy}", excerpt::at(filter, *at))
-    }
-}
-
-impl std::error::Error for FilterError {}
-
 /// Judges a filter for a tracepoint as Linux 6.18 does. Older kernels lack `CPUS{…}` (before 6.6), `.function` and
 /// `.ustring`, and refuse them. Which functions and CPUs there are is not asked. With `ftrace:function`, whose filters
 /// are patterns for names of functions, not every combination of `&&` and `!` that passes here is taken.
 ///
 /// # Errors
 /// The first place that is wrong, quotes and parentheses before everything else.
-pub fn check(filter: &str, format: &Format) -> Result<(), FilterError> {
-    let checker = Checker { text: filter, at: 0, format, is_function: is_function(format) };
-    checker.filter().map_err(|Fault { at, message, remedy }| {
-        // More than the kernel takes is not worth keeping.
-        let kept = &filter[..excerpt::boundary(filter, rustix::param::page_size())];
-        FilterError { filter: kept.into(), at: at.min(kept.len()), message, remedy }
-    })
+pub fn check(filter: &str, format: &Format) -> Result<(), ParseError> {
+    let checker = Checker::new(filter, Judged { format, is_function: is_function(format) });
+    // More than the kernel takes is not worth keeping.
+    checker.filter().map_err(|fault| fault.within(filter, rustix::param::page_size()))
 }
 
 /// Whether it is `ftrace:function`, which has filters of its own.
 fn is_function(format: &Format) -> bool {
     format.id() == FUNCTION_ID && format.name() == "function"
-}
-
-/// A [`FilterError`] before it knows its text.
-struct Fault {
-    at: usize,
-    message: String,
-    remedy: String,
-}
-
-type Checked<T> = Result<T, Fault>;
-
-fn fault<T>(at: usize, message: impl Into<String>, remedy: impl Into<String>) -> Checked<T> {
-    Err(Fault { at, message: message.into(), remedy: remedy.into() })
 }
 
 /// What is compared how. The order matters to who reads them: a longer one stands before its beginning.
@@ -121,22 +73,22 @@ const OPERATORS: [(&str, Operator); 8] = [
 ];
 
 /// A cursor over the filter.
-struct Checker<'t> {
-    text: &'t str,
-    /// Always where a character begins: it moves behind ASCII, or over whole characters.
-    at: usize,
+type Checker<'t> = Cursor<'t, Judged<'t>>;
+
+/// What a filter is for.
+struct Judged<'t> {
     format: &'t Format,
     is_function: bool,
 }
 
-impl<'t> Checker<'t> {
-    fn filter(mut self) -> Checked<()> {
+impl Checker<'_> {
+    fn filter(mut self) -> Parsed<()> {
         self.size()?;
         self.balance()?;
         let mut depth = 0usize;
         let mut predicates = 0usize;
         loop {
-            self.skip_space();
+            self.skip_blank();
             match self.rest().as_bytes() {
                 // The kernel takes a filter that ends with an operator, as if that were not there.
                 [] if predicates > 0 => return Ok(()),
@@ -146,11 +98,7 @@ impl<'t> Checker<'t> {
                     depth += 1;
                     continue;
                 }
-                [b'!', next, ..] if !matches!(next, b'=' | b'~') => {
-                    self.at += 1;
-                    continue;
-                }
-                [b'!'] => {
+                [b'!', behind @ ..] if !matches!(behind, [b'=' | b'~', ..]) => {
                     self.at += 1;
                     continue;
                 }
@@ -164,9 +112,9 @@ impl<'t> Checker<'t> {
     }
 
     /// What stands behind a predicate: whether it was the last one.
-    fn ends(&mut self, depth: &mut usize) -> Checked<bool> {
+    fn ends(&mut self, depth: &mut usize) -> Parsed<bool> {
         loop {
-            self.skip_space();
+            self.skip_blank();
             match self.rest().as_bytes() {
                 [] => return Ok(true),
                 [b')', ..] if *depth > 0 => {
@@ -182,13 +130,10 @@ impl<'t> Checker<'t> {
         }
     }
 
-    fn size(&self) -> Checked<()> {
+    fn size(&self) -> Parsed<()> {
         if let Some(at) = self.text.find('\0') {
-            return fault(
-                at,
-                "the filter holds a NUL",
-                "leave it out; the kernel would end the filter there",
-            );
+            let remedy = "leave it out; the kernel would end the filter there";
+            return fault(at, "the filter holds a NUL", remedy);
         }
         // With the NUL at its end it is one page.
         let limit = rustix::param::page_size() - 1;
@@ -200,7 +145,7 @@ impl<'t> Checker<'t> {
     }
 
     /// Whether all quotes and parentheses are closed.
-    fn balance(&self) -> Checked<()> {
+    fn balance(&self) -> Parsed<()> {
         let mut open = Vec::new();
         let mut quoted: Option<(usize, u8)> = None;
         for (at, byte) in self.text.bytes().enumerate() {
@@ -224,43 +169,26 @@ impl<'t> Checker<'t> {
         }
     }
 
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn skip_space(&mut self) {
+    fn skip_blank(&mut self) {
         self.take_while(is_space);
     }
 
-    fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'t str {
-        let rest = self.rest();
-        let taken = &rest[..rest.find(|c| !wanted(c)).unwrap_or(rest.len())];
-        self.at += taken.len();
-        taken
-    }
-
-    fn take(&mut self, word: &str) -> bool {
-        let found = self.rest().starts_with(word);
-        self.at += if found { word.len() } else { 0 };
-        found
-    }
-
-    fn predicate(&mut self) -> Checked<()> {
+    fn predicate(&mut self) -> Parsed<()> {
         let at = self.at;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
         if name.is_empty() {
             return fault(at, "the name of a field is missing", EXPECTED_PREDICATE);
         }
-        let Some(subject) = Subject::find(self.format, name) else { return self.unknown(at, name) };
+        let Some(subject) = Subject::find(self.state.format, name) else { return self.unknown(at, name) };
         // What the string is when the field is none is not asked, here as in the kernel.
         self.take(".ustring");
         let by_function = self.take(".function");
-        self.skip_space();
+        self.skip_blank();
         let operator = self.operator(name)?;
-        self.skip_space();
+        self.skip_blank();
         if by_function {
             self.function(&subject, operator)
-        } else if self.is_function {
+        } else if self.state.is_function {
             self.pattern(name)
         } else if self.rest().starts_with("CPUS") {
             self.cpus(&subject, operator)
@@ -277,10 +205,11 @@ impl<'t> Checker<'t> {
         }
     }
 
-    fn unknown(&self, at: usize, name: &str) -> Checked<()> {
-        let message = format!("{} has no field {name}", self.format.name());
-        let names = || self.format.fields().iter().filter(|field| !field.common).map(|field| &*field.name);
-        let near = self.format.near(name).or_else(|| pattern::nearest(name, class::GENERIC));
+    fn unknown(&self, at: usize, name: &str) -> Parsed<()> {
+        let message = format!("{} has no field {name}", self.state.format.name());
+        let names =
+            || self.state.format.fields().iter().filter(|field| !field.common).map(|field| &*field.name);
+        let near = self.state.format.near(name).or_else(|| pattern::nearest(name, class::GENERIC));
         if let Some(near) = near {
             return fault(at, message, format!("did you mean {near}?"));
         }
@@ -289,7 +218,7 @@ impl<'t> Checker<'t> {
         fault(at, message, format!("it has {}{more}", listed.join(", ")))
     }
 
-    fn operator(&mut self, name: &str) -> Checked<Operator> {
+    fn operator(&mut self, name: &str) -> Parsed<Operator> {
         let rest = self.rest();
         if let Some((word, operator)) = OPERATORS.iter().find(|(word, _)| rest.starts_with(word)) {
             self.at += word.len();

@@ -296,10 +296,7 @@ fn unsigned(bytes: &[u8]) -> Option<u64> {
 /// As [`unsigned`], in two's complement.
 #[inline]
 fn signed(bytes: &[u8]) -> Option<i64> {
-    Some(match *bytes {
-        [a] => i8::from_ne_bytes([a]).into(),
-        [a, b] => i16::from_ne_bytes([a, b]).into(),
-        [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]).into(),
-        _ => i64::from_ne_bytes(bytes.try_into().ok()?),
-    })
+    // Of at most 8 bytes, which is what `unsigned` takes.
+    let unused = |bytes: &[u8]| 64 - 8 * bytes.len();
+    unsigned(bytes).map(|number| (number << unused(bytes)).cast_signed() >> unused(bytes))
 }

@@ -109,106 +109,41 @@ const SOFTWARE: &[Row] = &[
     ("cgroup-switches", &[], 11, "Switches to a task of another cgroup"),
 ];
 
-/// A cache of `perf_hw_cache_id`.
-struct Cache {
-    name: &'static str,
-    aliases: &'static [&'static str],
-    id: u64,
-    what: &'static str,
-    /// Whether it is read, written, prefetched into: perf's `hw_cache_stat`.
-    operations: [bool; 3],
-}
+/// A cache of `perf_hw_cache_id`, whose number is its place: its name, other names, what it is, and whether it is read,
+/// written, prefetched into (perf's `hw_cache_stat`).
+type Cache = (&'static str, &'static [&'static str], &'static str, [bool; 3]);
 
 const CACHES: [Cache; 7] = [
-    Cache {
-        name: "L1-dcache",
-        aliases: &["l1-d", "l1d", "L1-data"],
-        id: 0,
-        what: "the first-level data cache",
-        operations: [true, true, true],
-    },
-    Cache {
-        name: "L1-icache",
-        aliases: &["l1-i", "l1i", "L1-instruction"],
-        id: 1,
-        what: "the first-level instruction cache",
-        operations: [true, false, true],
-    },
-    Cache {
-        name: "LLC",
-        aliases: &["L2"],
-        id: 2,
-        what: "the last-level cache",
-        operations: [true, true, true],
-    },
-    Cache {
-        name: "dTLB",
-        aliases: &["d-tlb", "Data-TLB"],
-        id: 3,
-        what: "the data TLB",
-        operations: [true, true, true],
-    },
-    Cache {
-        name: "iTLB",
-        aliases: &["i-tlb", "Instruction-TLB"],
-        id: 4,
-        what: "the instruction TLB",
-        operations: [true, false, false],
-    },
-    Cache {
-        name: "branch",
-        aliases: &["bpu", "btb", "bpc"],
-        id: 5,
-        what: "the branch predictor",
-        operations: [true, false, false],
-    },
-    Cache {
-        name: "node",
-        aliases: &[],
-        id: 6,
-        what: "the memory of the NUMA node",
-        operations: [true, true, true],
-    },
+    ("L1-dcache", &["l1-d", "l1d", "L1-data"], "the first-level data cache", [true, true, true]),
+    (
+        "L1-icache",
+        &["l1-i", "l1i", "L1-instruction"],
+        "the first-level instruction cache",
+        [true, false, true],
+    ),
+    ("LLC", &["L2"], "the last-level cache", [true, true, true]),
+    ("dTLB", &["d-tlb", "Data-TLB"], "the data TLB", [true, true, true]),
+    ("iTLB", &["i-tlb", "Instruction-TLB"], "the instruction TLB", [true, false, false]),
+    ("branch", &["bpu", "btb", "bpc"], "the branch predictor", [true, false, false]),
+    ("node", &[], "the memory of the NUMA node", [true, true, true]),
 ];
 
-/// An operation of `perf_hw_cache_op_id`; its place in the table is its number.
-struct Operation {
-    plural: &'static str,
-    singular: &'static str,
-    others: &'static [&'static str],
-    /// What it does, as a help begins.
-    noun: &'static str,
-    /// What is never done with a cache that lacks it.
-    participle: &'static str,
-}
+/// An operation of `perf_hw_cache_op_id`, whose number is its place: how many and one of it are called, first, and other
+/// names; what it does, as a help begins; what is never done with a cache that lacks it.
+type Operation = (&'static [&'static str], &'static str, &'static str);
 
 const OPERATIONS: [Operation; 3] = [
-    Operation {
-        plural: "loads",
-        singular: "load",
-        others: &["read"],
-        noun: "Loads from",
-        participle: "read",
-    },
-    Operation {
-        plural: "stores",
-        singular: "store",
-        others: &["write"],
-        noun: "Stores to",
-        participle: "written",
-    },
-    Operation {
-        plural: "prefetches",
-        singular: "prefetch",
-        others: &["speculative-read", "speculative-load"],
-        noun: "Prefetches into",
-        participle: "prefetched into",
-    },
+    (&["loads", "load", "read"], "Loads from", "read"),
+    (&["stores", "store", "write"], "Stores to", "written"),
+    (
+        &["prefetches", "prefetch", "speculative-read", "speculative-load"],
+        "Prefetches into",
+        "prefetched into",
+    ),
 ];
 
 /// The words of `perf_hw_cache_op_result_id`.
-const REFERENCES: &[&str] = &["refs", "Reference", "ops", "access"];
-const MISSES: &[&str] = &["misses", "miss"];
+const RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misses", "miss"]];
 
 /// Names that perf answers by itself, without the kernel.
 const TOOLS: &[&str] = &["duration_time", "user_time", "system_time"];
@@ -220,9 +155,8 @@ pub(super) fn find(word: &str) -> Option<Found> {
         Some(Found::Event(from_row(row, kind)))
     };
     if TOOLS.contains(&word) {
-        return Some(Found::Tool(
-            "perf takes it from its own clock; task-clock is the kernel's nearest event",
-        ));
+        let reason = "perf takes it from its own clock; task-clock is the kernel's nearest event";
+        return Some(Found::Tool(reason));
     }
     in_table(HARDWARE, Kind::Hardware)
         .or_else(|| in_table(SOFTWARE, Kind::Software))
@@ -232,9 +166,9 @@ pub(super) fn find(word: &str) -> Option<Found> {
 /// Every generic event once, under the name of `perf list`, with its other names behind it.
 pub(super) fn all() -> impl Iterator<Item = (Generic, &'static [&'static str])> {
     let rows = |table: &'static [Row], kind| table.iter().map(move |row| (from_row(row, kind), row.1));
-    let caches = CACHES.iter().flat_map(|cache| {
-        let possible = OPERATIONS.iter().enumerate().zip(cache.operations).filter(|(_, possible)| *possible);
-        possible.flat_map(|(operation, _)| {
+    let caches = (0..CACHES.len()).flat_map(|cache| {
+        let possible = (0..OPERATIONS.len()).filter(move |&operation| CACHES[cache].3[operation]);
+        possible.flat_map(move |operation| {
             [false, true].map(|miss| (cache_event(cache, operation, miss), &[][..]))
         })
     });
@@ -256,60 +190,51 @@ fn from_row(&(name, _, config, help): &Row, kind: Kind) -> Generic {
 /// Reads `cache[-word[-word]]`: an operation and a result in either order. What is left out is loads and references;
 /// what contradicts what stands before it has no effect, as in perf.
 fn find_cache(word: &str) -> Option<Found> {
-    let (cache, mut rest) = CACHES.iter().find_map(|cache| {
-        let mut names = cache.aliases.iter().chain([&cache.name]);
-        names.find_map(|name| behind(word, name)).map(|rest| (cache, rest))
-    })?;
+    let names = CACHES.iter().map(|(name, aliases, ..)| aliases.iter().chain([name]));
+    let (cache, mut rest) = first(word, names)?;
     let (mut operation, mut miss) = (None, None);
     for _ in 0..2 {
         let Some(tail) = rest.strip_prefix('-') else { break };
-        rest = if let Some((found, rest)) = operation_word(tail) {
+        rest = if let Some((found, rest)) = first(tail, OPERATIONS.iter().map(|(names, ..)| names.iter())) {
             operation.get_or_insert(found);
             rest
         } else {
-            let (is_miss, rest) = result_word(tail)?;
-            miss.get_or_insert(is_miss);
+            let (result, rest) = first(tail, RESULTS.iter().map(|names| names.iter()))?;
+            miss.get_or_insert(result == 1);
             rest
         };
     }
     if !rest.is_empty() {
         return None;
     }
-    let wanted = operation.unwrap_or(0);
-    let (number, possible) = OPERATIONS.iter().enumerate().zip(cache.operations).nth(wanted)?;
-    Some(if possible {
-        Found::Event(cache_event(cache, number, miss == Some(true)))
+    // Both are places in their tables.
+    let (operation, (.., what, possible)) = (operation.unwrap_or(0), CACHES[cache]);
+    Some(if possible[operation] {
+        Found::Event(cache_event(cache, operation, miss == Some(true)))
     } else {
-        Found::Impossible(format!("{} is never {}", cache.what, number.1.participle))
+        Found::Impossible(format!("{what} is never {}", OPERATIONS[operation].2))
     })
 }
 
-/// What stands behind `name` in `text`, if that is a word of its own.
-fn behind<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.strip_prefix(name).filter(|rest| rest.is_empty() || rest.starts_with('-'))
+/// The place in a table of the names that a text begins with, as words of their own, and what stands behind.
+fn first<'t, N: Iterator<Item = &'t &'static str>>(
+    text: &str,
+    table: impl Iterator<Item = N>,
+) -> Option<(usize, &str)> {
+    let behind =
+        |name: &&str| text.strip_prefix(*name).filter(|rest| rest.is_empty() || rest.starts_with('-'));
+    table.enumerate().find_map(|(place, mut names)| Some((place, names.find_map(behind)?)))
 }
 
-fn operation_word(text: &str) -> Option<(usize, &str)> {
-    OPERATIONS.iter().enumerate().find_map(|(number, operation)| {
-        let mut names = operation.others.iter().chain([&operation.plural, &operation.singular]);
-        names.find_map(|name| behind(text, name)).map(|rest| (number, rest))
-    })
-}
-
-fn result_word(text: &str) -> Option<(bool, &str)> {
-    [(false, REFERENCES), (true, MISSES)]
-        .into_iter()
-        .find_map(|(miss, names)| names.iter().find_map(|name| behind(text, name)).map(|rest| (miss, rest)))
-}
-
-fn cache_event(cache: &Cache, (number, operation): (usize, &Operation), miss: bool) -> Generic {
-    let (noun, what) = (operation.noun, cache.what);
+/// The event of places in both tables.
+fn cache_event(cache: usize, operation: usize, miss: bool) -> Generic {
+    let config = cache as u64 | (operation as u64) << 8 | u64::from(miss) << 16;
+    let ((cache, _, what, _), (names, noun, _)) = (CACHES[cache], OPERATIONS[operation]);
     let (name, help) = if miss {
-        (format!("{}-{}-misses", cache.name, operation.singular), format!("{noun} {what} that missed it"))
+        (format!("{cache}-{}-misses", names[1]), format!("{noun} {what} that missed it"))
     } else {
-        (format!("{}-{}", cache.name, operation.plural), format!("{noun} {what}"))
+        (format!("{cache}-{}", names[0]), format!("{noun} {what}"))
     };
-    let config = cache.id | (number as u64) << 8 | u64::from(miss) << 16;
     Generic {
         name: name.into(),
         kind: Kind::Cache,

@@ -9,12 +9,14 @@
 //! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
 
 mod catalog;
+mod cursor;
 mod excerpt;
 pub mod filter;
 pub mod format;
 mod generic;
 mod known;
 mod modifiers;
+mod number;
 mod parse;
 mod pattern;
 mod pmu;
@@ -25,8 +27,10 @@ pub mod syntax;
 mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
-pub use parse::{ParseError, parse};
-pub(crate) use parse::{Parsed, fault};
+pub use cursor::ParseError;
+pub(crate) use cursor::{Cursor, Fault, Parsed, fault};
+pub(crate) use number::digits;
+pub use parse::parse;
 pub(crate) use pattern::nearest;
 pub use preset::Preset;
 
@@ -35,6 +39,7 @@ use std::sync::Arc;
 
 use crate::health::{Attempt, Scope};
 use crate::host::CpuSet;
+use crate::words::words;
 
 /// The part of `perf_event_attr` that selects what is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -100,25 +105,27 @@ pub enum Precise {
     Max,
 }
 
-/// Which family of names an event belongs to; decides in which groups it can stand and what a refusal means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// `PERF_TYPE_HARDWARE`.
-    Hardware,
-    /// `PERF_TYPE_HW_CACHE`.
-    Cache,
-    /// `PERF_TYPE_RAW` (`rNNN`) or a core PMU with terms (`cpu/event=0x3c/`).
-    Raw,
-    /// `PERF_TYPE_SOFTWARE`.
-    Software,
-    /// `PERF_TYPE_TRACEPOINT`.
-    Tracepoint,
-    /// `PERF_TYPE_BREAKPOINT` (`mem:ADDRESS`).
-    Breakpoint,
-    /// A dynamic probe: the PMUs `kprobe` and `uprobe`.
-    Probe,
-    /// Any other PMU of sysfs: uncore, `msr`, `power`, `cstate_core`, …
-    Pmu,
+words! {
+    /// Which family of names an event belongs to; decides in which groups it can stand and what a refusal means.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Kind {
+        /// `PERF_TYPE_HARDWARE`.
+        Hardware = "hardware",
+        /// `PERF_TYPE_HW_CACHE`.
+        Cache = "hardware cache",
+        /// `PERF_TYPE_RAW` (`rNNN`) or a core PMU with terms (`cpu/event=0x3c/`).
+        Raw = "raw",
+        /// `PERF_TYPE_SOFTWARE`.
+        Software = "software",
+        /// `PERF_TYPE_TRACEPOINT`.
+        Tracepoint = "tracepoint",
+        /// `PERF_TYPE_BREAKPOINT` (`mem:ADDRESS`).
+        Breakpoint = "breakpoint",
+        /// A dynamic probe: the PMUs `kprobe` and `uprobe`.
+        Probe = "probe",
+        /// Any other PMU of sysfs: uncore, `msr`, `power`, `cstate_core`, …
+        Pmu = "pmu",
+    }
 }
 
 impl Kind {
@@ -130,6 +137,11 @@ impl Kind {
     /// Whether the event may be a member of any group, whatever PMU the group is on.
     pub const fn joins_any_group(self) -> bool {
         matches!(self, Self::Software | Self::Tracepoint | Self::Probe)
+    }
+
+    /// Whether the event waits for a counter of a PMU, of which there are only so many.
+    pub const fn needs_pmu(self) -> bool {
+        !self.joins_any_group()
     }
 }
 

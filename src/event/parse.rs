@@ -11,18 +11,13 @@
 //!
 //! Grammar: `tools/perf/util/parse-events.{l,y}` of the kernel, `Documentation/perf-list.txt`.
 
-mod error;
-
 use std::sync::Arc;
 
-pub use error::ParseError;
-pub(crate) use error::{Parsed, fault};
-
+use super::cursor::{Cursor, Fault, ParseError, Parsed, TEXT_LIMIT, fault};
 use super::generic;
+use super::number::{digits, hexadecimal};
 use super::syntax::{Event, Group, Name, Term, TermValue};
 
-/// The longest text, in bytes.
-const TEXT_LIMIT: usize = 16 << 10;
 /// The most events in one text.
 const EVENT_LIMIT: usize = 512;
 /// The most terms of one event; the kernel's richest PMU formats have about 30 fields.
@@ -38,8 +33,7 @@ const MODIFIERS: &str = "ukhIGHpPSDWebRX";
 /// # Errors
 /// The first place that is not in the language, or that asks for something that counting has no use for.
 pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
-    let mut parser = Parser { text, at: 0, events: 0 };
-    parser.list().map_err(|fault| fault.of(text))
+    Parser::new(text, Events(0)).list().map_err(|fault| fault.of(text))
 }
 
 /// Reads the terms that a file of a PMU's `events/` holds: what stands between the slashes of a PMU event.
@@ -47,46 +41,17 @@ pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
 /// # Errors
 /// As [`parse`].
 pub(super) fn parse_terms(text: &str) -> Result<Vec<Term>, ParseError> {
-    let mut parser = Parser { text, at: 0, events: 0 };
+    let mut parser = Parser::new(text, Events(0));
     parser.term_list("").map(|(terms, _)| terms).map_err(|fault| fault.of(text))
 }
 
 /// A cursor over the text.
-struct Parser<'t> {
-    text: &'t str,
-    /// Always where a character begins, so that slicing there cannot fail: it moves by whole characters only.
-    at: usize,
-    events: usize,
-}
+type Parser<'t> = Cursor<'t, Events>;
+
+/// How many events there are so far.
+struct Events(usize);
 
 impl<'t> Parser<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn take(&mut self, c: char) -> bool {
-        let found = self.rest().starts_with(c);
-        if found {
-            self.at += c.len_utf8();
-        }
-        found
-    }
-
-    fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'t str {
-        let rest = self.rest();
-        let end = rest.find(|c| !wanted(c)).unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
-    fn skip_space(&mut self) {
-        self.take_while(char::is_whitespace);
-    }
-
     fn list(&mut self) -> Parsed<Vec<Group>> {
         if self.text.len() > TEXT_LIMIT {
             return fault(TEXT_LIMIT, "the text is longer than 16 KiB", "split it over several entries");
@@ -95,12 +60,10 @@ impl<'t> Parser<'t> {
         loop {
             groups.push(self.item()?);
             self.skip_space();
-            if self.rest().is_empty() {
+            if self.is_at_end() {
                 return Ok(groups);
             }
-            if !self.take(',') {
-                return fault(self.at, "the event ends here", "put a comma between two events");
-            }
+            self.expect(",", "the event ends here", "put a comma between two events")?;
         }
     }
 
@@ -109,7 +72,7 @@ impl<'t> Parser<'t> {
         let start = self.at;
         self.take_while(is_word);
         self.skip_space();
-        if self.take('{') {
+        if self.take("{") {
             return self.group();
         }
         self.at = start;
@@ -132,21 +95,17 @@ impl<'t> Parser<'t> {
             }
             events.push(event);
             self.skip_space();
-            if self.take('}') {
+            if self.take("}") {
                 break;
             }
-            if !self.take(',') {
-                return fault(self.at, "the group is not closed", "expected ',' or '}'");
-            }
+            self.expect(",", "the group is not closed", "expected ',' or '}'")?;
         }
         let at = self.at;
-        if self.take(':') {
+        if self.take(":") {
             let modifiers = self.modifiers()?;
             for (i, event) in events.iter_mut().enumerate() {
-                match add_modifiers(&event.modifiers, modifiers, i == 0) {
-                    Some(both) => event.modifiers = both.into(),
-                    None => return fault(at, TOO_PRECISE.0, TOO_PRECISE.1),
-                }
+                let both = add_modifiers(&event.modifiers, modifiers, i == 0);
+                event.modifiers = both.ok_or_else(|| Fault::new(at, TOO_PRECISE.0, TOO_PRECISE.1))?.into();
             }
         }
         Ok(Group { events })
@@ -154,17 +113,12 @@ impl<'t> Parser<'t> {
 
     fn event(&mut self) -> Parsed<Event> {
         self.skip_space();
-        self.events += 1;
-        if self.events > EVENT_LIMIT {
-            return fault(
-                self.at,
-                format!("more than {EVENT_LIMIT} events"),
-                "split them over several entries",
-            );
-        }
+        self.state.0 += 1;
         let at = self.at;
-        if self.rest().starts_with("mem:") {
-            self.at += "mem:".len();
+        if self.state.0 > EVENT_LIMIT {
+            return fault(at, format!("more than {EVENT_LIMIT} events"), "split them over several entries");
+        }
+        if self.take("mem:") {
             return self.breakpoint();
         }
         let word = self.take_while(is_word);
@@ -177,18 +131,16 @@ impl<'t> Parser<'t> {
         if let Some(kind) = number(word) {
             return self.numeric(at, kind);
         }
-        if let Some(hex) = word.strip_prefix('r').filter(|hex| is_hex(hex)) {
-            let Ok(config) = u64::from_str_radix(hex, 16) else {
-                return fault(
-                    at,
-                    "a raw event has at most 16 digits",
-                    "write rNNN with the event's encoding",
-                );
-            };
-            return self.with_terms(Name::Raw(config));
+        if let Some(config) = word.strip_prefix('r').and_then(|hex| digits(hex, 16)) {
+            let remedy = "write rNNN with the event's encoding";
+            let too_long = || Fault::new(at, "a raw event has at most 16 digits", remedy);
+            return self.with_terms(Name::Raw(config.ok_or_else(too_long)?));
         }
         match self.peek() {
-            Some('/') if generic::find(word).is_none() => self.pmu(word),
+            Some('/') if generic::find(word).is_none() => {
+                let (terms, alias) = self.terms()?;
+                self.event_end(Name::Pmu { pmu: word.into(), terms }, alias)
+            }
             Some(':') if !self.modifiers_follow(word) => self.tracepoint(word),
             _ => self.with_terms(Name::Symbol(word.into())),
         }
@@ -197,8 +149,7 @@ impl<'t> Parser<'t> {
     /// Whether the colon under the cursor begins modifiers. As in perf's lexer, a word of nothing but modifier
     /// letters is never the name of a tracepoint, and a generic name never that of a system.
     fn modifiers_follow(&self, word: &str) -> bool {
-        let letters = self.rest().trim_start_matches(':');
-        let letters = &letters[..letters.find(|c| !is_word(c)).unwrap_or(letters.len())];
+        let letters = first_word(self.rest().trim_start_matches(':'));
         letters.chars().all(|c| MODIFIERS.contains(c)) || generic::find(word).is_some()
     }
 
@@ -208,17 +159,13 @@ impl<'t> Parser<'t> {
         let has_length =
             self.rest().strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let length =
-            if has_length && self.take('/') { Some(self.number("the length in bytes")?) } else { None };
+            if has_length && self.take("/") { Some(self.number("the length in bytes")?) } else { None };
         let mut access = "rw";
-        let ahead = self.rest().strip_prefix(':').unwrap_or_default();
-        let letters = &ahead[..ahead.find(|c| !is_word(c)).unwrap_or(ahead.len())];
+        let letters = first_word(self.rest().strip_prefix(':').unwrap_or_default());
         if !letters.is_empty() && letters.chars().all(|c| "rwx".contains(c)) {
             if letters.chars().any(|c| letters.matches(c).count() > 1) {
-                return fault(
-                    self.at + 1,
-                    "a kind of access is given twice",
-                    "write r, w, x or a sum of them",
-                );
+                let remedy = "write r, w, x or a sum of them";
+                return fault(self.at + 1, "a kind of access is given twice", remedy);
             }
             access = letters;
             self.at += 1 + letters.len();
@@ -228,35 +175,23 @@ impl<'t> Parser<'t> {
 
     /// `:CONFIG` behind a type.
     fn numeric(&mut self, at: usize, kind: Option<u64>) -> Parsed<Event> {
-        let Some(kind) = kind.and_then(|kind| u32::try_from(kind).ok()) else {
-            return fault(at, "the type does not fit 32 bits", "write TYPE:CONFIG, such as 4:0x3c");
-        };
-        if !self.take(':') {
-            return fault(
-                self.at,
-                "a number alone is no event",
-                "write TYPE:CONFIG (4:0x3c) or rNNN (r003c)",
-            );
-        }
+        let too_large =
+            || Fault::new(at, "the type does not fit 32 bits", "write TYPE:CONFIG, such as 4:0x3c");
+        let kind = kind.and_then(|kind| u32::try_from(kind).ok()).ok_or_else(too_large)?;
+        self.expect(":", "a number alone is no event", "write TYPE:CONFIG (4:0x3c) or rNNN (r003c)")?;
         let config = self.number("the config of the event")?;
         self.with_terms(Name::Numeric { kind, config })
     }
 
     /// `:event` behind a system.
     fn tracepoint(&mut self, system: &str) -> Parsed<Event> {
-        self.take(':');
+        self.take(":");
         let event = self.take_while(is_word);
         if event.is_empty() {
             let remedy = "write modifiers (cycles:u) or the name of a tracepoint (sched:sched_switch)";
             return fault(self.at, format!("nothing useful follows {system:?} and its colon"), remedy);
         }
         self.with_terms(Name::Tracepoint { system: system.into(), event: event.into() })
-    }
-
-    /// `/terms/` behind a PMU.
-    fn pmu(&mut self, pmu: &str) -> Parsed<Event> {
-        let (terms, alias) = self.terms()?;
-        self.event_end(Name::Pmu { pmu: pmu.into(), terms }, alias)
     }
 
     /// The end of an event that is no PMU's: between slashes it may have only a name.
@@ -280,7 +215,7 @@ impl<'t> Parser<'t> {
     fn event_end(&mut self, name: Name, alias: Option<Arc<str>>) -> Parsed<Event> {
         let behind_slash = self.text[..self.at].ends_with('/');
         let letters = self.peek().is_some_and(is_word);
-        let modifiers = if self.take(':') || (behind_slash && letters) { self.modifiers()? } else { "" };
+        let modifiers = if self.take(":") || (behind_slash && letters) { self.modifiers()? } else { "" };
         Ok(Event { name, modifiers: modifiers.into(), alias })
     }
 
@@ -311,9 +246,9 @@ impl<'t> Parser<'t> {
     /// Terms between slashes, with `name=` taken out of them. The first slash is under the cursor.
     fn terms(&mut self) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let open = self.at;
-        self.take('/');
+        self.take("/");
         let terms = self.term_list("/")?;
-        if !self.take('/') {
+        if !self.take("/") {
             return fault(open, "the slash is not closed", "write pmu/terms/ with a slash at the end");
         }
         Ok(terms)
@@ -323,7 +258,9 @@ impl<'t> Parser<'t> {
     fn term_list(&mut self, end: &str) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let (mut terms, mut alias) = (Vec::new(), None);
         self.skip_space();
-        while !self.rest().is_empty() && (end.is_empty() || !self.rest().starts_with(end)) {
+        let is_closed =
+            |parser: &Self| parser.is_at_end() || (!end.is_empty() && parser.rest().starts_with(end));
+        while !is_closed(self) {
             if terms.len() == TERM_LIMIT {
                 return fault(self.at, format!("more than {TERM_LIMIT} terms"), "leave some out");
             }
@@ -335,9 +272,8 @@ impl<'t> Parser<'t> {
                 (_, value) => terms.push(Term { name: term.name, value }),
             }
             self.skip_space();
-            let closed = self.rest().is_empty() || (!end.is_empty() && self.rest().starts_with(end));
-            if !closed && !self.take(',') {
-                return fault(self.at, "the term ends here", "expected ',' or '/'");
+            if !is_closed(self) {
+                self.expect(",", "the term ends here", "expected ',' or '/'")?;
             }
             self.skip_space();
         }
@@ -350,22 +286,20 @@ impl<'t> Parser<'t> {
         if name.is_empty() {
             return fault(at, "a term is missing", "write name=value, or the name of an event of the PMU");
         }
-        if !self.take('=') {
+        if !self.take("=") {
             return Ok(Term { name: name.into(), value: None });
         }
         let at = self.at;
         if let Some(quote @ ('\'' | '"')) = self.peek() {
-            self.take(quote);
+            let mark = quote.to_string();
+            self.take(&mark);
             let text = self.take_while(|c| c != quote);
-            if !self.take(quote) {
+            if !self.take(&mark) {
                 return fault(at, "the quote is not closed", format!("expected {quote}"));
             }
             if text.is_empty() {
-                return fault(
-                    at,
-                    format!("{name:?} has an empty value"),
-                    "write something between the quotes",
-                );
+                let remedy = "write something between the quotes";
+                return fault(at, format!("{name:?} has an empty value"), remedy);
             }
             return Ok(Term { name: name.into(), value: Some(TermValue::Text(text.into())) });
         }
@@ -402,8 +336,7 @@ const TOO_LARGE: (&str, &str) = ("the number does not fit 64 bits", "write at mo
 fn refused(letter: char) -> Option<&'static str> {
     match letter {
         'b' => Some("BPF counters need a BPF program, and this program loads none"),
-        'R' => Some("events are already grouped exactly as they are written"),
-        'X' => Some("events are already grouped exactly as they are written"),
+        'R' | 'X' => Some("events are already grouped exactly as they are written"),
         _ => None,
     }
 }
@@ -430,19 +363,14 @@ fn is_term(c: char) -> bool {
     is_word(c) || matches!(c, ':' | '@' | '+')
 }
 
-fn is_hex(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
+/// The beginning of a text that is one word.
+fn first_word(text: &str) -> &str {
+    &text[..text.find(|c| !is_word(c)).unwrap_or(text.len())]
 }
 
 /// A number in decimal or with `0x`: `None` for another word, `Some(None)` for one that does not fit 64 bits.
 fn number(word: &str) -> Option<Option<u64>> {
-    match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
-        Some(hex) => is_hex(hex).then(|| u64::from_str_radix(hex, 16).ok()),
-        None => {
-            let decimal = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
-            decimal.then(|| word.parse().ok())
-        }
-    }
+    hexadecimal(word).map_or_else(|| digits(word, 10), |hex| digits(hex, 16))
 }
 
 #[cfg(test)]

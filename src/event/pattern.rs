@@ -55,23 +55,15 @@ fn class(behind: &[u8]) -> Option<(&[u8], bool)> {
 
 fn in_class(members: &[u8], byte: u8) -> bool {
     let mut rest = members;
-    loop {
-        match rest {
-            [low, b'-', high, tail @ ..] => {
-                if (*low..=*high).contains(&byte) {
-                    return true;
-                }
-                rest = tail;
-            }
-            [one, tail @ ..] => {
-                if *one == byte {
-                    return true;
-                }
-                rest = tail;
-            }
-            [] => return false,
+    while let [low, behind @ ..] = rest {
+        let (high, behind) =
+            if let [b'-', high, behind @ ..] = behind { (high, behind) } else { (low, behind) };
+        if (*low..=*high).contains(&byte) {
+            return true;
         }
+        rest = behind;
     }
+    false
 }
 
 /// The longest word for which a suggestion is sought, in bytes.

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Scale;
 use super::parse::parse_terms;
 use super::syntax::{Term, TermValue};
+use super::{Scale, digits};
 use crate::error::FileError;
 use crate::host::{self, CpuSet};
 
@@ -91,35 +91,23 @@ pub(super) fn load(sys: &Path, problems: &mut Vec<FileError>) -> Vec<Pmu> {
 
 /// The entries of a directory, at most `limit` of them.
 fn names(dir: &Path, limit: usize, problems: &mut Vec<FileError>) -> Vec<String> {
-    match host::list(dir) {
-        Ok(mut names) => {
-            if names.len() > limit {
-                problems
-                    .push(FileError::malformed(dir, format!("more than {limit} entries, the rest left out")));
-                names.truncate(limit);
-            }
-            names
-        }
-        Err(error) => {
-            if !error.is_absent() {
-                problems.push(error);
-            }
-            Vec::new()
-        }
+    let mut names = present(host::list(dir), problems).unwrap_or_default();
+    if names.len() > limit {
+        problems.push(FileError::malformed(dir, format!("more than {limit} entries, the rest left out")));
+        names.truncate(limit);
     }
+    names
 }
 
-/// An attribute of sysfs: `None` if it is absent, or broken, which is then told in `problems`.
+/// What was read: `None` if it is absent, or broken, which is then told in `problems`.
+fn present<T>(read: Result<T, FileError>, problems: &mut Vec<FileError>) -> Option<T> {
+    read.map_err(|error| problems.extend((!error.is_absent()).then_some(error))).ok()
+}
+
+/// An attribute of sysfs, as [`present`].
 fn attribute(path: &Path, problems: &mut Vec<FileError>) -> Option<String> {
-    match host::read_at_most(path, ATTRIBUTE_LIMIT) {
-        Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
-        Err(error) => {
-            if !error.is_absent() {
-                problems.push(error);
-            }
-            None
-        }
-    }
+    let bytes = present(host::read_at_most(path, ATTRIBUTE_LIMIT), problems)?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// The content of an attribute read by `read`; what breaks its format is told in `problems`.
@@ -208,7 +196,8 @@ impl Pmu {
             config[word] = number()?;
             return Ok(());
         }
-        if let (Some(raw), None) = (raw(name), &term.value) {
+        let raw = name.strip_prefix('r').and_then(|hex| digits(hex, 16));
+        if let (Some(Some(raw)), None) = (raw, &term.value) {
             config[0] = raw;
             return Ok(());
         }
@@ -269,13 +258,6 @@ fn word_index(name: &str) -> Option<usize> {
     ["config", "config1", "config2", "config3"].iter().position(|word| *word == name)
 }
 
-/// `rNNN` as a number.
-fn raw(name: &str) -> Option<u64> {
-    let hex = name.strip_prefix('r')?;
-    let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    if digits { u64::from_str_radix(hex, 16).ok() } else { None }
-}
-
 /// The largest number of `width` bits.
 fn low_bits(width: u32) -> u64 {
     1u64.checked_shl(width).map_or(u64::MAX, |bit| bit - 1)
@@ -328,13 +310,9 @@ impl Field {
 
 fn load_format(dir: &Path, problems: &mut Vec<FileError>) -> BTreeMap<Arc<str>, Field> {
     let dir = dir.join("format");
-    let mut format = BTreeMap::new();
-    for name in names(&dir, ENTRY_LIMIT, problems) {
-        if let Some(field) = parsed(&dir.join(&name), problems, Field::parse) {
-            format.insert(name.into(), field);
-        }
-    }
-    format
+    let names = names(&dir, ENTRY_LIMIT, problems).into_iter();
+    let field = |name: String| Some((Arc::from(&*name), parsed(&dir.join(name), problems, Field::parse)?));
+    names.filter_map(field).collect()
 }
 
 fn load_events(dir: &Path, problems: &mut Vec<FileError>) -> BTreeMap<Arc<str>, Named> {

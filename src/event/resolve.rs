@@ -43,20 +43,6 @@ impl Draft {
     }
 }
 
-/// An [`Unresolved`] before it knows its event.
-struct Complaint {
-    cause: Missing,
-    reason: String,
-    remedy: String,
-    suggestion: Option<String>,
-}
-
-impl Complaint {
-    fn new(cause: Missing, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { cause, reason: reason.into(), remedy: remedy.into(), suggestion: None }
-    }
-}
-
 impl Catalog {
     /// What an event stands for on this host: at least one [`Event`], and several where it stands for several PMUs or
     /// tracepoints. Nothing is opened, so the kernel may still refuse any of them. Reads tracefs for tracepoints.
@@ -67,21 +53,25 @@ impl Catalog {
         self.resolve_by(event, |draft| finish(draft, event))
     }
 
-    /// As [`resolve`](Self::resolve), for a process that may count nothing but user space (`perf_event_paranoid` 2 or
-    /// more without `CAP_PERFMON`). As perf does it, an event that says nothing of user space and kernel gets a `u`,
+    /// As [`resolve`](Self::resolve); with `user_only` for a process that may count nothing but user space
+    /// (`perf_event_paranoid` 2 or more without `CAP_PERFMON`). As perf does it, an event that says nothing of user space and kernel gets a `u`,
     /// which shows in its name.
     ///
     /// # Errors
     /// As `resolve`; and [`Missing::Forbidden`] for an event that happens in the kernel alone, which perf would show
     /// with a count of zero.
-    pub fn resolve_in_user_space(&self, event: &syntax::Event) -> Result<Vec<Event>, Unresolved> {
-        if event.modifiers.contains(['u', 'k', 'h']) {
+    pub fn resolve_permitted(
+        &self,
+        event: &syntax::Event,
+        user_only: bool,
+    ) -> Result<Vec<Event>, Unresolved> {
+        if !user_only || event.modifiers.contains(['u', 'k', 'h']) {
             return self.resolve(event);
         }
         let modifiers = Arc::from(format!("{}u", event.modifiers));
         let narrowed = syntax::Event { modifiers, ..event.clone() };
         self.resolve_by(event, |draft| match (draft.place, draft.kind) {
-            (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Complaint::new(
+            (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Unresolved::new(
                 Missing::Forbidden,
                 "it happens in the kernel, where this process may count nothing",
                 "give perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1",
@@ -95,7 +85,7 @@ impl Catalog {
     fn resolve_by(
         &self,
         event: &syntax::Event,
-        finish: impl Fn(Draft) -> Result<Event, Complaint>,
+        finish: impl Fn(Draft) -> Result<Event, Unresolved>,
     ) -> Result<Vec<Event>, Unresolved> {
         let drafts = match &event.name {
             Name::Symbol(word) => self.symbol(word),
@@ -111,32 +101,18 @@ impl Catalog {
             }
             if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.pmu.is_none()) {
                 let reason = format!("it stands for {} events, which cannot share one name", drafts.len());
-                return Err(Complaint::new(
-                    Missing::Refused,
-                    reason,
-                    "leave out the name, or write one event",
-                ));
+                return refuse(reason, "leave out the name, or write one event");
             }
-            drafts.into_iter().map(finish).collect::<Result<Vec<_>, Complaint>>()
+            drafts.into_iter().map(finish).collect::<Result<Vec<_>, Unresolved>>()
         });
-        finished.map_err(|Complaint { cause, reason, remedy, suggestion }| Unresolved {
-            event: event.to_string().into(),
-            cause,
-            reason,
-            remedy,
-            suggestion,
-        })
+        finished.map_err(|no| Unresolved { event: event.to_string().into(), ..no })
     }
 
-    fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, Complaint> {
+    fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, Unresolved> {
         match generic::find(word) {
             Some(Found::Event(event)) => return self.generic(word, &event, &self.core_pmus()),
-            Some(Found::Impossible(reason)) => {
-                return Err(Complaint::new(Missing::Refused, reason, "no machine counts it; leave it out"));
-            }
-            Some(Found::Tool(reason)) => {
-                return Err(Complaint::new(Missing::Refused, reason, "use task-clock"));
-            }
+            Some(Found::Impossible(reason)) => return refuse(reason, "no machine counts it; leave it out"),
+            Some(Found::Tool(reason)) => return refuse(reason, "use task-clock"),
             None => {}
         }
         let owners: Vec<&Pmu> = self.pmus.iter().filter(|pmu| pmu.events.contains_key(word)).collect();
@@ -147,17 +123,21 @@ impl Catalog {
         if families.len() > 1 && !owners.iter().all(|pmu| pmu.core) {
             let written: Vec<String> = families.iter().map(|family| format!("{family}/{word}/")).collect();
             let remedy = format!("write {}", written.join(" or "));
-            return Err(Complaint::new(Missing::Refused, "several PMUs have an event of this name", remedy));
+            return refuse("several PMUs have an event of this name", remedy);
         }
         let terms = [Term { name: Arc::clone(word), value: None }];
         self.encode_all(&owners, &terms, |_| word.to_string())
     }
 
     /// A generic event, on each of `cores` if there are several kinds of them.
-    fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, Complaint> {
+    fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, Unresolved> {
         if !self.has(event.since) {
             let reason = format!("it needs Linux {}, and this is {}", event.since, self.facts.kernel);
-            return Err(Complaint::new(Missing::AbsentOnHost, reason, "leave it out, or upgrade the kernel"));
+            return Err(Unresolved::new(
+                Missing::AbsentOnHost,
+                reason,
+                "leave it out, or upgrade the kernel",
+            ));
         }
         let help = event.help.to_string();
         let name = Name::Symbol(Arc::clone(word));
@@ -182,14 +162,19 @@ impl Catalog {
             return vec![draft];
         }
         let on = |pmu: &&Pmu| {
-            let mut draft = Draft { name: name(pmu), cpus: self.online_of(pmu)?, ..draft.clone() };
-            draft.pmu = Some(Arc::clone(&pmu.name));
+            let mut draft = self.on_core(&draft, pmu, name(pmu))?;
             if typed {
                 draft.selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
             }
             Some(draft)
         };
         cores.iter().filter_map(on).collect()
+    }
+
+    /// An event for one kind of core, if one of its CPUs is online.
+    fn on_core(&self, draft: &Draft, pmu: &Pmu, name: Name) -> Option<Draft> {
+        let (cpus, pmu) = (self.online_of(pmu)?, Some(Arc::clone(&pmu.name)));
+        Some(Draft { name, cpus, pmu, ..draft.clone() })
     }
 
     fn is_hybrid(&self) -> bool {
@@ -213,7 +198,8 @@ impl Catalog {
             return None;
         }
         let everywhere = pmu.core && here == *online;
-        Some(if everywhere { None } else { Some(here) })
+        // The CPUs of a kind of core are the same whether they are online or not: what is counted on the others goes on.
+        Some((!everywhere).then(|| if pmu.core { cpus.clone() } else { here }))
     }
 
     /// `rNNN`: on a hybrid machine the number means something else on each kind of core, and `PERF_TYPE_RAW` is only
@@ -227,16 +213,14 @@ impl Catalog {
             return vec![draft];
         }
         let on = |pmu: &&Pmu| {
-            let name = pmu_name(pmu, &called.as_str().into());
-            let selector = Selector { kind: pmu.kind, ..selector };
-            let pmu_label = Some(Arc::clone(&pmu.name));
-            Some(Draft { name, selector, pmu: pmu_label, cpus: self.online_of(pmu)?, ..draft.clone() })
+            let draft = self.on_core(&draft, pmu, pmu_name(pmu, &called.as_str().into()))?;
+            Some(Draft { selector: Selector { kind: pmu.kind, ..selector }, ..draft })
         };
         self.core_pmus().iter().filter_map(on).collect()
     }
 
     /// `TYPE:CONFIG`.
-    fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, Complaint> {
+    fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, Unresolved> {
         let name = Name::Numeric { kind: number, config };
         let called = format!("type_{number}_config_{config:#x}");
         let help = format!("Event {config:#x} of type {number}");
@@ -254,14 +238,14 @@ impl Catalog {
         let Some(pmu) = self.pmus.iter().find(|pmu| pmu.kind == number) else {
             let reason = format!("no PMU of this host has the type {number}");
             let remedy = "the numbers differ from host to host: write pmu/config=NUMBER/ with the PMU's name";
-            return Err(Complaint::new(Missing::AbsentOnHost, reason, remedy));
+            return Err(Unresolved::new(Missing::AbsentOnHost, reason, remedy));
         };
         let cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
         let shared = !pmu.core && pmu.cpus.is_some();
         Ok(vec![Draft { pmu: Some(Arc::clone(&pmu.name)), cpus, shared, ..draft(pmu.events_kind()) }])
     }
 
-    fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, Complaint> {
+    fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, Unresolved> {
         let pmus = self.select(word);
         if pmus.is_empty() {
             return Err(self.unknown_pmu(word));
@@ -288,7 +272,7 @@ impl Catalog {
         pmus: &[&Pmu],
         terms: &[Term],
         called: impl Fn(&Pmu) -> String,
-    ) -> Result<Vec<Draft>, Complaint> {
+    ) -> Result<Vec<Draft>, Unresolved> {
         let mut drafts = Vec::new();
         let mut complaint = None;
         for pmu in pmus {
@@ -303,7 +287,7 @@ impl Catalog {
         }
     }
 
-    fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, Complaint> {
+    fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, Unresolved> {
         let encoded = pmu.encode(terms).map_err(|bad| self.bad_term(pmu, bad))?;
         let event = terms.iter().find(|term| pmu.events.contains_key(&term.name)).map(|term| &*term.name);
         let family = stem::without_instance(&pmu.name);
@@ -326,7 +310,7 @@ impl Catalog {
         })
     }
 
-    fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, Complaint> {
+    fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, Unresolved> {
         let found = self.tracepoints.find(system, event).map_err(|why| no_tracepoint(system, event, why))?;
         let draft = |found: super::tracepoint::Tracepoint| {
             let (system, event) = (&found.system, &found.event);
@@ -338,26 +322,27 @@ impl Catalog {
         Ok(found.into_iter().map(draft).collect())
     }
 
-    fn bad_term(&self, pmu: &Pmu, bad: BadTerm) -> Complaint {
+    fn bad_term(&self, pmu: &Pmu, bad: BadTerm) -> Unresolved {
         let word = bad.unknown.unwrap_or_default();
         if known::pmu_of(&word)
             .is_some_and(|owner| self.select(owner).iter().any(|found| found.name == pmu.name))
         {
-            return Complaint::new(
-                Missing::AbsentOnHost,
-                format!("{} of this host has no event {word}", pmu.name),
-                bad.remedy,
-            );
+            let reason = format!("{} of this host has no event {word}", pmu.name);
+            return Unresolved::new(Missing::AbsentOnHost, reason, bad.remedy);
         }
         let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
-        let suggestion = pattern::nearest(&word, words).map(str::to_owned);
-        Complaint { suggestion, ..Complaint::new(Missing::BadTerm, bad.reason, bad.remedy) }
+        let near = pattern::nearest(&word, words);
+        Unresolved::new(Missing::BadTerm, bad.reason, bad.remedy).meant(near)
     }
 
-    fn unknown_symbol(&self, word: &str) -> Complaint {
+    fn unknown_symbol(&self, word: &str) -> Unresolved {
         if pattern::is_pattern(word) {
             let remedy = "patterns may stand for PMUs (uncore_*/event/) and tracepoints (block:*)";
-            return Complaint::new(Missing::Refused, "a pattern cannot stand for names of this kind", remedy);
+            return Unresolved::new(
+                Missing::Refused,
+                "a pattern cannot stand for names of this kind",
+                remedy,
+            );
         }
         if let Some(pmu) = known::pmu_of(word) {
             let mut no = self.absent_pmu(pmu);
@@ -370,39 +355,34 @@ impl Catalog {
         let generic: Vec<_> = generic::all().collect();
         let names = generic.iter().flat_map(|(event, aliases)| aliases.iter().copied().chain([&*event.name]));
         let named = self.pmus.iter().flat_map(|pmu| pmu.events.keys().map(|name| &**name));
-        let suggestion = pattern::nearest(word, names.chain(named)).map(str::to_owned);
+        let near = pattern::nearest(word, names.chain(named));
         let remedy = "perf-exporter list shows what can be named here; names from vendors' tables \
              (INST_RETIRED.ANY) are written as cpu/event=…,umask=…/";
-        Complaint {
-            suggestion,
-            ..Complaint::new(Missing::UnknownName, "there is no event of this name", remedy)
-        }
+        Unresolved::new(Missing::UnknownName, "there is no event of this name", remedy).meant(near)
     }
 
-    fn unknown_pmu(&self, word: &str) -> Complaint {
+    fn unknown_pmu(&self, word: &str) -> Unresolved {
         if known::pmu(word).is_some() {
             return self.absent_pmu(word);
         }
         let families = self.pmus.iter().map(|pmu| stem::without_instance(&pmu.name));
-        let suggestion = pattern::nearest(word, families).map(str::to_owned);
-        let names: Vec<&str> = self.pmus.iter().map(|pmu| &*pmu.name).take(12).collect();
-        let remedy =
-            format!("PMUs of this host: {}", if names.is_empty() { "none".into() } else { names.join(", ") });
-        Complaint {
-            suggestion,
-            ..Complaint::new(Missing::UnknownName, format!("there is no PMU named {word}"), remedy)
-        }
+        let near = pattern::nearest(word, families);
+        let names: Vec<&str> = self.pmus().take(12).collect();
+        let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+        let (reason, remedy) =
+            (format!("there is no PMU named {word}"), format!("PMUs of this host: {names}"));
+        Unresolved::new(Missing::UnknownName, reason, remedy).meant(near)
     }
 
     /// A PMU that other hosts have.
-    fn absent_pmu(&self, pmu: &str) -> Complaint {
+    fn absent_pmu(&self, pmu: &str) -> Unresolved {
         let what = known::pmu(pmu).map(|what| format!(": {what}")).unwrap_or_default();
         let remedy = if self.facts.virtual_machine {
             "a virtual machine has only the PMUs that its hypervisor passes on; measure on its host"
         } else {
             "load the driver if this machine has the hardware, or leave the event out"
         };
-        Complaint::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
+        Unresolved::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
     }
 }
 
@@ -432,11 +412,11 @@ fn fixed_kind(number: u32) -> Option<Kind> {
 }
 
 /// The event with the modifiers that were written, if they mean something for it.
-fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Complaint> {
+fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Unresolved> {
     let modifiers = Modifiers::from_letters(&event.modifiers);
     modifiers
         .check(Subject { kind: draft.kind, place: draft.place, shared: draft.shared })
-        .map_err(|no| Complaint::new(Missing::Refused, no.reason, no.remedy))?;
+        .map_err(|no| Unresolved::new(Missing::Refused, no.reason, no.remedy))?;
     Ok(named(draft, event, modifiers))
 }
 
@@ -464,54 +444,50 @@ fn pmu_name(pmu: &Pmu, word: &Arc<str>) -> Name {
     Name::Pmu { pmu: Arc::clone(&pmu.name), terms: vec![Term { name: Arc::clone(word), value: None }] }
 }
 
-fn offline(pmu: &str) -> Complaint {
-    let reason = format!("none of the CPUs of {pmu} is online");
-    Complaint::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
+fn refuse<T>(reason: impl Into<String>, remedy: impl Into<String>) -> Result<T, Unresolved> {
+    Err(Unresolved::new(Missing::Refused, reason, remedy))
 }
 
-fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Complaint {
-    let with = |suggestion, cause, reason: String, remedy: &str| Complaint {
-        suggestion,
-        ..Complaint::new(cause, reason, remedy)
-    };
+fn offline(pmu: &str) -> Unresolved {
+    let reason = format!("none of the CPUs of {pmu} is online");
+    Unresolved::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
+}
+
+fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Unresolved {
     match why {
         NoTracepoint::NotMounted(at) => {
             let remedy = format!("mount -t tracefs tracefs {}", at.display());
-            Complaint::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
+            Unresolved::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
         }
         NoTracepoint::NoTracing(at) => {
             let reason = format!("the kernel has no tracing: there is no {}", at.display());
-            Complaint::new(
-                Missing::AbsentOnHost,
-                reason,
-                "use a kernel with CONFIG_TRACING, or leave tracepoints out",
-            )
+            let remedy = "use a kernel with CONFIG_TRACING, or leave tracepoints out";
+            Unresolved::new(Missing::AbsentOnHost, reason, remedy)
         }
         NoTracepoint::Forbidden(error) => {
             let remedy = "run as root or with CAP_DAC_READ_SEARCH, or mount tracefs with gid= and mode=0750";
-            Complaint::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
+            Unresolved::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
         }
-        NoTracepoint::Broken(error) => Complaint::new(
-            Missing::Broken,
-            error.to_string(),
-            "see the kernel's log, or leave the tracepoint out",
-        ),
-        NoTracepoint::NoSystem(near) => with(
-            near.map(|system| format!("{system}:{event}")),
-            Missing::AbsentOnHost,
-            format!("this kernel has no tracepoints of a system {system}"),
-            "load the module that brings it, or see perf-exporter list '*:*'",
-        ),
-        NoTracepoint::NoEvent(near) => with(
-            near.map(|event| format!("{system}:{event}")),
-            Missing::AbsentOnHost,
-            format!("the system {system} has no tracepoint {event}"),
-            "kernels differ: see perf-exporter list for those of this one",
-        ),
+        NoTracepoint::Broken(error) => {
+            let remedy = "see the kernel's log, or leave the tracepoint out";
+            Unresolved::new(Missing::Broken, error.to_string(), remedy)
+        }
+        NoTracepoint::NoSystem(near) => {
+            let reason = format!("this kernel has no tracepoints of a system {system}");
+            let remedy = "load the module that brings it, or see perf-exporter list '*:*'";
+            let near = near.map(|system| format!("{system}:{event}"));
+            Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
+        }
+        NoTracepoint::NoEvent(near) => {
+            let reason = format!("the system {system} has no tracepoint {event}");
+            let remedy = "kernels differ: see perf-exporter list for those of this one";
+            let near = near.map(|event| format!("{system}:{event}"));
+            Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
+        }
         NoTracepoint::TooMany(count) => {
             let reason =
                 format!("it stands for {count} tracepoints, and at most {MATCH_LIMIT} are taken at once");
-            Complaint::new(Missing::Refused, reason, "name fewer")
+            Unresolved::new(Missing::Refused, reason, "name fewer")
         }
     }
 }
@@ -519,21 +495,14 @@ fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Complaint {
 /// Bits of `bp_type`: `HW_BREAKPOINT_R`, `_W`, `_X` of `include/uapi/linux/hw_breakpoint.h`.
 const BREAKPOINT_ACCESS: [(char, u64); 3] = [('r', 1), ('w', 2), ('x', 4)];
 
-fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, Complaint> {
+fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, Unresolved> {
     let code = access.contains('x');
     if code && access.len() > 1 {
-        let reason = "a breakpoint on code (x) cannot watch data (r, w) as well";
-        return Err(Complaint::new(Missing::Refused, reason, "write two events"));
+        return refuse("a breakpoint on code (x) cannot watch data (r, w) as well", "write two events");
     }
-    let default = match code {
-        false => 4,
-        true if cfg!(target_arch = "aarch64") => 4,
-        true => 8,
-    };
-    let bytes = length.unwrap_or(default);
+    let bytes = length.unwrap_or(if code && !cfg!(target_arch = "aarch64") { 8 } else { 4 });
     if !matches!(bytes, 1 | 2 | 4 | 8) {
-        let reason = format!("a breakpoint cannot watch {bytes} bytes");
-        return Err(Complaint::new(Missing::Refused, reason, "give 1, 2, 4 or 8"));
+        return refuse(format!("a breakpoint cannot watch {bytes} bytes"), "give 1, 2, 4 or 8");
     }
     let kinds = BREAKPOINT_ACCESS.iter().filter(|(letter, _)| access.contains(*letter));
     let name = Name::Breakpoint { address, length, access: Arc::clone(access) };

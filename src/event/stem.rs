@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::Modifiers;
 use super::syntax::{Term, TermValue};
+use super::{Modifiers, digits};
 
 /// The longest stem, in bytes. (Prometheus has no limit; dashboards do.)
 const LIMIT: usize = 120;
@@ -44,20 +44,16 @@ fn suffix(modifiers: &Modifiers) -> String {
     let Modifiers {
         exclude_user, exclude_kernel, exclude_hv, exclude_idle, exclude_host, exclude_guest, ..
     } = *modifiers;
-    let mut suffix = String::new();
-    if exclude_user || exclude_kernel || exclude_hv {
-        for (excluded, word) in [(exclude_user, "_user"), (exclude_kernel, "_kernel"), (exclude_hv, "_hv")] {
-            if !excluded {
-                suffix.push_str(word);
-            }
-        }
-    }
-    for (only, word) in [(exclude_idle, "_busy"), (exclude_host, "_guest"), (exclude_guest, "_host")] {
-        if only {
-            suffix.push_str(word);
-        }
-    }
-    suffix
+    let modes = exclude_user || exclude_kernel || exclude_hv;
+    let words = [
+        (modes && !exclude_user, "_user"),
+        (modes && !exclude_kernel, "_kernel"),
+        (modes && !exclude_hv, "_hv"),
+        (exclude_idle, "_busy"),
+        (exclude_host, "_guest"),
+        (exclude_guest, "_host"),
+    ];
+    words.into_iter().filter(|(is_said, _)| *is_said).map(|(_, word)| word).collect()
 }
 
 /// A PMU's name without the number that tells it from its siblings: `uncore_imc_0` is one of the `uncore_imc`, and
@@ -71,8 +67,7 @@ pub(super) fn without_instance(pmu: &str) -> &str {
 }
 
 fn is_instance(number: &str) -> bool {
-    let decimal = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    decimal || (number.len() >= 5 && number.bytes().all(|b| b.is_ascii_hexdigit()))
+    digits(number, 10).is_some() || (number.len() >= 5 && digits(number, 16).is_some())
 }
 
 /// What a PMU event is called: the PMU's family and its terms, numbers in hexadecimal.

@@ -86,10 +86,8 @@ impl fmt::Display for Group {
         if let [event] = &self.events[..] {
             return write!(f, "{event}");
         }
-        for (i, event) in self.events.iter().enumerate() {
-            write!(f, "{}{event}", if i == 0 { "{" } else { "," })?;
-        }
-        f.write_str("}")
+        let events: Vec<String> = self.events.iter().map(ToString::to_string).collect();
+        write!(f, "{{{}}}", events.join(","))
     }
 }
 
@@ -124,11 +122,8 @@ impl fmt::Display for Name {
             Self::Raw(config) => write!(f, "r{config:x}"),
             Self::Numeric { kind, config } => write!(f, "{kind}:{config:#x}"),
             Self::Pmu { pmu, terms } => {
-                write!(f, "{pmu}/")?;
-                for (i, term) in terms.iter().enumerate() {
-                    write!(f, "{}{term}", if i == 0 { "" } else { "," })?;
-                }
-                Ok(())
+                let terms: Vec<String> = terms.iter().map(ToString::to_string).collect();
+                write!(f, "{pmu}/{}", terms.join(","))
             }
             Self::Tracepoint { system, event } => write!(f, "{system}:{event}"),
             Self::Breakpoint { address, length, access } => {

@@ -205,29 +205,20 @@ fn colour(name: &Name) -> Color {
     let hash = hasher.finish();
     let part = |shift: u32| ((hash >> shift) & 0xff) as f64 / 255.0;
     let (a, b) = (part(56), part(48));
-    let shade = |base: u8, a_range: f64, b_range: f64| (f64::from(base) + a * a_range + b * b_range) as u8;
-    match name.origin {
+    // Of red, green and blue: where the shades begin, and how far each of the two numbers goes.
+    let shades: [(u8, u8, u8); 3] = match name.origin {
         // What stacks are put together by.
-        None => Color { r: shade(150, 20.0, 0.0), g: shade(172, 20.0, 0.0), b: shade(200, 20.0, 0.0) },
-        Some(Origin::Kernel) => {
-            Color { r: shade(238, 12.0, 0.0), g: shade(140, 30.0, 10.0), b: shade(50, 0.0, 30.0) }
-        }
-        Some(Origin::Jit) => {
-            Color { r: shade(110, 30.0, 10.0), g: shade(196, 30.0, 0.0), b: shade(100, 20.0, 20.0) }
-        }
-        Some(Origin::Native) if name.text.ends_with("_[i]") => {
-            Color { r: shade(90, 20.0, 20.0), g: shade(195, 25.0, 0.0), b: shade(200, 0.0, 25.0) }
-        }
-        Some(Origin::Native) if name.text.contains("::") => {
-            Color { r: shade(224, 20.0, 0.0), g: shade(196, 30.0, 0.0), b: shade(70, 0.0, 40.0) }
-        }
-        Some(Origin::Native) => {
-            Color { r: shade(228, 20.0, 0.0), g: shade(96, 35.0, 15.0), b: shade(84, 0.0, 30.0) }
-        }
-        Some(Origin::Unknown) => {
-            Color { r: shade(176, 20.0, 0.0), g: shade(176, 20.0, 0.0), b: shade(176, 20.0, 0.0) }
-        }
-    }
+        None => [(150, 20, 0), (172, 20, 0), (200, 20, 0)],
+        Some(Origin::Kernel) => [(238, 12, 0), (140, 30, 10), (50, 0, 30)],
+        Some(Origin::Jit) => [(110, 30, 10), (196, 30, 0), (100, 20, 20)],
+        Some(Origin::Native) if name.text.ends_with("_[i]") => [(90, 20, 20), (195, 25, 0), (200, 0, 25)],
+        Some(Origin::Native) if name.text.contains("::") => [(224, 20, 0), (196, 30, 0), (70, 0, 40)],
+        Some(Origin::Native) => [(228, 20, 0), (96, 35, 15), (84, 0, 30)],
+        Some(Origin::Unknown) => [(176, 20, 0); 3],
+    };
+    let shade = |(base, of_a, of_b)| f64::from(base) + a * f64::from(of_a) + b * f64::from(of_b);
+    let [r, g, b] = shades.map(|range| shade(range) as u8);
+    Color { r, g, b }
 }
 
 /// What inferno's script does, and what it is to do instead, so that an address can be opened again: find the frame that

@@ -4,8 +4,9 @@
 //! the kernel, `_[j]` for what was compiled at run time, `_[i]` for what was inlined. As with it, a semicolon in a name
 //! becomes a colon, and a space in what a line begins with an underscore.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use super::numbered::Numbered;
 use crate::clean::clean;
 use crate::profile::{Origin, Profile, Task};
 
@@ -71,7 +72,7 @@ pub(super) struct Name {
 impl Folded {
     /// Puts the stacks of a profile together.
     pub fn new(profile: &Profile, options: Options) -> Self {
-        let mut names = Names::default();
+        let mut names = Numbered::default();
         let locations: Vec<Vec<u32>> = (profile.locations.iter())
             .map(|location| {
                 let shown = profile.names(location);
@@ -87,16 +88,16 @@ impl Folded {
                             _ if place < last => "_[i]",
                             Origin::Native | Origin::Unknown => "",
                         };
-                        names.place(name(text) + mark, Some(location.origin))
+                        names.place(Name { text: name(text) + mark, origin: Some(location.origin) })
                     })
                     .collect()
             })
             .collect();
-        let roots: Vec<u32> =
-            profile.tasks.iter().map(|task| names.place(options.root.of(Some(task)), None)).collect();
-        let nobody = names.place(options.root.of(None), None);
+        let mut root = |task| names.place(Name { text: options.root.of(task), origin: None });
+        let roots: Vec<u32> = profile.tasks.iter().map(|task| root(Some(task))).collect();
+        let nobody = root(None);
 
-        let (names, ranks) = names.sorted();
+        let (names, ranks) = sorted(names.values);
         let rank = |place: u32| ranks.get(place as usize).copied().unwrap_or(0);
         let mut stacks = BTreeMap::<Box<[u32]>, u64>::new();
         for sample in &profile.samples {
@@ -160,42 +161,21 @@ fn name(text: &str) -> String {
     text
 }
 
-/// Names, each once.
-#[derive(Debug, Default)]
-struct Names {
-    names: Vec<Name>,
-    places: HashMap<Name, u32>,
-}
-
-impl Names {
-    fn place(&mut self, text: String, origin: Option<Origin>) -> u32 {
-        let name = Name { text, origin };
-        if let Some(&place) = self.places.get(&name) {
-            return place;
+/// The names in order, and for each place where it is then. The same text of different origins is one name.
+fn sorted(names: Vec<Name>) -> (Vec<Name>, Vec<u32>) {
+    let mut order: Vec<(Name, usize)> = names.into_iter().zip(0..).collect();
+    order.sort_unstable();
+    let mut names: Vec<Name> = Vec::with_capacity(order.len());
+    let mut ranks = vec![0; order.len()];
+    for (name, place) in order {
+        if names.last().is_none_or(|last| last.text != name.text) {
+            names.push(name);
         }
-        // A profile has fewer names than a `u32` can count: its tables are counted by them.
-        let place = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.names.push(name.clone());
-        self.places.insert(name, place);
-        place
-    }
-
-    /// The names in order, and for each place where it is then. The same text of different origins is one name.
-    fn sorted(self) -> (Vec<Name>, Vec<u32>) {
-        let mut order: Vec<(Name, usize)> = self.names.into_iter().zip(0..).collect();
-        order.sort_unstable();
-        let mut names: Vec<Name> = Vec::with_capacity(order.len());
-        let mut ranks = vec![0; order.len()];
-        for (name, place) in order {
-            if names.last().is_none_or(|last| last.text != name.text) {
-                names.push(name);
-            }
-            if let Some(rank) = ranks.get_mut(place) {
-                *rank = u32::try_from(names.len() - 1).unwrap_or(u32::MAX);
-            }
+        if let Some(rank) = ranks.get_mut(place) {
+            *rank = u32::try_from(names.len() - 1).unwrap_or(u32::MAX);
         }
-        (names, ranks)
     }
+    (names, ranks)
 }
 
 #[cfg(test)]

@@ -18,8 +18,10 @@
 
 pub mod flamegraph;
 pub mod folded;
+mod gzip;
 pub mod http;
 pub mod negotiate;
+mod numbered;
 pub mod otlp;
 pub mod page;
 pub mod pprof;

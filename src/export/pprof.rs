@@ -22,14 +22,12 @@
 //! is written once, and no text is longer than 16 KiB.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::io::{self, Write as _};
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use std::io;
 
 use self::layout::{Layout, Mapped};
-use super::protobuf::wire::{Message, Packed, Sink};
+use super::gzip::gzip;
+use super::numbered::Numbered;
+use super::protobuf::wire::{Each, Message, Numbers, Packed, Sink, bounded};
 use crate::clean::clean;
 use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
 
@@ -46,23 +44,21 @@ const TEXT: usize = 16 << 10;
 /// # Errors
 /// None that memory does not have: the writer is a `Vec`.
 pub fn encode(profile: &Profile) -> io::Result<Vec<u8>> {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(&message(profile))?;
-    gzip.finish()
+    gzip(&message(profile))
 }
 
 /// `Profile`.
 fn message(profile: &Profile) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut strings = Strings::default();
+    let mut strings = Strings(Numbered::default());
+    strings.place("");
     let (unit, value) = (profile.kind.value.unit, strings.place(&profile.kind.value.name));
-    let value = ValueType { kind: value, unit: strings.place(unit.as_str()) };
+    let value_type = Numbers([value, strings.place(unit.as_str())]);
     let both = !(unit == Unit::Count && profile.kind.period == Some(1));
     if both {
-        let count = ValueType { kind: strings.place("samples"), unit: strings.place("count") };
-        out.message(field::SAMPLE_TYPE, &count);
+        out.message(field::SAMPLE_TYPE, &Numbers(["samples", "count"].map(|word| strings.place(word))));
     }
-    out.message(field::SAMPLE_TYPE, &value);
+    out.message(field::SAMPLE_TYPE, &value_type);
     samples(profile, both, &mut strings, &mut out);
     let (numbers, layout) = mappings(profile, &mut strings, &mut out);
     let unknown = locations(profile, &numbers, &layout, &mut out);
@@ -72,13 +68,13 @@ fn message(profile: &Profile) -> Vec<u8> {
     let duration = u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX);
     out.optional(field::TIME_NANOS, bounded(nanoseconds(profile.start.0)));
     out.optional(field::DURATION_NANOS, bounded(duration));
-    out.message(field::PERIOD_TYPE, &value);
+    out.message(field::PERIOD_TYPE, &value_type);
     out.optional(field::PERIOD, bounded(profile.kind.period.unwrap_or(0)));
     for (reason, count) in profile.lost.iter().filter(|lost| lost.1 > 0) {
         out.unsigned(field::COMMENT, strings.place_owned(format!("lost samples: {count} ({reason})")));
     }
-    out.optional(field::DEFAULT_SAMPLE_TYPE, value.kind);
-    strings.texts.iter().for_each(|text| out.string(field::STRING_TABLE, text));
+    out.optional(field::DEFAULT_SAMPLE_TYPE, value);
+    strings.0.values.iter().for_each(|text| out.string(field::STRING_TABLE, text));
     out
 }
 
@@ -98,14 +94,11 @@ mod field {
     pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
-/// As large as an `int64` can be.
-fn bounded(value: u64) -> u64 {
-    value.min(i64::MAX.cast_unsigned())
-}
-
 fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out: &mut Vec<u8>) {
     let keys = ["comm", "cgroup", "pid", "tid", "mode"].map(|key| strings.place(key));
     let [comm, cgroup, pid, tid, mode] = keys;
+    // `Label`: a key, and a text or else a number.
+    let text = |key, place| Numbers([key, place, 0]);
     // What differs in its CPU alone is one sample here.
     let same =
         |one: &Seen, other: &Seen| (one.stack, one.task, one.mode) == (other.stack, other.task, other.mode);
@@ -114,17 +107,14 @@ fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out:
         let sum = |of: fn(&Seen) -> u64| alike.iter().map(of).fold(0, u64::saturating_add);
         let mut labels = Vec::with_capacity(5);
         if let Some(task) = profile.tasks.get(sample.task as usize) {
-            labels.push(Label { key: comm, value: LabelValue::Text(strings.place(&task.comm)) });
-            if let Some(path) = &task.cgroup {
-                labels.push(Label { key: cgroup, value: LabelValue::Text(strings.place(path)) });
-            }
+            labels.push(text(comm, strings.place(&task.comm)));
+            labels.extend(task.cgroup.iter().map(|path| text(cgroup, strings.place(path))));
             for (key, name) in task.container.iter().flat_map(|container| container.names()) {
-                labels.push(Label { key: strings.place(key), value: LabelValue::Text(strings.place(name)) });
+                labels.push(text(strings.place(key), strings.place(name)));
             }
-            labels.push(Label { key: pid, value: LabelValue::Number(task.pid.into()) });
-            labels.push(Label { key: tid, value: LabelValue::Number(task.tid.into()) });
+            labels.extend([(pid, task.pid), (tid, task.tid)].map(|(key, id)| Numbers([key, 0, id.into()])));
         }
-        labels.push(Label { key: mode, value: LabelValue::Text(strings.place(sample.mode.as_str())) });
+        labels.push(text(mode, strings.place(sample.mode.as_str())));
         let stack = profile.stacks.get(sample.stack as usize).map_or(&[][..], |stack| stack);
         let values = [bounded(sum(|sample| sample.count)), bounded(sum(|sample| sample.value))];
         // In bounds: there are two.
@@ -159,17 +149,12 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
         let (mapping, known) = (&profile.mappings[place], known[place]);
         numbers[place] = number;
         let build_id = mapping.build_id.as_ref().map(|id| strings.place_owned(id.to_string()));
-        out.message(
-            field::MAPPING,
-            &Mapping {
-                number,
-                mapped: layout.mapped(place, mapping),
-                file: strings.place(&mapping.path),
-                build_id: build_id.unwrap_or(0),
-                named: mapping.named,
-                known,
-            },
-        );
+        let Mapped { start, limit, offset } = layout.mapped(place, mapping);
+        let (file, build_id) = (strings.place(&mapping.path), build_id.unwrap_or(0));
+        let [named, files, lines, inlined] =
+            [mapping.named, known.files, known.lines, known.inlined].map(u64::from);
+        let fields = [number, start, limit, offset, file, build_id, named, files, lines, inlined];
+        out.message(field::MAPPING, &Numbers(fields));
     }
     (numbers, layout)
 }
@@ -209,27 +194,22 @@ fn main_binary(profile: &Profile) -> Option<usize> {
 /// Writes the locations; the answer is the names of functions that stand for unknown ones, in the order of their numbers
 /// behind the real ones.
 fn locations<'p>(profile: &'p Profile, mappings: &[u64], layout: &Layout, out: &mut Vec<u8>) -> Vec<&'p str> {
-    let mut unknown = Vec::new();
-    let mut numbers = HashMap::new();
+    let mut unknown = Numbered::default();
     for (number, location) in (1..).zip(&profile.locations) {
-        let mut lines: Vec<Line> = (location.lines.iter())
+        let mut lines: Vec<_> = (location.lines.iter())
             .filter(|line| function(profile, line.function).is_some())
-            .map(|line| Line { function: u64::from(line.function) + 1, line: line.line.into() })
+            .map(|line| Numbers([u64::from(line.function) + 1, line.line.into()]))
             .collect();
         if lines.is_empty() {
-            let name = place_of(profile, location);
-            let number = *numbers.entry(name).or_insert_with(|| {
-                unknown.push(name);
-                (profile.functions.len() + unknown.len()) as u64
-            });
-            lines.push(Line { function: number, line: 0 });
+            let number = unknown.place(place_of(profile, location));
+            lines.push(Numbers([profile.functions.len() as u64 + 1 + u64::from(number), 0]));
         }
         let mapping = location.mapping.and_then(|place| mappings.get(place as usize)).copied().unwrap_or(0);
         let address =
             location.mapping.map_or(location.address, |place| layout.address(place, location.address));
-        out.message(field::LOCATION, &LocationMessage { number, mapping, address, lines: &lines });
+        out.message(field::LOCATION, &(Numbers([number, mapping, address]), Each(4, &lines)));
     }
-    unknown
+    unknown.values
 }
 
 /// What to call a place whose function is not known.
@@ -243,11 +223,10 @@ fn functions<'p>(profile: &'p Profile, unknown: &[&'p str], strings: &mut String
         let plain = function.linkage == function.name && !function.name.starts_with("_Z");
         let system_name = if plain { 0 } else { strings.place(&function.linkage) };
         let file = function.file.as_ref().map_or(0, |file| strings.place(file));
-        out.message(field::FUNCTION, &FunctionMessage { number, name, system_name, file });
+        out.message(field::FUNCTION, &Numbers([number, name, system_name, file]));
     }
     for (number, name) in (profile.functions.len() as u64 + 1..).zip(unknown) {
-        let name = strings.place(name);
-        out.message(field::FUNCTION, &FunctionMessage { number, name, system_name: 0, file: 0 });
+        out.message(field::FUNCTION, &Numbers([number, strings.place(name)]));
     }
 }
 
@@ -256,49 +235,15 @@ fn function(profile: &Profile, place: u32) -> Option<&Function> {
 }
 
 /// The table of texts, each once; the first is empty.
-#[derive(Debug)]
-struct Strings<'p> {
-    texts: Vec<Cow<'p, str>>,
-    places: HashMap<Cow<'p, str>, u64>,
-}
-
-impl Default for Strings<'_> {
-    fn default() -> Self {
-        Self { texts: vec![Cow::Borrowed("")], places: HashMap::from([(Cow::Borrowed(""), 0)]) }
-    }
-}
+struct Strings<'p>(Numbered<Cow<'p, str>>);
 
 impl<'p> Strings<'p> {
     fn place(&mut self, text: &'p str) -> u64 {
-        self.insert(clean(text, TEXT))
+        self.0.place(clean(text, TEXT)).into()
     }
 
     fn place_owned(&mut self, text: String) -> u64 {
-        self.insert(Cow::Owned(text))
-    }
-
-    fn insert(&mut self, text: Cow<'p, str>) -> u64 {
-        if let Some(&place) = self.places.get(&text) {
-            return place;
-        }
-        let place = self.texts.len() as u64;
-        self.texts.push(text.clone());
-        self.places.insert(text, place);
-        place
-    }
-}
-
-/// `ValueType`: places of texts.
-#[derive(Debug, Clone, Copy)]
-struct ValueType {
-    kind: u64,
-    unit: u64,
-}
-
-impl Message for ValueType {
-    fn write(&self, to: &mut impl Sink) {
-        to.optional(1, self.kind);
-        to.optional(2, self.unit);
+        self.0.place(Cow::Owned(text)).into()
     }
 }
 
@@ -308,7 +253,7 @@ struct Sample<'a> {
     /// How many locations there are.
     known: usize,
     values: &'a [u64],
-    labels: &'a [Label],
+    labels: &'a [Numbers<3>],
 }
 
 impl Message for Sample<'_> {
@@ -320,96 +265,7 @@ impl Message for Sample<'_> {
             to.message(1, &Packed(places.map(|&place| u64::from(place) + 1)));
         }
         to.message(2, &Packed(self.values.iter().copied()));
-        self.labels.iter().for_each(|label| to.message(3, label));
-    }
-}
-
-/// `Label`.
-struct Label {
-    key: u64,
-    value: LabelValue,
-}
-
-enum LabelValue {
-    Text(u64),
-    Number(u64),
-}
-
-impl Message for Label {
-    fn write(&self, to: &mut impl Sink) {
-        to.unsigned(1, self.key);
-        match self.value {
-            LabelValue::Text(place) => to.optional(2, place),
-            LabelValue::Number(number) => to.optional(3, number),
-        }
-    }
-}
-
-/// `Mapping`.
-struct Mapping {
-    number: u64,
-    mapped: Mapped,
-    file: u64,
-    build_id: u64,
-    named: bool,
-    known: Known,
-}
-
-impl Message for Mapping {
-    fn write(&self, to: &mut impl Sink) {
-        to.unsigned(1, self.number);
-        let Mapped { start, limit, offset } = self.mapped;
-        let numbers = [start, limit, offset, self.file, self.build_id];
-        (2..).zip(numbers).for_each(|(field, number)| to.optional(field, number));
-        let flags = [self.named, self.known.files, self.known.lines, self.known.inlined];
-        (7..).zip(flags).for_each(|(field, flag)| to.optional(field, u64::from(flag)));
-    }
-}
-
-/// `Location`.
-struct LocationMessage<'a> {
-    number: u64,
-    mapping: u64,
-    address: u64,
-    lines: &'a [Line],
-}
-
-impl Message for LocationMessage<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        to.unsigned(1, self.number);
-        to.optional(2, self.mapping);
-        to.optional(3, self.address);
-        self.lines.iter().for_each(|line| to.message(4, line));
-    }
-}
-
-/// `Line`.
-struct Line {
-    function: u64,
-    line: u64,
-}
-
-impl Message for Line {
-    fn write(&self, to: &mut impl Sink) {
-        to.unsigned(1, self.function);
-        to.optional(2, self.line);
-    }
-}
-
-/// `Function`.
-struct FunctionMessage {
-    number: u64,
-    name: u64,
-    system_name: u64,
-    file: u64,
-}
-
-impl Message for FunctionMessage {
-    fn write(&self, to: &mut impl Sink) {
-        to.unsigned(1, self.number);
-        to.optional(2, self.name);
-        to.optional(3, self.system_name);
-        to.optional(4, self.file);
+        Each(3, self.labels).write(to);
     }
 }
 

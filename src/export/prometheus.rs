@@ -7,12 +7,13 @@
 //! labels come rendered ([`Labels::text`](crate::metrics::Labels::text)); what is left to do per series is to copy two
 //! strings and print a number.
 //!
-//! `_created` samples are not written: Prometheus stores them as series of their own, which would double the number
-//! of series.
+//! `_created` samples are written only on request ([`Format::with_created`]): a Prometheus without
+//! `created-timestamp-zero-ingestion` stores them as series of their own, which doubles the number of series.
 
 use std::sync::Arc;
 
-use crate::metrics::{Family, Histogram, Kind, Metadata, Snapshot, Value, escape_help, escape_label};
+use crate::clock::Timestamp;
+use crate::metrics::{Family, Histogram, Kind, Metadata, Point, Snapshot, Value, escape_help, escape_label};
 
 /// How large a piece is before the next one begins, in bytes. The last series may go beyond it.
 pub const CHUNK: usize = 64 << 10;
@@ -26,6 +27,8 @@ pub enum Format {
     OpenMetrics001,
     /// OpenMetrics 1.0.0.
     OpenMetrics100,
+    /// OpenMetrics 1.0.0 with a `_created` sample behind the samples of each counter and histogram.
+    OpenMetricsCreated,
 }
 
 impl Format {
@@ -34,7 +37,18 @@ impl Format {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics001 => "application/openmetrics-text; version=0.0.1; charset=utf-8",
-            Self::OpenMetrics100 => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::OpenMetrics100 | Self::OpenMetricsCreated => {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
+        }
+    }
+
+    /// The same format with created timestamps, where it is OpenMetrics 1.0.0. The others stay as they are.
+    #[must_use]
+    pub const fn with_created(self) -> Self {
+        match self {
+            Self::OpenMetrics100 => Self::OpenMetricsCreated,
+            other => other,
         }
     }
 
@@ -46,30 +60,17 @@ impl Format {
 /// Prints a snapshot piece by piece.
 #[derive(Debug)]
 pub struct Encoder {
-    snapshot: Arc<Snapshot>,
+    rest: Rest,
     format: Format,
-    place: Place,
     bounds: RenderedBounds,
-    /// Whether the end of the text stands behind the last family.
+    /// Whether the end of the text is to be written behind the last family.
     ends: bool,
-}
-
-/// What comes next.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    /// This point of this family; before the first point, the family's head.
-    Point { family: usize, point: usize },
-    /// What stands behind the last family.
-    End,
-    /// Nothing.
-    Done,
 }
 
 impl Encoder {
     /// At the beginning of `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
-        let place = Place::Point { family: 0, point: 0 };
-        Self { snapshot, format, place, bounds: RenderedBounds::default(), ends: true }
+        Self { rest: Rest::new(snapshot), format, bounds: RenderedBounds::default(), ends: true }
     }
 
     /// The same without the end of the text, because another snapshot follows.
@@ -79,64 +80,66 @@ impl Encoder {
 
     /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
     pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
-        let snapshot = Arc::clone(&self.snapshot);
-        let end = out.len() + CHUNK;
-        while out.len() < end {
-            self.place = match self.place {
-                Place::Point { family, point } => match snapshot.families().get(family) {
-                    Some(current) => self.write_points(current, family, point, end, out),
-                    None => Place::End,
-                },
-                Place::End => {
-                    if self.ends && self.format.is_open_metrics() {
-                        out.extend_from_slice(b"# EOF\n");
-                    }
-                    Place::Done
-                }
-                Place::Done => return out.len() > end - CHUNK,
-            };
-        }
-        true
-    }
-
-    /// Writes points from `first` on, until the family or the piece is at its end.
-    fn write_points(
-        &mut self,
-        family: &Family,
-        index: usize,
-        first: usize,
-        end: usize,
-        out: &mut Vec<u8>,
-    ) -> Place {
-        let metadata = family.metadata();
-        if first == 0 && !family.points().is_empty() {
-            write_head(metadata, self.format, out);
-        }
-        let (name, suffix) = (metadata.name(), sample_suffix(metadata.kind()));
-        for (at, point) in family.points().iter().enumerate().skip(first) {
-            let labels = point.labels.text();
+        let begin = out.len();
+        let Self { rest, format, bounds, ends } = self;
+        let more = rest.write_chunk(out, |family, is_first, point, out| {
+            let metadata = family.metadata();
+            if is_first {
+                write_head(metadata, *format, out);
+            }
+            let (name, labels) = (metadata.name(), point.labels.text_bytes());
+            let suffix = metadata.kind().suffix();
             match &point.value {
                 Value::Integer(value) => write_integer_sample(name, suffix, labels, *value, out),
                 Value::Float(value) => write_float_sample(name, suffix, labels, *value, out),
                 Value::Histogram(histogram) => {
-                    self.bounds.render(histogram.bounds());
-                    write_histogram(name, labels, histogram, &self.bounds.text, out);
+                    bounds.render(histogram.bounds());
+                    write_histogram(name, labels, histogram, &bounds.text, out);
                 }
             }
-            if out.len() >= end {
-                return Place::Point { family: index, point: at + 1 };
+            let has_created = matches!(metadata.kind(), Kind::Counter | Kind::Histogram);
+            if *format == Format::OpenMetricsCreated && has_created {
+                write_created(name, labels, point.start, out);
             }
+        });
+        if !more && std::mem::take(ends) && format.is_open_metrics() {
+            out.extend_from_slice(b"# EOF\n");
         }
-        Place::Point { family: index + 1, point: 0 }
+        out.len() > begin
     }
 }
 
-/// What the only sample of a point has behind the family's name.
-pub(super) const fn sample_suffix(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Counter => "_total",
-        Kind::Info => "_info",
-        Kind::Gauge | Kind::Histogram => "",
+/// What is left to be written of a snapshot.
+#[derive(Debug)]
+pub(super) struct Rest {
+    snapshot: Arc<Snapshot>,
+    /// The family that comes next, and how many of its points were written.
+    family: usize,
+    point: usize,
+}
+
+impl Rest {
+    pub(super) fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self { snapshot, family: 0, point: 0 }
+    }
+
+    /// Writes about [`CHUNK`] bytes, if so many are left. `write` is told whether it is the first point of its family.
+    pub(super) fn write_chunk(
+        &mut self,
+        out: &mut Vec<u8>,
+        mut write: impl FnMut(&Family, bool, &Point, &mut Vec<u8>),
+    ) -> bool {
+        let end = out.len() + CHUNK;
+        while out.len() < end {
+            let Some(family) = self.snapshot.families().get(self.family) else { return false };
+            let Some(point) = family.points().get(self.point) else {
+                (self.family, self.point) = (self.family + 1, 0);
+                continue;
+            };
+            write(family, self.point == 0, point, out);
+            self.point += 1;
+        }
+        true
     }
 }
 
@@ -149,7 +152,7 @@ fn write_head(metadata: &Metadata, format: Format, out: &mut Vec<u8>) {
         Kind::Histogram => "histogram",
     };
     // In 0.0.4 a family is called as its samples are, in OpenMetrics without their suffix.
-    let suffix = if open_metrics { "" } else { sample_suffix(metadata.kind()) };
+    let suffix = if open_metrics { "" } else { metadata.kind().suffix() };
     let mut line = |keyword: &str, text: &str| {
         let parts = ["# ", keyword, " ", metadata.name(), suffix, " ", text, "\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
@@ -165,24 +168,24 @@ fn write_head(metadata: &Metadata, format: Format, out: &mut Vec<u8>) {
     }
 }
 
-fn write_name(name: &str, suffix: &str, labels: &str, out: &mut Vec<u8>) {
+fn write_name(name: &str, suffix: &str, labels: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(suffix.as_bytes());
     if !labels.is_empty() {
         out.push(b'{');
-        out.extend_from_slice(labels.as_bytes());
+        out.extend_from_slice(labels);
         out.push(b'}');
     }
     out.push(b' ');
 }
 
-fn write_integer_sample(name: &str, suffix: &str, labels: &str, value: u64, out: &mut Vec<u8>) {
+fn write_integer_sample(name: &str, suffix: &str, labels: &[u8], value: u64, out: &mut Vec<u8>) {
     write_name(name, suffix, labels, out);
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     out.push(b'\n');
 }
 
-fn write_float_sample(name: &str, suffix: &str, labels: &str, value: f64, out: &mut Vec<u8>) {
+fn write_float_sample(name: &str, suffix: &str, labels: &[u8], value: f64, out: &mut Vec<u8>) {
     write_name(name, suffix, labels, out);
     match value {
         f64::INFINITY => out.extend_from_slice(b"+Inf"),
@@ -193,11 +196,21 @@ fn write_float_sample(name: &str, suffix: &str, labels: &str, value: f64, out: &
     out.push(b'\n');
 }
 
-fn write_histogram(name: &str, labels: &str, histogram: &Histogram, bounds: &[String], out: &mut Vec<u8>) {
-    let separator = if labels.is_empty() { "" } else { "," };
+/// Prometheus finds it only directly behind the samples with the same labels.
+fn write_created(name: &str, labels: &[u8], Timestamp(milliseconds): Timestamp, out: &mut Vec<u8>) {
+    write_name(name, "_created", labels, out);
+    out.extend_from_slice(itoa::Buffer::new().format(milliseconds / 1000).as_bytes());
+    out.push(b'.');
+    let digits = [100, 10, 1].map(|place| b'0' + (milliseconds / place % 10) as u8);
+    out.extend_from_slice(&digits);
+    out.push(b'\n');
+}
+
+fn write_histogram(name: &str, labels: &[u8], histogram: &Histogram, bounds: &[String], out: &mut Vec<u8>) {
+    let le: &[u8] = if labels.is_empty() { b"le=\"" } else { b",le=\"" };
     for ((_, count), bound) in histogram.cumulative().zip(bounds) {
-        let parts = [name, "_bucket{", labels, separator, "le=\"", bound, "\"} "];
-        parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+        let parts = [name.as_bytes(), b"_bucket{", labels, le, bound.as_bytes(), b"\"} "];
+        parts.iter().for_each(|part| out.extend_from_slice(part));
         out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
         out.push(b'\n');
     }

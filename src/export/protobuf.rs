@@ -13,7 +13,7 @@ pub(super) mod wire;
 
 use std::sync::Arc;
 
-use super::prometheus::CHUNK;
+use super::prometheus::Rest;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Histogram, Kind, Metadata, Point, Snapshot, Value};
 use wire::{Length, Message, Sink};
@@ -24,42 +24,26 @@ pub const CONTENT_TYPE: &str =
 
 /// Writes a snapshot piece by piece.
 #[derive(Debug)]
-pub struct Encoder {
-    snapshot: Arc<Snapshot>,
-    /// The family that comes next, and how many of its points were written.
-    family: usize,
-    point: usize,
-}
+pub struct Encoder(Rest);
 
 impl Encoder {
     /// At the beginning of `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self { snapshot, family: 0, point: 0 }
+        Self(Rest::new(snapshot))
     }
 
-    /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
+    /// Appends the next piece, about [`CHUNK`](super::prometheus::CHUNK) bytes, to `out`. `false`, and nothing appended,
+    /// behind the end.
     pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        while out.len() < begin + CHUNK {
-            let Some(family) = self.snapshot.families().get(self.family) else {
-                return out.len() > begin;
-            };
-            if self.point == 0 && !family.points().is_empty() {
+        self.0.write_chunk(out, |family, is_first, point, out| {
+            if is_first {
                 out.varint(Length::of(family));
                 Head(family.metadata()).write(out);
             }
-            for point in &family.points()[self.point..] {
-                out.message(METRIC, &Metric(point, family.metadata().kind()));
-                self.point += 1;
-                if out.len() >= begin + CHUNK {
-                    break;
-                }
-            }
-            if self.point == family.points().len() {
-                (self.family, self.point) = (self.family + 1, 0);
-            }
-        }
-        true
+            out.message(METRIC, &Metric(point, family.metadata().kind()));
+        });
+        out.len() > begin
     }
 }
 
@@ -91,13 +75,12 @@ impl Message for Name<'_> {
 
 impl Message for Head<'_> {
     fn write(&self, to: &mut impl Sink) {
-        let (suffix, kind) = match self.0.kind() {
-            Kind::Counter => ("_total", 0),
-            Kind::Gauge => ("", 1),
-            Kind::Info => ("_info", 1),
-            Kind::Histogram => ("", 4),
+        let kind = match self.0.kind() {
+            Kind::Counter => 0,
+            Kind::Gauge | Kind::Info => 1,
+            Kind::Histogram => 4,
         };
-        to.message(1, &Name(self.0.name(), suffix));
+        to.message(1, &Name(self.0.name(), self.0.kind().suffix()));
         to.string(2, self.0.help());
         to.unsigned(3, kind);
         if !self.0.unit().is_empty() {

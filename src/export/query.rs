@@ -21,7 +21,7 @@ const PATTERN: usize = 512;
 pub const LONGEST: u32 = 300;
 
 /// The most functions of a table.
-const MOST: usize = 10_000;
+const MOST: u32 = 10_000;
 
 /// What is asked for. Each output has keys of its own, and those of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,88 +57,66 @@ pub enum Format {
     Svg,
 }
 
-/// A key that an address can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    /// The kind of profile.
-    Type,
-    /// How long to sample.
-    Seconds,
-    /// A pattern of names of threads.
-    Comm,
-    /// A process.
-    Pid,
-    /// A cgroup or a pattern.
-    Cgroup,
-    /// A pattern of namespaces of pods.
-    Namespace,
-    /// A pattern of names of pods.
-    Pod,
-    /// A pattern of names of containers.
-    Container,
-    /// What tasks were doing.
-    Mode,
-    /// `html`, `svg`.
-    PictureFormat,
-    /// `html`, `text`, `json`.
-    TableFormat,
-    /// What stacks are put together by.
-    By,
-    /// Whether names are annotated.
-    Annotate,
-    /// Flame or icicle.
-    Shape,
-    /// How many functions.
-    Limit,
-    /// Where the picture is enlarged and what is searched for: its script writes them, and it alone reads them.
-    Script(&'static str),
-}
+/// A key that an address can have: its name, and what reads a value.
+///
+/// Nothing reads those that say where the picture is enlarged and what is searched for: its script writes them, and it
+/// alone reads them.
+#[derive(Debug, Clone, Copy)]
+pub struct Key(&'static str, Option<Read>);
+
+/// Reads what is given.
+type Read = fn(&mut Query, Given<'_>) -> Result<(), String>;
+
+/// The name of a key, and a value of it.
+#[derive(Debug, Clone, Copy)]
+struct Given<'q>(&'q str, &'q str);
 
 /// The keys of every output.
 const COMMON: [Key; 9] = [
-    Key::Type,
-    Key::Seconds,
-    Key::Comm,
-    Key::Pid,
-    Key::Cgroup,
-    Key::Namespace,
-    Key::Pod,
-    Key::Container,
-    Key::Mode,
+    Key("type", Some(|query, given| put(&mut query.kind, Ok(Some(given.1.to_owned()))))),
+    Key("seconds", Some(|query, given| put(&mut query.seconds, given.number(1, LONGEST).map(Some)))),
+    Key("comm", Some(|query, given| put(&mut query.selection.comm, given.glob()))),
+    Key("pid", Some(|query, given| put(&mut query.selection.pid, given.number(0, u32::MAX).map(Some)))),
+    Key("cgroup", Some(|query, given| put(&mut query.selection.cgroup, given.cgroups()))),
+    Key("namespace", Some(|query, given| put(&mut query.selection.namespace, given.glob()))),
+    Key("pod", Some(|query, given| put(&mut query.selection.pod, given.glob()))),
+    Key("container", Some(|query, given| put(&mut query.selection.container, given.glob()))),
+    Key("mode", Some(|query, given| put(&mut query.selection.mode, given.one_of(&modes()).map(Some)))),
 ];
+
+/// What stacks are put together by.
+const BY: Key = Key("by", Some(|query, given| put(&mut query.root, given.one_of(&ROOTS))));
+
+/// Whether names are annotated.
+const ANNOTATE: Key = Key("annotate", Some(|query, given| put(&mut query.plain, given.one_of(&PLAIN))));
+
+/// Flame or icicle.
+const SHAPE: Key = Key("shape", Some(|query, given| put(&mut query.shape, given.one_of(&SHAPES))));
+
+const PICTURE_FORMAT: Key =
+    Key("format", Some(|query, given| put(&mut query.format, given.one_of(&PICTURES).map(Some))));
+
+const TABLE_FORMAT: Key =
+    Key("format", Some(|query, given| put(&mut query.format, given.one_of(&TABLES).map(Some))));
+
+/// How many functions.
+const LIMIT: Key = Key("limit", Some(|query, given| put(&mut query.limit, given.number(1, MOST).map(Some))));
+
+pub(super) const ROOTS: [(&str, Root); 3] =
+    [("comm", Root::Comm), ("comm-pid", Root::CommPid), ("cgroup", Root::Cgroup)];
+pub(super) const SHAPES: [(&str, Shape); 2] = [("flame", Shape::Flame), ("icicle", Shape::Icicle)];
+const PLAIN: [(&str, bool); 2] = [("true", false), ("false", true)];
+const PICTURES: [(&str, Format); 2] = [("html", Format::Html), ("svg", Format::Svg)];
+const TABLES: [(&str, Format); 3] = [("html", Format::Html), ("text", Format::Text), ("json", Format::Json)];
 
 /// The further keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// The further keys of `/folded`.
-pub const FOLDED: &[Key] = &[Key::By, Key::Annotate];
+pub const FOLDED: &[Key] = &[BY, ANNOTATE];
 /// The further keys of `/flamegraph`.
-pub const FLAMEGRAPH: &[Key] =
-    &[Key::PictureFormat, Key::By, Key::Shape, Key::Script("x"), Key::Script("y"), Key::Script("s")];
+pub const FLAMEGRAPH: &[Key] = &[PICTURE_FORMAT, BY, SHAPE, Key("x", None), Key("y", None), Key("s", None)];
 /// The further keys of `/top`.
-pub const TOP: &[Key] = &[Key::TableFormat, Key::Limit];
-
-impl Key {
-    /// As it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Type => "type",
-            Self::Seconds => "seconds",
-            Self::Comm => "comm",
-            Self::Pid => "pid",
-            Self::Cgroup => "cgroup",
-            Self::Namespace => "namespace",
-            Self::Pod => "pod",
-            Self::Container => "container",
-            Self::Mode => "mode",
-            Self::PictureFormat | Self::TableFormat => "format",
-            Self::By => "by",
-            Self::Annotate => "annotate",
-            Self::Shape => "shape",
-            Self::Limit => "limit",
-            Self::Script(name) => name,
-        }
-    }
-}
+pub const TOP: &[Key] = &[TABLE_FORMAT, LIMIT];
 
 impl Query {
     /// Reads the part of an address behind the question mark. `own` are the keys beside those of every output.
@@ -150,74 +128,24 @@ impl Query {
             return Err(format!("the query has {} bytes, more than the {LENGTH} that are read", text.len()));
         }
         let mut query = Self::default();
-        let mut seen: Vec<Key> = Vec::new();
+        let mut seen = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             let keys = COMMON.iter().chain(own);
-            let Some(&key) = keys.clone().find(|key| key.as_str() == name) else {
-                let words = keys.filter(|key| !matches!(key, Key::Script(_))).map(|key| key.as_str());
-                let known: Vec<&str> = words.collect();
+            let Some(&Key(key, read)) = keys.clone().find(|key| key.0 == name) else {
+                let known: Vec<&str> = keys.filter(|key| key.1.is_some()).map(|key| key.0).collect();
                 return Err(format!("{:?} is not known here; there are {}", shown(&name), known.join(", ")));
             };
             if seen.contains(&key) {
                 return Err(format!("{name} is given twice"));
             }
             seen.push(key);
-            if !value.is_empty() {
-                query.set(key, &value)?;
+            if let Some(read) = read.filter(|_| !value.is_empty()) {
+                read(&mut query, Given(key, &value))?;
             }
         }
         Ok(query)
-    }
-
-    fn set(&mut self, key: Key, value: &str) -> Result<(), String> {
-        let name = key.as_str();
-        match key {
-            Key::Type => self.kind = Some(value.to_owned()),
-            Key::Seconds => self.seconds = Some(number(name, value, 1, LONGEST)?),
-            Key::Pid => self.selection.pid = Some(number(name, value, 0, u32::MAX)?),
-            Key::Comm => self.selection.comm = Some(glob(name, value)?),
-            Key::Namespace => self.selection.namespace = Some(glob(name, value)?),
-            Key::Pod => self.selection.pod = Some(glob(name, value)?),
-            Key::Container => self.selection.container = Some(glob(name, value)?),
-            Key::Cgroup => {
-                if !value.starts_with(['/', '*', '{']) {
-                    return Err(format!(
-                        "{name}: {:?} is no path of a cgroup: they begin with a slash",
-                        shown(value)
-                    ));
-                }
-                let cgroups =
-                    Cgroups::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))?;
-                self.selection.cgroup = Some(cgroups);
-            }
-            Key::Mode => {
-                self.selection.mode =
-                    Some(one_of(name, value, &Mode::ALL.map(|mode| (mode.as_str(), mode)))?);
-            }
-            Key::PictureFormat => {
-                self.format = Some(one_of(name, value, &[("html", Format::Html), ("svg", Format::Svg)])?);
-            }
-            Key::TableFormat => {
-                let formats = [("html", Format::Html), ("text", Format::Text), ("json", Format::Json)];
-                self.format = Some(one_of(name, value, &formats)?);
-            }
-            Key::By => {
-                let roots = [Root::Comm, Root::CommPid, Root::Cgroup];
-                self.root = one_of(name, value, &roots.map(|root| (root_word(root), root)))?;
-            }
-            Key::Annotate => self.plain = !one_of(name, value, &[("true", true), ("false", false)])?,
-            Key::Shape => {
-                let shapes = [Shape::Flame, Shape::Icicle];
-                self.shape = one_of(name, value, &shapes.map(|shape| (shape_word(shape), shape)))?;
-            }
-            Key::Limit => {
-                self.limit = Some(number(name, value, 1, MOST as u32)? as usize);
-            }
-            Key::Script(_) => {}
-        }
-        Ok(())
     }
 
     /// The address of another output of the same selection, with `more` parameters: pairs of words.
@@ -249,45 +177,59 @@ impl Query {
     }
 }
 
-fn glob(name: &str, value: &str) -> Result<Glob, String> {
-    Glob::new(pattern(name, value)?).map_err(|error| format!("{name}: {error}"))
+fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *slot = value?;
+    Ok(())
 }
 
-/// What stacks are put together by, as it is written.
-pub(super) const fn root_word(root: Root) -> &'static str {
-    match root {
-        Root::Comm => "comm",
-        Root::CommPid => "comm-pid",
-        Root::Cgroup => "cgroup",
+/// The word of a list for one of its values.
+pub(super) fn word<T: PartialEq>(known: &[(&'static str, T)], of: &T) -> &'static str {
+    known.iter().find(|(_, known)| known == of).map_or("", |(word, _)| word)
+}
+
+fn modes() -> [(&'static str, Mode); Mode::ALL.len()] {
+    Mode::ALL.map(|mode| (mode.as_str(), mode))
+}
+
+impl<'q> Given<'q> {
+    fn number<T: TryFrom<u32>>(self, least: u32, most: u32) -> Result<T, String> {
+        let Self(name, value) = self;
+        let digits = value.bytes().all(|b| b.is_ascii_digit());
+        let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
+        let number = number.and_then(|number: u32| T::try_from(number).ok());
+        number.ok_or_else(|| format!("{name}: {:?} is not a number from {least} to {most}", shown(value)))
     }
-}
 
-/// What a flame graph grows from, as it is written.
-pub(super) const fn shape_word(shape: Shape) -> &'static str {
-    match shape {
-        Shape::Flame => "flame",
-        Shape::Icicle => "icicle",
+    fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
+        let Self(name, value) = self;
+        known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
+            let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+            format!("{name}: {:?} is none of {}", shown(value), words.join(", "))
+        })
     }
-}
 
-fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, String> {
-    let digits = value.bytes().all(|b| b.is_ascii_digit());
-    let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
-    number.ok_or_else(|| format!("{name}: {:?} is not a number from {least} to {most}", shown(value)))
-}
+    fn glob(self) -> Result<Option<Glob>, String> {
+        Glob::new(self.pattern()?).map(Some).map_err(|error| format!("{}: {error}", self.0))
+    }
 
-fn one_of<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, String> {
-    known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
-        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-        format!("{name}: {:?} is none of {}", shown(value), words.join(", "))
-    })
-}
+    fn cgroups(self) -> Result<Option<Cgroups>, String> {
+        let Self(name, value) = self;
+        if !value.starts_with(['/', '*', '{']) {
+            return Err(format!(
+                "{name}: {:?} is no path of a cgroup: they begin with a slash",
+                shown(value)
+            ));
+        }
+        Cgroups::new(self.pattern()?).map(Some).map_err(|error| format!("{name}: {error}"))
+    }
 
-fn pattern<'v>(name: &str, value: &'v str) -> Result<&'v str, String> {
-    match value.len() {
-        0..=PATTERN => Ok(value),
-        length => {
-            Err(format!("{name}: a pattern of {length} bytes is longer than the {PATTERN} that are read"))
+    fn pattern(self) -> Result<&'q str, String> {
+        let Self(name, value) = self;
+        match value.len() {
+            0..=PATTERN => Ok(value),
+            length => {
+                Err(format!("{name}: a pattern of {length} bytes is longer than the {PATTERN} that are read"))
+            }
         }
     }
 }

@@ -3,15 +3,15 @@
 //! *Self* is what a function was seen at the innermost place of a stack with, *total* what it was seen with anywhere in
 //! it, once per stack however often it called itself.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 use super::flamegraph::{lost, title};
+use super::numbered::Numbered;
 use super::page::figures::{count, duration, plain};
 use crate::clean::clean;
-use crate::profile::{Origin, Profile, Unit};
+use crate::profile::{Profile, Unit};
 
 /// The longest name, in bytes.
 const NAME: usize = 1 << 10;
@@ -176,20 +176,13 @@ struct Sum {
 }
 
 fn sums(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
-    let mut keys = Vec::new();
-    let mut places = HashMap::new();
+    let mut keys = Numbered::default();
     // For each location its functions, innermost first.
     let mut locations: Vec<Vec<u32>> = Vec::with_capacity(profile.locations.len());
     for location in &profile.locations {
-        let (module, origin) = (profile.module(location), word(location.origin));
-        let functions = profile.names(location).into_iter().map(|name| {
-            let key = Key { name, module, origin };
-            *places.entry(key).or_insert_with(|| {
-                keys.push(key);
-                // A profile has fewer functions than a `u32` can count: its tables are counted by them.
-                u32::try_from(keys.len() - 1).unwrap_or(u32::MAX)
-            })
-        });
+        let (module, origin) = (profile.module(location), location.origin.as_str());
+        let names = profile.names(location).into_iter();
+        let functions = names.map(|name| keys.place(Key { name, module, origin }));
         locations.push(functions.collect());
     }
     let mut values = vec![0_u64; profile.stacks.len()];
@@ -198,7 +191,7 @@ fn sums(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
             *value = value.saturating_add(sample.value);
         }
     }
-    let mut sums = vec![Sum::default(); keys.len()];
+    let mut sums = vec![Sum::default(); keys.values.len()];
     let mut functions = Vec::new();
     for (stack, &value) in profile.stacks.iter().zip(&values).filter(|(_, value)| **value > 0) {
         functions.clear();
@@ -216,16 +209,7 @@ fn sums(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
             }
         }
     }
-    keys.into_iter().zip(sums).filter(|(_, sum)| sum.total > 0).collect()
-}
-
-fn word(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Kernel => "kernel",
-        Origin::Native => "native",
-        Origin::Jit => "jit",
-        Origin::Unknown => "unknown",
-    }
+    keys.values.into_iter().zip(sums).filter(|(_, sum)| sum.total > 0).collect()
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::connection::{Connection, Kept, Shared, Unanswered, locked};
-use super::wire::{self, Answer, Request};
+use rustix::io::Errno;
+
+use super::connection::{Connection, Kept, Shared, locked};
+use super::wire::{self, Answer, OpenRequest, Request};
 use super::{Contents, Opened, RootError};
 use crate::clock::{Clock, Monotonic};
 use crate::host::Roots;
@@ -54,17 +56,16 @@ impl Client {
         })
     }
 
-    pub(super) fn open(&self, request: &Request) -> Result<Opened, RootError> {
+    pub(super) fn open(&self, request: OpenRequest) -> Result<Opened, RootError> {
         let connection = self.connection()?;
-        let received = match connection.ask(request.clone()) {
-            Ok(received) => received,
-            Err(Unanswered::Late) => {
+        let received = connection.ask(Request::Open(request)).map_err(|errno| match errno {
+            Errno::TIMEDOUT => {
                 self.leave_behind(&connection);
-                return Err(unavailable("the helper process did not answer and was left behind"));
+                unavailable("the helper process did not answer and was left behind")
             }
-            Err(Unanswered::Ended) => return Err(unavailable("the helper process has ended")),
-            Err(Unanswered::Busy) => return Err(unavailable("too many operations are under way")),
-        };
+            Errno::AGAIN => unavailable("too many operations are under way"),
+            _ => unavailable("the helper process has ended"),
+        })?;
         match (received.message, received.descriptor) {
             (Answer::Opened { shown, pid, file: None }, Some(descriptor)) => {
                 Ok(Opened { file: Contents::Local(File::from(descriptor)), place: None, shown, pid })
@@ -113,9 +114,7 @@ impl Client {
                 (state.child, state.connection) = (Some(child), Some(Arc::clone(&connection)));
                 Ok(connection)
             }
-            Err(error) => {
-                Err(RootError::Unavailable(format!("the helper process cannot be started: {error}")))
-            }
+            Err(error) => Err(unavailable(&format!("the helper process cannot be started: {error}"))),
         }
     }
 

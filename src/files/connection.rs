@@ -8,6 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::wire::{self, Answer, Asked, CHUNK, Notice, Received, Request};
 use super::{Report, Stat, Stuck};
 use crate::clock::{Clock, Monotonic};
@@ -58,13 +60,6 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why there is no answer.
-pub(super) enum Unanswered {
-    Late,
-    Ended,
-    Busy,
-}
-
 impl Connection {
     pub(super) fn new(socket: OwnedFd, pid: u32, shared: &Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
@@ -92,31 +87,32 @@ impl Connection {
         }
     }
 
-    pub(super) fn ask(&self, request: Request) -> Result<Received<Answer>, Unanswered> {
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if the answer does not arrive in time, `ESTALE` if the helper has ended, `EAGAIN` if too many requests
+    /// are queued.
+    pub(super) fn ask(&self, request: Request) -> Result<Received<Answer>, Errno> {
         lock::assert_may_wait_for_files("a request to the helper process");
         self.close_files();
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, answered) = sync_channel(1);
         locked(&self.waiting).insert(number, answer);
-        if self.has_ended() {
-            locked(&self.waiting).remove(&number);
-            return Err(Unanswered::Ended);
-        }
-        if let Err(error) = wire::send(self.socket.as_fd(), &Asked { number, request }, &[], None, false) {
-            locked(&self.waiting).remove(&number);
-            return Err(if error.kind() == io::ErrorKind::WouldBlock {
-                Unanswered::Busy
-            } else {
-                Unanswered::Ended
-            });
-        }
-        answered.recv_timeout(PATIENCE).map_err(|error| {
-            locked(&self.waiting).remove(&number);
-            match error {
-                RecvTimeoutError::Timeout => Unanswered::Late,
-                RecvTimeoutError::Disconnected => Unanswered::Ended,
+        let exchange = || {
+            if self.has_ended() {
+                return Err(Errno::STALE);
             }
-        })
+            let sent = wire::send(self.socket.as_fd(), &Asked { number, request }, &[], None, false);
+            sent.map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => Errno::AGAIN,
+                _ => Errno::STALE,
+            })?;
+            answered.recv_timeout(PATIENCE).map_err(|error| match error {
+                RecvTimeoutError::Timeout => Errno::TIMEDOUT,
+                RecvTimeoutError::Disconnected => Errno::STALE,
+            })
+        };
+        exchange().inspect_err(|_| drop(locked(&self.waiting).remove(&number)))
     }
 
     /// Has the helper close what was dropped while it took no requests.
@@ -235,22 +231,12 @@ impl Kept {
         Arc::new(Self { connection, number })
     }
 
-    fn ask(&self, request: Request) -> io::Result<Received<Answer>> {
-        self.connection.ask(request).map_err(|unanswered| {
-            io::Error::from_raw_os_error(match unanswered {
-                Unanswered::Late => libc::ETIMEDOUT,
-                Unanswered::Ended => libc::ESTALE,
-                Unanswered::Busy => libc::EAGAIN,
-            })
-        })
-    }
-
     pub(super) fn is_gone(&self) -> bool {
         self.connection.has_ended()
     }
 
     pub(super) fn stat(&self) -> io::Result<Stat> {
-        match self.ask(Request::Stat { file: self.number })?.message {
+        match self.connection.ask(Request::Stat { file: self.number })?.message {
             Answer::Stat(stat) => Ok(stat),
             answer => Err(failed(&answer)),
         }
@@ -258,7 +244,7 @@ impl Kept {
 
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = buffer.len().min(CHUNK);
-        let received = self.ask(Request::Read { file: self.number, offset, length })?;
+        let received = self.connection.ask(Request::Read { file: self.number, offset, length })?;
         match received.message {
             Answer::Read => {
                 let read = received.bytes.len().min(length);

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::opened::descriptor_path;
+use super::wire::OpenRequest;
 use super::{Contents, Opened, ProcessFile, Root, RootError};
 use crate::error::{Errno, FileError};
 use crate::host::{self, Roots};
@@ -31,44 +32,46 @@ const DEPTH_LIMIT: usize = 64;
 /// How often a lookup is begun anew because somebody renamed a directory on the way.
 const ATTEMPTS: usize = 16;
 
-/// A regular file that was found and is not open for reading yet.
+/// A file that was found.
 pub(super) struct Found {
-    /// Opened with `O_PATH`: no file system hears of it.
+    /// Opened with `O_PATH`, so no file system receives a request; or for reading if the file is one of `/proc/PID`.
     pub(super) place: OwnedFd,
+    is_readable: bool,
     pub(super) shown: PathBuf,
     pub(super) pid: Option<u32>,
 }
 
 impl Found {
-    /// Opens it for reading.
-    pub(super) fn open(self) -> Result<Opened, RootError> {
-        let Self { place, shown, pid } = self;
-        let file = reopen(&place).map_err(|errno| forbidden(&shown, errno))?;
-        Ok(Opened { file: Contents::Local(file), place: None, shown, pid })
+    /// Opens it for reading, and keeps its place open with `keep_place`.
+    pub(super) fn open(self, keep_place: bool) -> Result<Opened, RootError> {
+        let Self { place, is_readable, shown, pid } = self;
+        if is_readable {
+            return Ok(Opened { file: Contents::Local(place.into()), place: None, shown, pid });
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(descriptor_path(&place), flags, Mode::empty());
+        let file = file.map_err(|errno| forbidden(&shown, errno))?;
+        Ok(Opened { file: Contents::Local(file.into()), place: keep_place.then_some(place), shown, pid })
     }
 }
 
-/// Opens a file by its path in a root. `cgroup_dir` is the directory of the cgroup that `root` names; of its processes,
-/// and of those below it, the first one that has the file lends its root.
+/// Finds a file, and opens nothing for reading but files of `/proc/PID`.
 ///
 /// # Errors
 /// Says which part is missing, forbidden or of the wrong kind.
-pub(super) fn open(
-    root: &Root,
-    path: &str,
-    roots: &Roots,
-    cgroup_dir: Option<&Path>,
-) -> Result<Opened, RootError> {
-    find(root, path, roots, cgroup_dir)?.open()
+pub(super) fn find(request: &OpenRequest, roots: &Roots) -> Result<Found, RootError> {
+    match request {
+        OpenRequest::Path { root, path, cgroup_dir, .. } => {
+            find_path(root, path, roots, cgroup_dir.as_deref())
+        }
+        OpenRequest::Mapped { pid, range, .. } => find_mapped(*pid, *range, roots),
+        OpenRequest::Process { pid, file } => open_process(*pid, *file, roots),
+    }
 }
 
-/// Finds it, and opens nothing for reading.
-pub(super) fn find(
-    root: &Root,
-    path: &str,
-    roots: &Roots,
-    cgroup_dir: Option<&Path>,
-) -> Result<Found, RootError> {
+/// Finds a file by its path in a root. `cgroup_dir` is the directory of the cgroup that `root` names; of its processes,
+/// and of those below it, the first one that has the file lends its root.
+fn find_path(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Found, RootError> {
     if !path.starts_with('/') {
         return Err(RootError::NotAbsolute(path.to_owned()));
     }
@@ -81,17 +84,9 @@ pub(super) fn find(
     }
 }
 
-/// Opens a file that a process has mapped at exactly these addresses, whatever has become of its path
+/// Finds a file that a process has mapped at exactly these addresses, whatever has become of its path
 /// (`/proc/PID/map_files`). Needs `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
-///
-/// # Errors
-/// The process or the mapping is gone, this process may not look, or it is no regular file.
-pub(super) fn open_mapped(pid: u32, range: (u64, u64), roots: &Roots) -> Result<Opened, RootError> {
-    find_mapped(pid, range, roots)?.open()
-}
-
-/// Finds it, and opens nothing for reading.
-pub(super) fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Found, RootError> {
+fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Found, RootError> {
     let name = format!("{start:x}-{end:x}");
     let shown = roots.proc.join(pid.to_string()).join("map_files").join(name);
     // A link of /proc, which leads to the file itself and through no directory.
@@ -106,21 +101,10 @@ pub(super) fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> 
 
 /// Opens a file of `/proc/PID`. Reading it can hang: a list of mappings waits for a process that changes them, memory for
 /// the page fault that brings it.
-///
-/// # Errors
-/// The process has ended, or this process may not look.
-pub(super) fn open_process(pid: u32, file: ProcessFile, roots: &Roots) -> Result<Opened, RootError> {
+fn open_process(pid: u32, file: ProcessFile, roots: &Roots) -> Result<Found, RootError> {
     let shown = file.path(&roots.proc.join(pid.to_string()));
-    match File::open(&shown) {
-        Ok(file) => Ok(Opened { file: Contents::Local(file), place: None, shown, pid: Some(pid) }),
-        Err(error) => Err(FileError::io(&shown, &error).into()),
-    }
-}
-
-/// The same file once more, now to be read.
-pub(super) fn reopen(place: &OwnedFd) -> rustix::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(descriptor_path(place), flags, Mode::empty())?.into())
+    let file = File::open(&shown).map_err(|error| FileError::io(&shown, &error))?;
+    Ok(Found { place: file.into(), is_readable: true, shown, pid: Some(pid) })
 }
 
 fn forbidden(path: &Path, errno: rustix::io::Errno) -> RootError {
@@ -134,7 +118,7 @@ fn forbidden(path: &Path, errno: rustix::io::Errno) -> RootError {
 fn regular(place: OwnedFd, shown: PathBuf, pid: Option<u32>) -> Result<Found, RootError> {
     let status = rustix::fs::fstat(&place).map_err(|errno| FileError::io(&shown, &errno.into()))?;
     let what = match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => return Ok(Found { place, shown, pid }),
+        FileType::RegularFile => return Ok(Found { place, is_readable: false, shown, pid }),
         FileType::Directory => "a directory",
         FileType::Fifo => "a pipe",
         FileType::Socket => "a socket",
@@ -197,8 +181,7 @@ impl Inside {
     fn host(roots: &Roots) -> Result<Self, RootError> {
         let own = roots.prefix.as_os_str().is_empty() || roots.prefix == Path::new("/");
         let shown = if own { PathBuf::from("/") } else { roots.prefix.clone() };
-        let dir = rustix::fs::open(&shown, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let dir = dir.map_err(|errno| FileError::io(&shown, &errno.into()))?;
+        let dir = open_dir(&shown).map_err(|errno| FileError::io(&shown, &errno.into()))?;
         // Who writes our configuration may use /proc/PID/root as a path of the host.
         let resolve = if own { ResolveFlags::empty() } else { WITHIN };
         Ok(Self { dir, shown, pid: None, resolve })
@@ -208,8 +191,7 @@ impl Inside {
     fn process(roots: &Roots, pid: u32) -> Result<Self, RootError> {
         let process = roots.proc.join(pid.to_string());
         let shown = process.join("root");
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&shown, flags, Mode::empty()).map_err(|errno| match errno.into() {
+        let dir = open_dir(&shown).map_err(|errno| match errno.into() {
             Errno::ENOENT | Errno::ESRCH => RootError::NoProcess(pid),
             errno @ (Errno::EACCES | Errno::EPERM) => RootError::ProcessForbidden { pid, errno },
             _ => FileError::io(&shown, &errno.into()).into(),
@@ -247,11 +229,10 @@ impl Inside {
         let shown = self.shown(path);
         match errno.into() {
             Errno::ENOENT | Errno::ENOTDIR => self.absent(path),
-            errno @ (Errno::EACCES | Errno::EPERM) => RootError::FileForbidden { path: shown, errno },
             Errno::ELOOP => RootError::Link(shown),
             Errno::ENOSYS => RootError::NoOpenat2,
             _ if errno == rustix::io::Errno::XDEV => RootError::Link(shown),
-            _ => FileError::io(shown, &errno.into()).into(),
+            _ => forbidden(&shown, errno),
         }
     }
 
@@ -275,6 +256,11 @@ impl Inside {
         let (link, near) = hint.unwrap_or_default();
         RootError::Absent { missing: self.shown(missing), link, near }
     }
+}
+
+/// Opens a directory with `O_PATH`.
+pub(super) fn open_dir(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// No link leads out of a root, and none of `/proc` is followed.

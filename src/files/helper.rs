@@ -3,20 +3,20 @@
 mod work;
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use super::root::{Root, RootError};
-use super::wire::{self, Answer, Asked, Notice, Received, Request};
-use super::{MOST_STUCK, Stuck};
+use super::wire::{self, Answer, Asked, Notice, OpenRequest, Received, Request};
+use super::{Contents, MOST_STUCK, Opened, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::host::Roots;
-use work::{Job, KeptFile, Outcome, Task, Worker};
+use work::{Job, OpenFile, Outcome, Task, Worker};
 
 /// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
@@ -107,7 +107,7 @@ struct Dispatcher {
     idle: Vec<Sender<Task>>,
     running: HashMap<u64, Running>,
     queue: VecDeque<Waiting>,
-    files: HashMap<u64, Arc<KeptFile>>,
+    files: HashMap<u64, Arc<OpenFile>>,
     /// The last number of a file or an operation.
     last: u64,
 }
@@ -153,27 +153,26 @@ impl Dispatcher {
     /// Queues what is asked for, or refuses it.
     fn take(&mut self, Asked { number, request }: Asked) {
         let (job, key) = match request {
-            Request::Read { file, offset, length } => match self.files.get(&file) {
-                Some(file) => (Job::Read(Arc::clone(file), offset, length), Some(file.key.clone())),
-                None => return self.answer(number, Answer::Failed(Errno::EBADF)),
-            },
-            Request::Stat { file } => match self.files.get(&file) {
-                Some(file) => (Job::Stat(Arc::clone(file)), Some(file.key.clone())),
-                None => return self.answer(number, Answer::Failed(Errno::EBADF)),
-            },
+            Request::Read { file, .. } | Request::Stat { file } => {
+                let Some(file) = self.files.get(&file).map(Arc::clone) else {
+                    return self.answer(number, Answer::Failed(Errno::EBADF));
+                };
+                let key = file.key.clone();
+                match request {
+                    Request::Read { offset, length, .. } => (Job::Read(file, offset, length), key),
+                    _ => (Job::Stat(file), key),
+                }
+            }
             Request::Close { file } => match self.files.remove(&file) {
                 // Closing is an operation of the file system too.
-                Some(file) => {
-                    let key = Some(file.key.clone());
-                    (Job::Discard(Outcome::Kept(file)), key)
-                }
+                Some(file) => (Job::Close(Arc::clone(&file)), file.key.clone()),
                 None => return,
             },
-            request => {
+            Request::Open(request) => {
                 let key = match &request {
-                    Request::OpenProcess { pid, .. } => Some(Key::Process(*pid)),
-                    Request::Open { root: Root::Cgroup(cgroup), .. } => Some(Key::Cgroup(Arc::clone(cgroup))),
-                    _ => None,
+                    OpenRequest::Process { pid, .. } => Some(Key::Process(*pid)),
+                    OpenRequest::Path { root: Root::Cgroup(path), .. } => Some(Key::Cgroup(Arc::clone(path))),
+                    OpenRequest::Path { .. } | OpenRequest::Mapped { .. } => None,
                 };
                 (Job::Open(request), key)
             }
@@ -183,25 +182,22 @@ impl Dispatcher {
 
     fn submit(&mut self, waiting: Waiting) {
         if let Some(hanging) = self.hanging(&waiting) {
-            return self.refuse(waiting, hanging);
+            return self.refuse(waiting.number, hanging);
         }
-        if self.queue.len() >= MOST_QUEUED && !matches!(waiting.job, Job::Discard(_)) {
+        if self.queue.len() >= MOST_QUEUED && !matches!(waiting.job, Job::Close(_)) {
             let reason = format!("{MOST_QUEUED} operations are queued");
-            return self.answer(waiting.number, waiting.job.refused(RootError::Unavailable(reason)));
+            return self.refuse(waiting.number, RootError::Unavailable(reason));
         }
         self.queue.push_back(waiting);
     }
 
     /// Why an operation would hang too; closing waits until what hangs has ended.
     fn hanging(&self, waiting: &Waiting) -> Option<RootError> {
-        if matches!(waiting.job, Job::Discard(_)) {
+        if matches!(waiting.job, Job::Close(_)) {
             return None;
         }
         let (_, path) = waiting.job.subject();
-        let own = match &waiting.key {
-            None => Key::Path(path.clone()),
-            Some(key) => key.clone(),
-        };
+        let own = waiting.key.clone().unwrap_or_else(|| Key::Path(path.clone()));
         let mut stuck = self.running.values().filter(|running| running.is_stuck);
         if let Some(running) = stuck.clone().find(|running| running.key.as_ref() == Some(&own)) {
             return Some(running.error(path, self.clock.monotonic()));
@@ -212,8 +208,8 @@ impl Dispatcher {
         })
     }
 
-    fn refuse(&mut self, waiting: Waiting, error: RootError) {
-        self.answer(waiting.number, waiting.job.refused(error));
+    fn refuse(&self, number: u64, error: RootError) {
+        self.answer(number, Answer::NotOpened(error));
     }
 
     /// Starts what may be under way beside what is.
@@ -238,7 +234,7 @@ impl Dispatcher {
     fn start(&mut self, Waiting { number, job, key }: Waiting) {
         let operation = self.next_number();
         let (pid, path) = job.subject();
-        let wants_answer = !matches!(job, Job::Discard(_));
+        let wants_answer = !matches!(job, Job::Close(_));
         let running = Running {
             number: wants_answer.then_some(number),
             key: key.clone(),
@@ -258,10 +254,7 @@ impl Dispatcher {
             Some(Ok(())) => {
                 self.running.insert(operation, running);
             }
-            _ => {
-                let error = RootError::Unavailable("the helper process has no threads left".into());
-                self.answer(number, Answer::NotOpened(error));
-            }
+            _ => self.refuse(number, RootError::Unavailable("the helper process has no threads left".into())),
         }
     }
 
@@ -274,9 +267,11 @@ impl Dispatcher {
         }
         let Some(number) = running.number else {
             // Nobody waits for it any more; what it opened is closed where that may hang.
-            if outcome.is_open() {
+            if let Outcome::Opened(OpenFile { opened, .. }) = outcome {
                 let key = running.key.or(Some(Key::Path(running.path)));
-                self.queue.push_back(Waiting { number: 0, job: Job::Discard(outcome), key });
+                let opened = Opened { shown: "a file that is closed".into(), pid: None, ..opened };
+                let job = Job::Close(Arc::new(OpenFile { opened, key: key.clone() }));
+                self.queue.push_back(Waiting { number: 0, job, key });
             }
             return;
         };
@@ -284,19 +279,23 @@ impl Dispatcher {
             Outcome::CanHang(key, request) => {
                 self.submit(Waiting { number, job: Job::Open(request), key: Some(key) });
             }
-            Outcome::Local { file, shown, pid } => {
+            Outcome::Opened(OpenFile {
+                opened: Opened { file: Contents::Local(file), shown, pid, .. },
+                key: None,
+            }) => {
                 let answer = Answer::Opened { shown, pid, file: None };
                 self.send(number, answer, &[], Some(file.as_fd()));
             }
-            Outcome::Opened { file, shown, pid, place } => {
+            Outcome::Opened(mut file) => {
+                let Opened { place, shown, pid, .. } = &mut file.opened;
+                let (place, shown, pid) = (place.take(), shown.clone(), *pid);
                 let name = self.next_number();
-                self.files.insert(name, file);
+                self.files.insert(name, Arc::new(file));
                 let answer = Answer::Opened { shown, pid, file: Some(name) };
                 self.send(number, answer, &[], place.as_ref().map(AsFd::as_fd));
             }
-            Outcome::Read(bytes) => self.send(number, Answer::Read, &bytes, None),
-            Outcome::Answer(answer) => self.answer(number, answer),
-            Outcome::Kept(_) | Outcome::Closed => {}
+            Outcome::Answer(answer, bytes) => self.send(number, answer, &bytes, None),
+            Outcome::Closed => {}
         }
     }
 
@@ -317,14 +316,14 @@ impl Dispatcher {
             running.is_stuck = true;
             running.key = running.key.take().or_else(|| Some(Key::Path(running.path.clone())));
             if let Some(number) = running.number.take() {
-                let answer = Answer::NotOpened(running.error(running.path.clone(), now));
-                self.answer(number, answer);
+                let error = running.error(running.path.clone(), now);
+                self.refuse(number, error);
             }
         }
         self.tell_of_stuck(false);
         for waiting in std::mem::take(&mut self.queue) {
             match self.hanging(&waiting) {
-                Some(error) => self.refuse(waiting, error),
+                Some(error) => self.refuse(waiting.number, error),
                 None => self.queue.push_back(waiting),
             }
         }
@@ -347,13 +346,7 @@ impl Dispatcher {
         self.send(number, answer, &[], None);
     }
 
-    fn send(
-        &self,
-        number: u64,
-        answer: Answer,
-        bytes: &[u8],
-        descriptor: Option<std::os::fd::BorrowedFd<'_>>,
-    ) {
+    fn send(&self, number: u64, answer: Answer, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) {
         let notice = Notice::Answer { number, answer };
         // When the other end is gone, the next request says so.
         drop(wire::send(self.socket.as_fd(), &notice, bytes, descriptor, true));
@@ -369,31 +362,27 @@ impl Running {
         if self.is_local() { LOCAL_DEADLINE } else { DEADLINE }
     }
 
-    fn place(&self) -> (String, String) {
-        self.key.as_ref().map(Key::place).unwrap_or_default()
-    }
-
     fn stuck(&self, now: Monotonic) -> Stuck {
-        let (mount, filesystem) = self.place();
+        let (mount, filesystem) = self.key.as_ref().map(Key::place).unwrap_or_default();
         Stuck { mount, filesystem, pid: self.pid, path: self.path.clone(), since: now.since(self.began) }
     }
 
     fn error(&self, path: String, now: Monotonic) -> RootError {
-        let (mount, filesystem) = self.place();
-        RootError::Stuck { path, mount, filesystem, seconds: now.since(self.began).as_secs() }
+        RootError::Stuck(Stuck { path, ..self.stuck(now) })
     }
 }
 
 /// The path of a request, for messages.
-fn path_of(request: &Request, proc: &std::path::Path) -> (Option<u32>, String) {
-    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+fn path_of(request: &OpenRequest) -> (Option<u32>, String) {
     match request {
-        Request::Open { root: Root::Process(pid), path, .. } => (Some(*pid), path.clone()),
-        Request::Open { path, .. } => (None, path.clone()),
-        Request::OpenMapped { pid, range: (start, end), .. } => {
-            (Some(*pid), shown(proc.join(format!("{pid}/map_files/{start:x}-{end:x}"))))
+        OpenRequest::Path { root: Root::Process(pid), path, .. } => (Some(*pid), path.clone()),
+        OpenRequest::Path { path, .. } => (None, path.clone()),
+        OpenRequest::Mapped { pid, range: (start, end), .. } => {
+            (Some(*pid), format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
         }
-        Request::OpenProcess { pid, file } => (Some(*pid), shown(file.path(&proc.join(pid.to_string())))),
-        Request::Read { .. } | Request::Stat { .. } | Request::Close { .. } => (None, String::new()),
+        OpenRequest::Process { pid, file } => {
+            let path = file.path(Path::new(&format!("/proc/{pid}")));
+            (Some(*pid), path.to_string_lossy().into_owned())
+        }
     }
 }

@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
 use super::Report;
+use crate::metrics::registered;
 
 /// The metrics of [`Files`](super::Files).
 #[derive(Debug)]
@@ -17,19 +18,15 @@ impl Metrics {
     /// # Errors
     /// When they are registered there already.
     pub fn new(registry: &Registry) -> Result<Self> {
-        let metrics = Self {
-            stuck: IntGauge::new(
-                "perf_exporter_stuck_files",
-                "Operations on files of other processes that hang because a file system does not answer",
-            )?,
-            late: IntCounter::new(
-                "perf_exporter_late_files_total",
-                "Operations on files of other processes that a file system did not answer in time",
-            )?,
-        };
-        registry.register(Box::new(metrics.stuck.clone()))?;
-        registry.register(Box::new(metrics.late.clone()))?;
-        Ok(metrics)
+        let stuck = IntGauge::new(
+            "perf_exporter_stuck_files",
+            "Operations on files of other processes that hang because a file system does not answer",
+        );
+        let late = IntCounter::new(
+            "perf_exporter_late_files_total",
+            "Operations on files of other processes that a file system did not answer in time",
+        );
+        Ok(Self { stuck: registered(registry, stuck)?, late: registered(registry, late)? })
     }
 
     /// Takes over the current figures.

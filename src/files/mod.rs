@@ -42,7 +42,7 @@ pub use metrics::Metrics;
 pub use opened::{Contents, Opened};
 pub use root::{Root, RootError};
 pub use stat::Stat;
-use wire::Request;
+use wire::OpenRequest;
 
 /// Opens and reads files of other processes. Clones share one helper.
 #[derive(Debug, Clone)]
@@ -125,43 +125,35 @@ impl Files {
         &self.roots
     }
 
-    /// Opens a regular file by its path in a root; `cgroup_dir` is the directory of the cgroup that `root` names.
+    /// Opens a regular file by its path in a root; `mount` is where cgroups are mounted, for a root that names one.
     ///
     /// # Errors
     /// Says which part of the path is missing, forbidden or of the wrong kind; [`RootError::Stuck`] and [`RootError::Unavailable`] where that hangs or cannot be tried.
-    pub fn open(&self, root: &Root, path: &str, cgroup_dir: Option<&Path>) -> Result<Opened, RootError> {
-        self.open_file(root, path, cgroup_dir, false)
+    pub fn open(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
+        self.open_file(root, path, mount, false)
     }
 
     /// The same for a file that gets a probe: [`Opened::kernel_path`] leads to it wherever it lies.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_to_probe(
-        &self,
-        root: &Root,
-        path: &str,
-        cgroup_dir: Option<&Path>,
-    ) -> Result<Opened, RootError> {
-        self.open_file(root, path, cgroup_dir, true)
+    pub fn open_to_probe(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
+        self.open_file(root, path, mount, true)
     }
 
     fn open_file(
         &self,
         root: &Root,
         path: &str,
-        cgroup_dir: Option<&Path>,
+        mount: Option<&Path>,
         place: bool,
     ) -> Result<Opened, RootError> {
-        match &self.client {
-            None => find::open(root, path, &self.roots, cgroup_dir),
-            Some(client) => client.open(&Request::Open {
-                root: root.clone(),
-                path: path.to_owned(),
-                cgroup_dir: cgroup_dir.map(Path::to_owned),
-                place,
-            }),
-        }
+        let cgroup_dir = match (root, mount) {
+            (Root::Cgroup(cgroup), Some(mount)) => Some(mount.join(cgroup.trim_start_matches('/'))),
+            _ => None,
+        };
+        let (root, path) = (root.clone(), path.to_owned());
+        self.ask(OpenRequest::Path { root, path, cgroup_dir, place })
     }
 
     /// Opens the file that a process has mapped at exactly these addresses, whatever has become of its path.
@@ -169,10 +161,7 @@ impl Files {
     /// # Errors
     /// The process or the mapping is gone, or this process may not look; and as [`open`](Self::open).
     pub fn open_mapped(&self, pid: u32, range: (u64, u64), device: (u32, u32)) -> Result<Opened, RootError> {
-        match &self.client {
-            None => find::open_mapped(pid, range, &self.roots),
-            Some(client) => client.open(&Request::OpenMapped { pid, range, device }),
-        }
+        self.ask(OpenRequest::Mapped { pid, range, device })
     }
 
     /// Opens a file of `/proc/PID`.
@@ -180,9 +169,13 @@ impl Files {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_process(&self, pid: u32, file: ProcessFile) -> Result<Opened, RootError> {
+        self.ask(OpenRequest::Process { pid, file })
+    }
+
+    fn ask(&self, request: OpenRequest) -> Result<Opened, RootError> {
         match &self.client {
-            None => find::open_process(pid, file, &self.roots),
-            Some(client) => client.open(&Request::OpenProcess { pid, file }),
+            None => find::find(&request, &self.roots)?.open(false),
+            Some(client) => client.open(request),
         }
     }
 

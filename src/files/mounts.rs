@@ -236,7 +236,7 @@ fn parse(line: &str) -> Option<(u64, Mount, &str)> {
     let mut fields = own.split(' ');
     let id = fields.next()?.parse().ok()?;
     let (major, minor) = fields.nth(1)?.split_once(':')?;
-    let point = PathBuf::from(unescaped(fields.nth(1)?));
+    let point = PathBuf::from(host::unescaped(fields.nth(1)?));
     let mut fields = file_system.splitn(3, ' ');
     let kind = fields.next()?.to_owned();
     let options = fields.nth(1).unwrap_or_default();
@@ -251,20 +251,7 @@ fn layers(options: &str) -> impl Iterator<Item = PathBuf> {
         .filter(|(key, _)| matches!(*key, "lowerdir" | "lowerdir+" | "datadir+" | "upperdir"))
         .flat_map(|(_, paths)| paths.split(':'))
         .filter(|path| path.starts_with('/'))
-        .map(|path| PathBuf::from(unescaped(path)))
-}
-
-/// `\040` stands for a blank, and so on.
-fn unescaped(text: &str) -> OsString {
-    let bytes = text.as_bytes();
-    let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 4).filter(|_| byte == b'\\');
-        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
-        plain.push(code.unwrap_or(byte));
-        at += if code.is_some() { 4 } else { 1 };
-    }
-    OsStr::from_bytes(&plain).to_owned()
+        .map(|path| PathBuf::from(host::unescaped(path)))
 }
 
 #[cfg(test)]

@@ -81,12 +81,15 @@ impl Contents {
             Self::Apart(kept) => kept.stat(),
         }
     }
-}
 
-impl Contents {
     /// Whether nothing can be read of it any more, because the helper that held it has ended.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Apart(kept) if kept.is_gone())
+    }
+
+    /// Reads from the beginning on.
+    pub fn sequential(&self) -> Sequential<'_> {
+        Sequential(self, 0)
     }
 }
 
@@ -122,13 +125,6 @@ impl ReadAt for Opened {
 /// Reads an open file from its beginning to its end.
 #[derive(Debug)]
 pub struct Sequential<'f>(&'f Contents, u64);
-
-impl Contents {
-    /// Reads from the beginning on.
-    pub fn sequential(&self) -> Sequential<'_> {
-        Sequential(self, 0)
-    }
-}
 
 impl io::Read for Sequential<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Stuck;
 use crate::error::{Errno, FileError, printable};
 
 /// Whose file system a path is in.
@@ -99,19 +100,10 @@ pub enum RootError {
     Unreadable(#[from] FileError),
     /// The file system does not answer, or the process cannot be read now.
     #[error(
-        "{} is not available: the {} file system at {} has not answered for {seconds} s; the file is opened when it answers",
-        printable(.path), printable(.filesystem), printable(.mount)
+        "{} is not available: the {} file system at {} has not answered for {} s; the file is opened when it answers",
+        printable(&.0.path), printable(&.0.filesystem), printable(&.0.mount), .0.since.as_secs()
     )]
-    Stuck {
-        /// The file.
-        path: String,
-        /// The mount point as the process sees it, or the directory of the process in `/proc`.
-        mount: String,
-        /// The type of the file system, as in `mountinfo`.
-        filesystem: String,
-        /// Since when an operation on it hangs.
-        seconds: u64,
-    },
+    Stuck(Stuck),
     /// The helper process cannot do it now.
     #[error("files of other processes are not available: {0}")]
     Unavailable(String),
@@ -120,7 +112,7 @@ pub enum RootError {
 impl RootError {
     /// Whether the same operation may succeed later without any change to the file: nothing is known about it now.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Stuck { .. } | Self::Unavailable(_))
+        matches!(self, Self::Stuck(_) | Self::Unavailable(_))
     }
 }
 

@@ -26,12 +26,21 @@ const MESSAGE: usize = CHUNK + (64 << 10);
 /// What the helper is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Request {
-    Open { root: Root, path: String, cgroup_dir: Option<PathBuf>, place: bool },
-    OpenMapped { pid: u32, range: (u64, u64), device: (u32, u32) },
-    OpenProcess { pid: u32, file: ProcessFile },
+    Open(OpenRequest),
     Read { file: u64, offset: u64, length: usize },
     Stat { file: u64 },
     Close { file: u64 },
+}
+
+/// A file to open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum OpenRequest {
+    /// By its path in a root. `place` is set for a file that gets a probe.
+    Path { root: Root, path: String, cgroup_dir: Option<PathBuf>, place: bool },
+    /// The file that a process has mapped at exactly these addresses.
+    Mapped { pid: u32, range: (u64, u64), device: (u32, u32) },
+    /// A file of `/proc/PID`.
+    Process { pid: u32, file: ProcessFile },
 }
 
 /// A request with the number by which its answer is recognized.

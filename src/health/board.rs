@@ -11,15 +11,8 @@ use crate::error::printable;
 /// How many different lines are kept. More than this says the same thing in other words.
 const MOST_LINES: usize = 500;
 
-/// What makes two refusals the same line.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    entry: Arc<str>,
-    scope: Scope,
-    event: Arc<str>,
-    cause: Cause,
-    reason: String,
-}
+/// What makes two refusals the same line: entry, scope, event, cause and reason.
+type Key = (Arc<str>, Scope, Arc<str>, Cause, String);
 
 /// One line of the account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,13 +95,8 @@ pub struct Board {
 impl Board {
     /// Enters a refusal.
     pub fn add(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) -> Ticket {
-        let key = Key {
-            entry: Arc::clone(entry),
-            scope,
-            event: Arc::clone(&refusal.event),
-            cause: refusal.cause,
-            reason: refusal.reason.clone(),
-        };
+        let (event, reason) = (Arc::clone(&refusal.event), refusal.reason.clone());
+        let key = (Arc::clone(entry), scope, event, refusal.cause, reason);
         if let Some((key, _)) = self.lines.get_key_value(&key) {
             let key = Arc::clone(key);
             if let Some(line) = self.lines.get_mut(&key) {

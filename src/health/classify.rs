@@ -2,6 +2,8 @@
 //!
 //! The meanings are those of `perf_event_open(2)` and of the kernel's `kernel/events/core.c`.
 
+use std::sync::Arc;
+
 use super::{Cause, Refusal, Scope};
 use crate::error::Errno;
 use crate::host::{Capabilities, Facts, KernelVersion};
@@ -61,24 +63,21 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    fn new(cause: Cause, reason: impl Into<String>) -> Self {
+    /// One with nothing that would help.
+    pub(crate) fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self { cause, reason: reason.into(), remedy: None }
     }
 
-    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    /// The same, with what would help.
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
     /// The refusal of `event` at `target`.
-    pub fn refusal(
-        self,
-        event: &std::sync::Arc<str>,
-        target: impl Into<String>,
-        errno: Option<Errno>,
-    ) -> Refusal {
+    pub fn refusal(self, event: &Arc<str>, target: impl Into<String>, errno: Option<Errno>) -> Refusal {
         let Self { cause, reason, remedy } = self;
-        Refusal { event: std::sync::Arc::clone(event), target: target.into(), cause, errno, reason, remedy }
+        Refusal { event: Arc::clone(event), target: target.into(), cause, errno, reason, remedy }
     }
 }
 
@@ -116,31 +115,25 @@ pub fn no_descriptors(limit: usize) -> Judgement {
 }
 
 fn absent(attempt: &Attempt, facts: &Facts) -> Judgement {
-    if attempt.on_core_pmu && !attempt.core_pmu_present {
-        let judgement = |text: &str| Judgement::new(Cause::Absent, text);
-        return if facts.virtual_machine {
-            judgement("this virtual machine has no hardware counters").remedy(
+    let judgement = |reason: &str| Judgement::new(Cause::Absent, reason);
+    match (attempt.on_core_pmu, attempt.core_pmu_present) {
+        (true, false) if facts.virtual_machine => judgement("this virtual machine has no hardware counters")
+            .remedy(
                 "turn on the virtual PMU in the hypervisor (libvirt: <pmu state='on'/>), or use a host or instance \
                  type that passes it through",
+            ),
+        (true, false) => judgement("the kernel found no PMU in this machine's cores"),
+        (true, true) => judgement("this machine's PMU does not count it")
+            .remedy("perf-exporter list shows what can be counted here"),
+        (false, _) if attempt.tracepoint => judgement("the kernel has no such tracepoint any more")
+            .remedy("its module may have been unloaded"),
+        (false, _) if attempt.scope == Scope::Cgroup => {
+            judgement("perf events do not see this cgroup hierarchy").remedy(
+                "a cgroup v1 hierarchy with perf_event takes it from cgroup v2: look for perf_event in /proc/cgroups",
             )
-        } else {
-            judgement("the kernel found no PMU in this machine's cores")
-        };
+        }
+        (false, _) => judgement("the kernel does not have this event"),
     }
-    if attempt.on_core_pmu {
-        return Judgement::new(Cause::Absent, "this machine's PMU does not count it")
-            .remedy("perf-exporter list shows what can be counted here");
-    }
-    if attempt.tracepoint {
-        return Judgement::new(Cause::Absent, "the kernel has no such tracepoint any more")
-            .remedy("its module may have been unloaded");
-    }
-    if attempt.scope == Scope::Cgroup {
-        return Judgement::new(Cause::Absent, "perf events do not see this cgroup hierarchy").remedy(
-            "a cgroup v1 hierarchy with perf_event takes it from cgroup v2: look for perf_event in /proc/cgroups",
-        );
-    }
-    Judgement::new(Cause::Absent, "the kernel does not have this event")
 }
 
 /// `perf_event_paranoid` and what it takes: 0 raw tracepoints, 1 events of whole CPUs, 2 the kernel's side of one's
@@ -170,11 +163,8 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
         Scope::Cpus(_) | Scope::Cgroup => 0,
         Scope::Process => 1,
     };
-    if attempt.scope == Scope::Process && attempt.user_only && level <= 2 {
-        return judgement("the process belongs to somebody else".into())
-            .remedy("give perf-exporter CAP_PERFMON, or run it as that user");
-    }
-    if attempt.scope == Scope::Process && level <= needed {
+    let allowed = level <= needed || attempt.user_only && level <= 2;
+    if attempt.scope == Scope::Process && allowed {
         return judgement("the process belongs to somebody else".into())
             .remedy("give perf-exporter CAP_PERFMON, or run it as that user");
     }

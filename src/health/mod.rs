@@ -7,8 +7,8 @@ mod verdict;
 
 pub use board::{Board, Line, SameReason, Ticket};
 pub use classify::{Attempt, Judgement, classify, no_descriptors};
-pub use scope::{CpuScope, Scope};
-pub use verdict::{Interval, Verdict, judge};
+pub use scope::{CpuScope, Scope, ScopeWords};
+pub use verdict::{History, Interval, Verdict, judge};
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,40 +16,24 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::Errno;
+use crate::words::words;
 
-/// The answers that must never be mixed up: it does not work, there is no room, it is not allowed, it is not there.
-/// In the order in which they deserve attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
-    /// It should work and does not.
-    Broken,
-    /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
-    Exhausted,
-    /// It is there, and this process may not use it.
-    Forbidden,
-    /// The target went away while it was being opened.
-    Gone,
-    /// This machine, kernel or PMU does not have it.
-    Absent,
-}
-
-impl Cause {
-    /// The word in metrics and on `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Forbidden => "forbidden",
-            Self::Exhausted => "exhausted",
-            Self::Gone => "gone",
-            Self::Broken => "broken",
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// The answers that must never be mixed up: it does not work, there is no room, it is not allowed, it is not there.
+    /// In the order in which they deserve attention.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Cause {
+        /// It should work and does not.
+        Broken = "broken",
+        /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
+        Exhausted = "exhausted",
+        /// It is there, and this process may not use it.
+        Forbidden = "forbidden",
+        /// The target went away while it was being opened.
+        Gone = "gone",
+        /// This machine, kernel or PMU does not have it.
+        Absent = "absent",
     }
 }
 
@@ -72,12 +56,16 @@ pub struct Refusal {
     pub remedy: Option<String>,
 }
 
+impl Refusal {
+    /// The class of the answer, why, and what would help.
+    pub fn why(&self) -> String {
+        let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        format!("{}: {}{remedy}", self.cause, self.reason)
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}: {}: {}", self.event, self.target, self.cause, self.reason)?;
-        if let Some(remedy) = &self.remedy {
-            write!(f, "; {remedy}")?;
-        }
-        Ok(())
+        write!(f, "{} on {}: {}", self.event, self.target, self.why())
     }
 }

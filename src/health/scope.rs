@@ -32,17 +32,18 @@ pub enum CpuScope {
 }
 
 /// The words of a scope.
-struct Words {
+#[derive(Debug, Clone, Copy)]
+pub struct ScopeWords {
     /// In the configuration, in metric names and labels, on pages.
-    name: &'static str,
-    /// One of its targets, in refusals.
-    target: &'static str,
-    /// In the help of a metric.
-    over: &'static str,
-    /// The targets of a group, in the plural.
-    targets: &'static str,
-    /// What each takes descriptors.
-    each: &'static str,
+    pub name: &'static str,
+    /// One of its targets, in refusals: `NUMA node`.
+    pub target: &'static str,
+    /// How the counts of a series are added up, for the help of its metric.
+    pub over: &'static str,
+    /// The targets of a group, in the plural: `CPUs`.
+    pub targets: &'static str,
+    /// What takes descriptors of its own in a group: `cpu`, `thread`.
+    pub each: &'static str,
 }
 
 impl Scope {
@@ -58,7 +59,8 @@ impl Scope {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::HOST, Self::CPU, Self::NUMA, Self::PMU, Self::Cgroup, Self::Process];
 
-    const fn words(self) -> Words {
+    /// Its words.
+    pub const fn words(self) -> ScopeWords {
         let (name, target, over, targets, each) = match self {
             Self::Cpus(CpuScope::Host) => ("host", "host", "over all CPUs", "CPUs", "cpu"),
             Self::Cpus(CpuScope::Cpu) => ("cpu", "CPU", "per CPU", "CPUs", "cpu"),
@@ -69,7 +71,7 @@ impl Scope {
                 ("process", "process", "per group of processes, over all CPUs", "processes", "thread")
             }
         };
-        Words { name, target, over, targets, each }
+        ScopeWords { name, target, over, targets, each }
     }
 
     /// The word in the configuration, in metric names and labels, and on pages.
@@ -83,26 +85,6 @@ impl Scope {
             Self::Cpus(CpuScope::Host) => None,
             scope => Some(scope.as_str()),
         }
-    }
-
-    /// One of its targets, in refusals: `NUMA node`.
-    pub const fn target(self) -> &'static str {
-        self.words().target
-    }
-
-    /// How the counts of a series are added up, for the help of its metric.
-    pub const fn over(self) -> &'static str {
-        self.words().over
-    }
-
-    /// The targets of a group, in the plural: `CPUs`.
-    pub const fn targets(self) -> &'static str {
-        self.words().targets
-    }
-
-    /// What takes descriptors of its own in a group: `cpu`, `thread`.
-    pub const fn each(self) -> &'static str {
-        self.words().each
     }
 
     /// The label that its series have; `None` if there is one series, or if the configuration names the labels.

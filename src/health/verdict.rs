@@ -1,7 +1,10 @@
 //! What a counter's numbers are worth: judged from two readings, so that what no machine produces on demand can be
 //! tested as values.
 
+use std::ops::AddAssign;
 use std::time::Duration;
+
+use crate::words::words;
 
 /// What a group of counters did between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,50 +23,59 @@ impl Interval {
     }
 }
 
-/// The state of a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verdict {
-    /// It counted all the time that it could.
-    Counting,
-    /// It shared the PMU with others, and its count is scaled up.
-    Shared,
-    /// What it counts did not run: the count is exact, and nothing was to be counted.
-    Idle,
-    /// It was never on the PMU: there is no count.
-    NeverRan,
-    /// It was on the PMU, its target was busy, and the count stood still: it is not to be trusted.
-    Stalled,
-    /// It moves far too slowly for what its target did, as the counters of some virtual machines do.
-    Implausible,
-    /// A pinned group that could not be placed on the PMU: it is in error state and will stay there.
-    Full,
+impl AddAssign for Interval {
+    fn add_assign(&mut self, more: Self) {
+        self.enabled = self.enabled.saturating_add(more.enabled);
+        self.running = self.running.saturating_add(more.running);
+    }
+}
+
+/// What became of a group of counters from its opening to the end of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum History {
+    /// It could not have counted yet: its target has not run.
+    #[default]
+    Unused,
+    /// It could have counted, and was never on the PMU: it waits for it.
+    Waiting,
+    /// It was on the PMU.
+    Ran,
+}
+
+impl History {
+    /// By the times since the opening, in nanoseconds, in which it could have counted and in which it did.
+    pub fn of(enabled: u64, running: u64) -> Self {
+        match (enabled, running) {
+            (0, 0) => Self::Unused,
+            (_, 0) => Self::Waiting,
+            _ => Self::Ran,
+        }
+    }
+}
+
+words! {
+    /// The state of a counter.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Verdict {
+        /// It counted all the time that it could.
+        Counting = "counting",
+        /// It shared the PMU with others, and its count is scaled up.
+        Shared = "shared",
+        /// What it counts did not run: the count is exact, and nothing was to be counted. A group that has only waited for the
+        /// PMU so far is [`NeverRan`](Self::NeverRan), whether its target runs or not.
+        Idle = "idle",
+        /// It was never on the PMU: there is no count.
+        NeverRan = "never_ran",
+        /// It was on the PMU, its target was busy, and the count stood still: it is not to be trusted.
+        Stalled = "stalled",
+        /// It moves far too slowly for what its target did, as the counters of some virtual machines do.
+        Implausible = "implausible",
+        /// A pinned group that could not be placed on the PMU: it is in error state and will stay there.
+        Full = "full",
+    }
 }
 
 impl Verdict {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Counting,
-        Self::Shared,
-        Self::Idle,
-        Self::NeverRan,
-        Self::Stalled,
-        Self::Implausible,
-        Self::Full,
-    ];
-
-    /// The word in metrics and on `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counting => "counting",
-            Self::Shared => "shared",
-            Self::Idle => "idle",
-            Self::NeverRan => "never_ran",
-            Self::Stalled => "stalled",
-            Self::Implausible => "implausible",
-            Self::Full => "full",
-        }
-    }
-
     /// Whether a count may be published at all.
     pub const fn has_count(self) -> bool {
         matches!(self, Self::Counting | Self::Shared | Self::Idle)
@@ -79,15 +91,16 @@ const ENOUGH_WORK: Duration = Duration::from_millis(100);
 
 /// Judges one event of a group.
 ///
-/// `ever_ran` says whether the group has been on the PMU in any interval so far, `delta` is the unscaled count of
-/// this interval, and `work` is how long the target is known to have executed code while the event was on the PMU,
-/// for events that must move then (unrestricted cycles and instructions); `None` for all others.
-pub fn judge(interval: Interval, ever_ran: bool, delta: u64, work: Option<Duration>) -> Verdict {
+/// `history` is that of the group, this interval included. A group that waits for the PMU is not idle while its target sleeps: its
+/// counts from before are missing. `delta` is the unscaled count of this interval. `work` is how long the target is known to have
+/// executed code while the event was on the PMU, for events that must move then (unrestricted cycles and instructions); `None` for all
+/// others.
+pub fn judge(interval: Interval, history: History, delta: u64, work: Option<Duration>) -> Verdict {
+    if history == History::Waiting {
+        return Verdict::NeverRan;
+    }
     if interval.enabled == 0 {
         return Verdict::Idle;
-    }
-    if !ever_ran {
-        return Verdict::NeverRan;
     }
     if let Some(work) = work.filter(|&work| work >= ENOUGH_WORK) {
         let least = work.as_millis() * u128::from(SLOWEST_PER_SECOND) / 1000;
@@ -111,32 +124,41 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_did_not_run_is_idle_even_if_the_counter_never_ran() {
-        assert_eq!(judge(interval(0, 0), false, 0, None), Verdict::Idle);
+    fn a_target_that_did_not_run_is_idle_unless_its_group_waits_for_the_pmu() {
+        for history in [History::Unused, History::Ran] {
+            assert_eq!(judge(interval(0, 0), history, 0, None), Verdict::Idle);
+        }
+        assert_eq!(judge(interval(0, 0), History::Waiting, 0, None), Verdict::NeverRan);
+    }
+
+    #[test]
+    fn a_group_waits_from_the_first_moment_in_which_it_could_have_counted_to_the_first_on_the_pmu() {
+        let of = [(0, 0), (1, 0), (SECOND, 1), (SECOND, SECOND)].map(|(could, did)| History::of(could, did));
+        assert_eq!(of, [History::Unused, History::Waiting, History::Ran, History::Ran]);
     }
 
     #[test]
     fn a_counter_that_could_have_run_and_never_did_has_no_count() {
-        let verdict = judge(interval(SECOND, 0), false, 0, None);
+        let verdict = judge(interval(SECOND, 0), History::Waiting, 0, None);
         assert_eq!(verdict, Verdict::NeverRan);
         assert!(!verdict.has_count());
     }
 
     #[test]
     fn a_counter_rotated_out_for_one_interval_shares_the_pmu() {
-        assert_eq!(judge(interval(SECOND, 0), true, 0, None), Verdict::Shared);
-        assert_eq!(judge(interval(SECOND, SECOND / 2), true, 9, None), Verdict::Shared);
-        assert_eq!(judge(interval(SECOND, SECOND), true, 0, None), Verdict::Counting);
+        assert_eq!(judge(interval(SECOND, 0), History::Ran, 0, None), Verdict::Shared);
+        assert_eq!(judge(interval(SECOND, SECOND / 2), History::Ran, 9, None), Verdict::Shared);
+        assert_eq!(judge(interval(SECOND, SECOND), History::Ran, 0, None), Verdict::Counting);
     }
 
     #[test]
     fn cycles_that_stand_still_or_crawl_while_the_cpu_works_are_not_believed() {
         let work = Some(Duration::from_secs(1));
-        assert_eq!(judge(interval(SECOND, SECOND), true, 0, work), Verdict::Stalled);
-        assert_eq!(judge(interval(SECOND, SECOND), true, 395, work), Verdict::Implausible);
-        assert_eq!(judge(interval(SECOND, SECOND), true, 2_000_000_000, work), Verdict::Counting);
+        assert_eq!(judge(interval(SECOND, SECOND), History::Ran, 0, work), Verdict::Stalled);
+        assert_eq!(judge(interval(SECOND, SECOND), History::Ran, 395, work), Verdict::Implausible);
+        assert_eq!(judge(interval(SECOND, SECOND), History::Ran, 2_000_000_000, work), Verdict::Counting);
         let little = Some(Duration::from_millis(99));
-        assert_eq!(judge(interval(SECOND, SECOND), true, 0, little), Verdict::Counting);
+        assert_eq!(judge(interval(SECOND, SECOND), History::Ran, 0, little), Verdict::Counting);
     }
 
     #[test]

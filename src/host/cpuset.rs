@@ -35,6 +35,11 @@ impl CpuSet {
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.iter().filter(|&cpu| other.contains(cpu)).collect())
     }
+
+    /// What is not in the other.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(self.iter().filter(|&cpu| !other.contains(cpu)).collect())
+    }
 }
 
 impl FromIterator<u32> for CpuSet {

@@ -36,6 +36,11 @@ impl Nodes {
         Cpu { number, node: self.0.get(&number).copied().unwrap_or(0) }
     }
 
+    /// Whether the node of a CPU is known.
+    pub(crate) fn has(&self, cpu: u32) -> bool {
+        self.0.contains_key(&cpu)
+    }
+
     /// Adds the CPUs that had a node before and have none now, because they are offline.
     pub(super) fn keep(&mut self, before: Self) {
         for (cpu, node) in before.0 {

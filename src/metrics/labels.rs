@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// kept in the latter alone.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Labels {
-    /// `cgroup="/a",cpu="0"` with values escaped; what the text formats put between the braces.
-    text: Box<str>,
-    /// The fields `label` of a `Metric`.
-    protobuf: Box<[u8]>,
+    /// Both forms in one allocation: the text, then the protobuf.
+    forms: Box<[u8]>,
+    /// The length of the text.
+    text: usize,
 }
 
 impl Labels {
@@ -46,7 +46,8 @@ impl Labels {
             push_field(2, value.as_bytes(), &mut pair);
             push_field(1, &pair, &mut protobuf);
         }
-        Arc::new(Self { text: text.into(), protobuf: protobuf.into() })
+        let forms = [text.as_bytes(), &protobuf].concat().into();
+        Arc::new(Self { forms, text: text.len() })
     }
 
     /// None at all.
@@ -68,23 +69,29 @@ impl Labels {
 
     /// `a="1",b="2"`, escaped for the Prometheus text formats.
     pub fn text(&self) -> &str {
-        &self.text
+        // Always text, for it was rendered as such.
+        str::from_utf8(self.text_bytes()).unwrap_or_default()
+    }
+
+    /// The bytes of [`text`](Self::text), without a check of their encoding.
+    pub fn text_bytes(&self) -> &[u8] {
+        self.forms.get(..self.text).unwrap_or_default()
     }
 
     /// The same as fields `label` (1) of the protobuf message `io.prometheus.client.Metric`, each a `LabelPair` of
     /// `name` (1) and `value` (2).
     pub fn protobuf(&self) -> &[u8] {
-        &self.protobuf
+        self.forms.get(self.text..).unwrap_or_default()
     }
 
     /// Bytes that it takes, with what the allocator adds.
     pub fn bytes(&self) -> usize {
-        const OVERHEAD: usize = 3 * 16;
-        size_of::<Self>() + self.text.len() + self.protobuf.len() + OVERHEAD
+        const OVERHEAD: usize = 2 * 16;
+        size_of::<Self>() + self.forms.len() + OVERHEAD
     }
 
     fn raw_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = &*self.protobuf;
+        let mut rest = self.protobuf();
         std::iter::from_fn(move || {
             let mut pair = take_field(&mut rest)?;
             Some((take_field(&mut pair)?, take_field(&mut pair)?))
@@ -107,34 +114,22 @@ impl PartialOrd for Labels {
 
 impl fmt::Debug for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{}}}", self.text)
+        write!(f, "{{{}}}", self.text())
     }
 }
 
 /// Appends a field of bytes, a text or a message: number and wire type, length, content.
 fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(number << 3 | 2);
-    let mut length = bytes.len();
-    while length >= 0x80 {
-        out.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
+    // A vector has room for every length.
+    prost::encode_length_delimiter(bytes.len(), out).ok();
     out.extend_from_slice(bytes);
 }
 
 /// Takes the content of the first field off. `None` at the end.
 fn take_field<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let (_, mut after) = rest.split_first()?;
-    let (mut length, mut shift) = (0, 0);
-    loop {
-        let (&byte, next) = after.split_first()?;
-        length |= usize::from(byte & 0x7f) << shift;
-        (shift, after) = (shift + 7, next);
-        if byte < 0x80 {
-            break;
-        }
-    }
+    let length = prost::decode_length_delimiter(&mut after).ok()?;
     let (content, next) = after.split_at_checked(length)?;
     *rest = next;
     Some(content)

@@ -11,16 +11,27 @@ use std::sync::Arc;
 const RESERVED_SUFFIXES: [&str; 7] = ["_total", "_created", "_info", "_bucket", "_count", "_sum", "_gsum"];
 
 /// What the values of a family mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Only grows, from its start time.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Always 1; the labels are the message.
-    Info,
     /// A distribution.
     Histogram,
+    /// Always 1; the labels are the message.
+    Info,
+}
+
+impl Kind {
+    /// What the only sample of a point has behind the family's name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Counter => "_total",
+            Self::Info => "_info",
+            Self::Gauge | Self::Histogram => "",
+        }
+    }
 }
 
 /// The name, help, unit and kind of a family. Made once, and shared by all snapshots that hold the family.
@@ -88,6 +99,11 @@ impl Metadata {
     /// The name without `_total`: `perf_cpu_cycles`, `perf_cgroup_task_clock_seconds`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name of its samples, where a point has only one: with `_total` or `_info` behind the family's.
+    pub fn sample_name(&self) -> String {
+        format!("{}{}", self.name, self.kind.suffix())
     }
 
     /// One sentence, unescaped.

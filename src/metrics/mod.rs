@@ -15,5 +15,5 @@ mod snapshot;
 pub use histogram::{Buckets, BucketsError, Histogram, Native};
 pub use labels::{Labels, escape_help, escape_label, fit_label_name};
 pub use metadata::{Kind, Metadata, NameError, fit_name};
-pub use self_metrics::{Build, SelfMetrics, Usage};
+pub use self_metrics::{Build, SelfMetrics, Usage, registered};
 pub use snapshot::{Conflict, Family, Point, Snapshot, Value};

@@ -5,15 +5,18 @@
 //! way as everything else. Other modules register what they count themselves in [`SelfMetrics::registry`]. That crate
 //! has no native histograms, so the time of collections is kept beside it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
-use prometheus::{Counter, Gauge, GaugeVec, IntGauge, Opts, Registry, process_collector::ProcessCollector};
+use prometheus::{Counter, Gauge, GaugeVec, Opts, Registry};
 
 use super::{Buckets, Family, Histogram, Kind, Labels, Metadata, Point, Value};
 use crate::budget::PartState;
 use crate::clock::Timestamp;
+use crate::lock::Lock;
 
 /// What text shows of `perf_exporter_collect_duration_seconds`: from a quarter of a millisecond to four seconds.
 const COLLECT_BOUNDS: [f64; 8] =
@@ -57,9 +60,9 @@ pub struct SelfMetrics {
     memory: GaugeVec,
     memory_limit: GaugeVec,
     collect_duration: CollectDuration,
-    reload_successful: IntGauge,
+    reload_successful: Gauge,
     reload_timestamp: Gauge,
-    detail_reduced: IntGauge,
+    detail_reduced: Gauge,
 }
 
 impl SelfMetrics {
@@ -73,72 +76,55 @@ impl SelfMetrics {
             .const_label("version", &build.version)
             .const_label("revision", &build.revision)
             .const_label("arch", std::env::consts::ARCH);
-        let build_info = IntGauge::with_opts(build_info)?;
-        build_info.set(1);
-        let metrics = Self {
+        registered(&registry, Gauge::with_opts(build_info))?.set(1.0);
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let gauge = |name, help| registered(&registry, Gauge::new(name, help));
+        let gauges =
+            |label, name, help| registered(&registry, GaugeVec::new(Opts::new(name, help), &[label]));
+        let (name, help) =
+            ("perf_exporter_cpu_seconds_total", "CPU time that perf-exporter itself used, user and system");
+        Ok(Self {
             start,
-            cpu: Counter::new(
-                "perf_exporter_cpu_seconds_total",
-                "CPU time that perf-exporter itself used, user and system",
-            )?,
-            resident: Gauge::new(
+            cpu: registered(&registry, Counter::new(name, help))?,
+            resident: gauge(
                 "perf_exporter_resident_memory_bytes",
                 "Memory of perf-exporter itself that is resident",
             )?,
-            open_descriptors: Gauge::new(
+            open_descriptors: gauge(
                 "perf_exporter_open_descriptors",
                 "Perf event descriptors that perf-exporter holds open",
             )?,
-            descriptors: GaugeVec::new(
-                Opts::new(
-                    "perf_exporter_descriptors",
-                    "File descriptors that perf-exporter has open, by kind; event is perf_exporter_open_descriptors",
-                ),
-                &["kind"],
+            descriptors: gauges(
+                "kind",
+                "perf_exporter_descriptors",
+                "File descriptors that perf-exporter has open, by kind; event is perf_exporter_open_descriptors",
             )?,
-            memory: GaugeVec::new(
-                Opts::new(
-                    "perf_exporter_memory_bytes",
-                    "Memory that each part of perf-exporter holds. All but rings is anonymous memory of the process",
-                ),
-                &["part"],
+            memory: gauges(
+                "part",
+                "perf_exporter_memory_bytes",
+                "Memory that each part of perf-exporter holds. All but rings is anonymous memory of the process",
             )?,
-            memory_limit: GaugeVec::new(
-                Opts::new(
-                    "perf_exporter_memory_limit_bytes",
-                    "The share of limits.memory that each part of perf-exporter has",
-                ),
-                &["part"],
+            memory_limit: gauges(
+                "part",
+                "perf_exporter_memory_limit_bytes",
+                "The share of limits.memory that each part of perf-exporter has",
             )?,
             collect_duration: CollectDuration::new()?,
-            reload_successful: IntGauge::new(
+            reload_successful: gauge(
                 "perf_exporter_config_last_reload_successful",
                 "Whether the last attempt to load the configuration succeeded",
             )?,
-            reload_timestamp: Gauge::new(
+            reload_timestamp: gauge(
                 "perf_exporter_config_last_reload_success_timestamp_seconds",
                 "When the configuration was last loaded with success, since the Unix epoch",
             )?,
-            detail_reduced: IntGauge::new(
+            detail_reduced: gauge(
                 "perf_exporter_detail_reduced",
                 "How much less is told of the scheduler and of system calls than was asked for, to keep to limits.cpu: 0, nothing \
                  less; 1, nothing of processes; 2, nothing of cgroups; 3, of one in 4 threads; 4, of one in 16",
             )?,
             registry,
-        };
-        let registry = &metrics.registry;
-        registry.register(Box::new(build_info))?;
-        registry.register(Box::new(metrics.cpu.clone()))?;
-        registry.register(Box::new(metrics.resident.clone()))?;
-        registry.register(Box::new(metrics.open_descriptors.clone()))?;
-        for gauges in [&metrics.descriptors, &metrics.memory, &metrics.memory_limit] {
-            registry.register(Box::new(gauges.clone()))?;
-        }
-        registry.register(Box::new(metrics.reload_successful.clone()))?;
-        registry.register(Box::new(metrics.reload_timestamp.clone()))?;
-        registry.register(Box::new(metrics.detail_reduced.clone()))?;
-        registry.register(Box::new(ProcessCollector::for_self()))?;
-        Ok(metrics)
+        })
     }
 
     /// Where other modules register metrics about the exporter. Names end with `_total` if and only if they are
@@ -149,18 +135,18 @@ impl SelfMetrics {
 
     /// Adds one collection.
     pub fn collected(&self, took: Duration) {
-        self.collect_duration.lock().observe(took.as_secs_f64());
+        self.collect_duration.histogram.lock().observe(took.as_secs_f64());
     }
 
     /// Notes that a configuration was loaded.
     pub fn config_loaded(&self, at: Timestamp) {
-        self.reload_successful.set(1);
+        self.reload_successful.set(1.0);
         self.reload_timestamp.set(at.seconds());
     }
 
     /// Notes by how many steps less is told than was asked for.
     pub fn detail_reduced(&self, steps: i64) {
-        self.detail_reduced.set(steps);
+        self.detail_reduced.set(steps as f64);
     }
 
     /// Notes what each part of the memory budget holds.
@@ -181,7 +167,7 @@ impl SelfMetrics {
 
     /// Notes that a configuration was refused; the one before stays in force.
     pub fn config_refused(&self) {
-        self.reload_successful.set(0);
+        self.reload_successful.set(0.0);
     }
 
     /// All of them, with `usage` as it is now.
@@ -196,11 +182,24 @@ impl SelfMetrics {
     }
 }
 
+/// Registers a metric that was made, and returns it.
+///
+/// # Errors
+/// It could not be made, or is registered there already.
+pub fn registered<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    made: prometheus::Result<M>,
+) -> prometheus::Result<M> {
+    let metric = made?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
 /// `perf_exporter_collect_duration_seconds`.
 #[derive(Debug)]
 struct CollectDuration {
     metadata: Arc<Metadata>,
-    histogram: Mutex<Histogram>,
+    histogram: Lock<Histogram>,
 }
 
 impl CollectDuration {
@@ -211,17 +210,12 @@ impl CollectDuration {
         let buckets = Buckets::exponential_with(&COLLECT_BOUNDS).map_err(|error| fault(error.to_string()))?;
         Ok(Self {
             metadata: metadata.map_err(|error| fault(error.to_string()))?,
-            histogram: Mutex::new(Histogram::of(&buckets)),
+            histogram: Lock::new(Histogram::of(&buckets)),
         })
     }
 
-    /// A panic elsewhere leaves no count half made.
-    fn lock(&self) -> MutexGuard<'_, Histogram> {
-        self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn family(&self, start: Timestamp) -> Family {
-        let value = Value::Histogram(Arc::new(self.lock().clone()));
+        let value = Value::Histogram(Arc::new(self.histogram.lock().clone()));
         Family::new(Arc::clone(&self.metadata), vec![Point { labels: Labels::none(), value, start }])
     }
 }

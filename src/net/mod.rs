@@ -1,7 +1,8 @@
-//! What every connection to somebody else needs: certificates ([`tls`]), calls over gRPC whose messages are bytes
-//! (`bytewise`), and words for what went wrong (`words`).
+//! What every connection to somebody else needs: certificates ([`tls`]), connections over HTTP (`http`), calls over gRPC
+//! whose messages are bytes (`bytewise`), and words for what went wrong (`words`).
 
 mod bytewise;
+pub(crate) mod http;
 pub mod tls;
 pub(crate) mod words;
 

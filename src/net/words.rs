@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use hyper::StatusCode;
+
 use crate::clean::clean;
 
 /// The longest that is kept of what one says, in bytes.
@@ -10,6 +12,14 @@ pub(crate) const TOLD: usize = 300;
 /// A text of a stranger, fit for a log line.
 pub(crate) fn told(text: &str) -> String {
     clean(text.trim(), TOLD).into_owned()
+}
+
+/// What a server answered that is no success, with the explanation that it gave.
+pub(crate) fn answered(status: StatusCode, said: &str) -> String {
+    match &*told(said) {
+        "" => format!("it answered {status}"),
+        said => format!("it answered {status}: {said}"),
+    }
 }
 
 /// An error with all that caused it, for the outermost only says that something failed.

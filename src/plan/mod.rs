@@ -32,7 +32,7 @@ use crate::target::{Needs, Targets};
 pub const MOST_MEMBERS: usize = 62;
 
 /// Everything that is to be opened, and what cannot be.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     /// The groups: those of CPUs first, then cgroups, then processes, so that a full descriptor table takes from
     /// the finest scope.
@@ -128,6 +128,32 @@ pub struct Refused {
     pub picture: Option<String>,
 }
 
+/// Why an entry is not counted, or not as a whole; [`Refused`] without the entry.
+#[derive(Debug)]
+struct Unfit {
+    refusal: Refusal,
+    mistake: bool,
+    picture: Option<String>,
+}
+
+/// What an entry comes to, or why it cannot be counted.
+type Fit<T> = Result<T, Box<Unfit>>;
+
+impl Unfit {
+    fn new(refusal: Refusal, mistake: bool) -> Self {
+        Self { refusal, mistake, picture: None }
+    }
+
+    fn unresolved(event: &syntax::Event, unresolved: &Unresolved) -> Self {
+        Self::new(refusal(event, unresolved), unresolved.cause.is_mistake())
+    }
+
+    fn of(self, section: &'static str, entry: &Arc<str>, scope: Scope) -> Refused {
+        let Self { refusal, mistake, picture } = self;
+        Refused { section, entry: Arc::clone(entry), scope, refusal, mistake, picture }
+    }
+}
+
 /// The section of groups of events.
 const COUNTERS: &str = "counters";
 
@@ -185,7 +211,7 @@ impl Counter {
             }
         };
         let metadata = |name: &str, help: &str| Metadata::new(name, help, unit, metrics::Kind::Counter);
-        let metric = metadata(&named(prefix), &format!("{}, {}.", event.help, scope.over()))?;
+        let metric = metadata(&named(prefix), &format!("{}, {}.", event.help, scope.words().over))?;
         let unattributed = metadata(
             &named("unattributed"),
             &format!(
@@ -202,6 +228,11 @@ impl Group {
     /// The scope as a word.
     pub fn scope(&self) -> Scope {
         self.targets.scope()
+    }
+
+    /// Returns whether it has hardware events.
+    pub fn needs_pmu(&self) -> bool {
+        self.counters.iter().any(|counter| counter.event.kind.needs_pmu())
     }
 
     /// The CPUs on which it is opened, of those that are online.
@@ -290,7 +321,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
         }
     }
     for traced in wanted.traced {
-        builder.trace(traced, catalog, wanted.placed, wanted.complain);
+        builder.trace(traced, catalog, wanted);
     }
     if let Some(scheduler) = wanted.scheduler {
         builder.scheduler(scheduler, catalog);
@@ -300,16 +331,14 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     }
     builder.profile_cpus = wanted.profile_cpus;
     for profiled in wanted.profiles {
-        builder.profile(profiled, catalog, wanted.placed, wanted.complain);
+        builder.profile(profiled, catalog, wanted);
     }
     let Builder { mut plan, mut groups, .. } = builder;
     groups.sort_by_key(Group::scope);
     let follows_threads = plan.follows_threads();
     plan.stream = Stream::plan(&mut groups, support, follows_threads, |group, unsupported| {
-        let (entry, scope) = (Arc::clone(&group.entry), group.scope());
-        let refusal = unsupported.refusal(group);
-        let picture = None;
-        plan.refusals.push(Refused { section: COUNTERS, entry, scope, refusal, mistake: false, picture });
+        let unfit = Unfit::new(unsupported.refusal(group), false);
+        plan.refusals.push(unfit.of(COUNTERS, &group.entry, group.scope()));
     });
     groups.retain(|group| group.source != Source::Refused);
     plan.groups = groups.into_iter().map(Arc::new).collect();
@@ -367,10 +396,7 @@ impl Builder {
         for event in &group.events {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => {
-                    let mistake = unresolved.cause.is_mistake();
-                    self.refuse(entry, per.scope(), refusal(event, &unresolved), mistake);
-                }
+                Err(unresolved) => self.refuse(entry, per.scope(), Unfit::unresolved(event, &unresolved)),
             }
         }
         self.add(entry, per, resolved);
@@ -408,13 +434,12 @@ impl Builder {
         let mut counters = Vec::new();
         for event in events {
             if sockets.is_none() && beside_cores(&event) {
-                let refusal = wrong_scope(&event, scope);
-                self.refuse(entry, scope, refusal, false);
+                self.refuse(entry, scope, Unfit::new(wrong_scope(&event, scope), false));
                 continue;
             }
             match self.claim(entry, scope, scope.as_str(), event, None) {
                 Ok(counter) => counters.push(counter),
-                Err(refusal) => self.refuse(entry, scope, refusal, true),
+                Err(refusal) => self.refuse(entry, scope, Unfit::new(refusal, true)),
             }
         }
         let pmu = match context {
@@ -446,9 +471,12 @@ impl Builder {
         Ok(counter)
     }
 
-    /// Reserves a metric for an entry.
-    fn reserve(&mut self, metric: &Metadata, entry: &Arc<str>) -> Result<(), Refusal> {
-        self.reserve_series(metric, None, entry, Arc::clone(entry))
+    /// Reserves the metrics of an output for an entry.
+    fn reserve(&mut self, output: Output, entry: &Arc<str>) -> Result<Output, Refusal> {
+        for metric in output.hits.iter().chain(&output.amount) {
+            self.reserve_series(metric, None, entry, Arc::clone(entry))?;
+        }
+        Ok(output)
     }
 
     fn reserve_series(
@@ -465,16 +493,14 @@ impl Builder {
                 Ok(())
             }
             Entry::Occupied(taken) => {
-                let suffix = if metric.kind() == metrics::Kind::Counter { "_total" } else { "" };
-                let reason = format!("{}{suffix} is counted by entry {} already", metric.name(), taken.get());
+                let reason = format!("{} is counted by entry {} already", metric.sample_name(), taken.get());
                 Err(taken_name(entry, event, reason))
             }
         }
     }
 
-    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal, mistake: bool) {
-        let (entry, picture) = (Arc::clone(entry), None);
-        self.plan.refusals.push(Refused { section: COUNTERS, entry, scope, refusal, mistake, picture });
+    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, unfit: Unfit) {
+        self.plan.refusals.push(unfit.of(COUNTERS, entry, scope));
     }
 }
 
@@ -502,28 +528,14 @@ pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
         Some(name) => format!("did you mean {name}?"),
         None => unresolved.remedy.clone(),
     };
-    Refusal {
-        event: written.to_string().into(),
-        target: "this host".into(),
-        cause,
-        errno: None,
-        reason: unresolved.reason.clone(),
-        remedy: Some(remedy),
-    }
+    Refusal { cause, remedy: Some(remedy), ..wrong(&written.to_string().into(), unresolved.reason.clone()) }
 }
 
 /// A PMU beside the cores does not know who caused what it counts.
 fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
     let pmu = event.pmu.as_deref().unwrap_or("its PMU");
-    Refusal {
-        event: Arc::clone(&event.name),
-        target: format!("each {}", scope.target()),
-        cause: Cause::Absent,
-        errno: None,
-        reason: format!(
-            "{pmu} counts for a whole socket or die and cannot tell one {} from another",
-            scope.target()
-        ),
-        remedy: Some("count it with per: [cpu]".into()),
-    }
+    let target = scope.words().target;
+    let reason = format!("{pmu} counts for a whole socket or die and cannot tell one {target} from another");
+    let (target, remedy) = (format!("each {target}"), Some("count it with per: [cpu]".into()));
+    Refusal { target, cause: Cause::Absent, remedy, ..wrong(&event.name, reason) }
 }

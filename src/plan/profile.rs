@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::traced::{set_filter, tracepoints};
-use super::{Builder, Complain, Refused, refusal, wrong};
+use super::{Builder, Complain, Entries, Fit, Refused, Unfit, wrong};
 use crate::config::Profiled;
 use crate::config::profiled::{Rate, Source, Unwind, Whose};
 use crate::error::Errno;
@@ -13,7 +13,7 @@ use crate::event::{Catalog, Event, Kind, syntax};
 use crate::health::{Attempt, Cause, CpuScope, Refusal, Scope, classify};
 use crate::host::{CpuSet, Facts, KernelVersion};
 use crate::probe::Location;
-use crate::probe::install::{Placed, Placements, Wish};
+use crate::probe::install::{Placed, Wish};
 
 /// The section of profiles.
 pub const PROFILES: &str = "profiles";
@@ -126,21 +126,10 @@ impl Sampler {
     }
 }
 
-/// Why something is not sampled, whether it is wrong on every host, and a picture of the place.
-struct Unfit {
-    refusal: Refusal,
-    mistake: bool,
-    picture: Option<String>,
-}
-
 impl Unfit {
-    fn new(refusal: Refusal, mistake: bool) -> Self {
-        Self { refusal, mistake, picture: None }
-    }
-
     /// Something about `event` on this host.
-    fn here(event: &Arc<str>, cause: Cause, reason: String, remedy: impl Into<String>) -> Self {
-        Self::new(Refusal { cause, remedy: Some(remedy.into()), ..wrong(event, reason) }, false)
+    fn here(event: &Arc<str>, cause: Cause, reason: String, remedy: impl Into<String>) -> Box<Self> {
+        Self::new(Refusal { cause, remedy: Some(remedy.into()), ..wrong(event, reason) }, false).into()
     }
 }
 
@@ -155,31 +144,24 @@ struct Found {
 
 impl Builder {
     /// Plans one entry of `profiles`.
-    pub(super) fn profile(
-        &mut self,
-        profiled: &Profiled,
-        catalog: &Catalog,
-        placed: &Placements,
-        complain: &Complain<'_>,
-    ) {
-        match sampler(profiled, catalog, placed, complain) {
+    pub(super) fn profile(&mut self, profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) {
+        match sampler(profiled, catalog, entries) {
             Ok(sampler) => self.plan.samplers.push(Arc::new(Sampler { cpus: self.profile_cpus, ..sampler })),
             Err(refused) => self.plan.refusals.push(*refused),
         }
     }
 }
 
-/// Plans one profile, whoever asks for it. `complain` is asked what is wrong with a filter.
+/// Plans one profile, whoever asks for it. Of `entries` it takes `placed` and `complain`.
 ///
 /// # Errors
 /// Why this host does not sample it.
 pub fn sampler(
     profiled: &Profiled,
     catalog: &Catalog,
-    placed: &Placements,
-    complain: &Complain<'_>,
+    entries: &Entries<'_>,
 ) -> Result<Sampler, Box<Refused>> {
-    match found(profiled, catalog, placed, complain) {
+    match found(profiled, catalog, entries) {
         Ok(Found { events, rate, value, period, waits }) => Ok(Sampler {
             entry: Arc::clone(&profiled.name),
             events,
@@ -196,31 +178,22 @@ pub fn sampler(
             functions: profiled.functions,
             window: profiled.window,
         }),
-        Err(unfit) => {
-            let Unfit { refusal, mistake, picture } = *unfit;
-            let (section, entry, scope) = (PROFILES, Arc::clone(&profiled.name), Scope::HOST);
-            Err(Box::new(Refused { section, entry, scope, refusal, mistake, picture }))
-        }
+        Err(unfit) => Err(Box::new(unfit.of(PROFILES, &profiled.name, Scope::HOST))),
     }
 }
 
 /// What is opened for an entry on this host.
-fn found(
-    profiled: &Profiled,
-    catalog: &Catalog,
-    placed: &Placements,
-    complain: &Complain<'_>,
-) -> Result<Found, Box<Unfit>> {
+fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> Fit<Found> {
     let found = match &profiled.source {
         Source::Event { event, filter, rate, kernel, idle } => {
             let (name, mut events) = events(event, *kernel, catalog)?;
             if let Some(filter) = filter {
-                events = filtered(event, filter, catalog, complain)?;
+                events = filtered(event, filter, catalog, entries.complain)?;
             }
             of_event(name, events, *rate, (*kernel, *idle))?
         }
         Source::Probe { definition, rate } => {
-            let placed = placed.get(&(PROFILES, Arc::clone(&profiled.name)));
+            let placed = entries.placed.get(&(PROFILES, Arc::clone(&profiled.name)));
             of_probe(&definition.location, placed.cloned(), *rate)?
         }
         Source::OffCpu { threshold, limit } => of_waits(*threshold, *limit, catalog)?,
@@ -230,15 +203,10 @@ fn found(
 }
 
 /// The events that a name stands for, and what they are called together.
-fn events(
-    event: &syntax::Event,
-    kernel: bool,
-    catalog: &Catalog,
-) -> Result<(Arc<str>, Vec<Event>), Box<Unfit>> {
-    let resolve = |event: &syntax::Event| {
-        let events = catalog.resolve(event).map_err(|unresolved| {
-            Box::new(Unfit::new(refusal(event, &unresolved), unresolved.cause.is_mistake()))
-        })?;
+fn events(event: &syntax::Event, kernel: bool, catalog: &Catalog) -> Fit<(Arc<str>, Vec<Event>)> {
+    let resolve = |event: &syntax::Event| -> Fit<_> {
+        let resolved = catalog.resolve(event);
+        let events = resolved.map_err(|unresolved| Unfit::unresolved(event, &unresolved))?;
         Ok((event.to_string().into(), events))
     };
     let (name, events) = resolve(event)?;
@@ -246,7 +214,7 @@ fn events(
         return Ok((name, events));
     }
     let narrowed = syntax::Event { modifiers: format!("{}u", event.modifiers).into(), ..event.clone() };
-    resolve(&narrowed).map_err(|mut unfit: Box<Unfit>| {
+    resolve(&narrowed).map_err(|mut unfit| {
         // The letter is ours.
         unfit.refusal.event = name;
         unfit.refusal.remedy = Some("leave out `kernel: false`".into());
@@ -260,14 +228,10 @@ fn filtered(
     filter: &Arc<str>,
     catalog: &Catalog,
     complain: &Complain<'_>,
-) -> Result<Vec<Event>, Box<Unfit>> {
-    let filtered = |placed: Result<_, (Refusal, bool)>| {
-        let mut placed: Placed =
-            placed.map_err(|(refusal, mistake)| Box::new(Unfit::new(refusal, mistake)))?;
-        set_filter(&mut placed, filter, complain).map_err(|wrong| {
-            let (refusal, picture) = *wrong;
-            Box::new(Unfit { refusal, mistake: true, picture: Some(picture) })
-        })?;
+) -> Fit<Vec<Event>> {
+    let filtered = |placed: Result<Placed, _>| {
+        let mut placed = placed?;
+        set_filter(&mut placed, filter, complain)?;
         Ok(placed.event)
     };
     tracepoints(catalog, event, true).into_iter().map(filtered).collect()
@@ -278,22 +242,17 @@ fn is_clock(event: &Event) -> bool {
     event.kind == Kind::Software && event.scale.is_some()
 }
 
-fn of_event(
-    name: Arc<str>,
-    mut events: Vec<Event>,
-    rate: Rate,
-    (kernel, idle): (bool, bool),
-) -> Result<Found, Box<Unfit>> {
+fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): (bool, bool)) -> Fit<Found> {
     let beside = |event: &&Event| event.kind == Kind::Pmu && event.cpus.is_some();
     if let Some(event) = events.iter().find(beside) {
         let pmu = event.pmu.as_deref().unwrap_or("its PMU");
         let reason = format!("{pmu} counts for a whole socket or die, and takes no samples");
-        return Err(Box::new(Unfit::here(&name, Cause::Absent, reason, "count it instead")));
+        return Err(Unfit::here(&name, Cause::Absent, reason, "count it instead"));
     }
     let kinds_of_cores = events.iter().all(|event| event.kind.on_core_pmu());
     if events.len() > 1 && !kinds_of_cores {
         let reason = format!("it stands for {} events, and a profile is of one", events.len());
-        return Err(Box::new(Unfit::here(&name, Cause::Broken, reason, "write one of them")));
+        return Err(Unfit::here(&name, Cause::Broken, reason, "write one of them"));
     }
     let clock = events.iter().all(is_clock);
     let amounts = events.iter().any(Event::counts_amounts);
@@ -330,22 +289,18 @@ pub(super) fn wish(profiled: &Profiled) -> Option<Wish> {
     Some(Wish { section: PROFILES, name, definition, timed: false, filtered: false })
 }
 
-fn of_probe(
-    location: &Location,
-    placed: Option<Result<Vec<Placed>, Refusal>>,
-    rate: Rate,
-) -> Result<Found, Box<Unfit>> {
+fn of_probe(location: &Location, placed: Option<Result<Vec<Placed>, Refusal>>, rate: Rate) -> Fit<Found> {
     // As bpftrace writes it: a place alone does not tell the entry of a function from its return.
     let name: Arc<str> = format!("{}:{location}", location.kind()).into();
     let placed = placed.unwrap_or_else(|| Err(wrong(&name, "nobody put it in place".to_owned())));
-    let placed = placed.map_err(|refusal| Box::new(Unfit::new(refusal, false)))?;
+    let placed = placed.map_err(|refusal| Unfit::new(refusal, false))?;
     // Only calls that are traced by ftrace are told apart by a filter. The kernel refuses to sample those with what it would
     // have to read of a program's memory (`perf_trace_event_perm`).
     let by_function_tracer = |placed: &Placed| placed.event.filter.is_some();
     if placed.iter().any(by_function_tracer) {
         let reason = "this kernel has no kprobes, and takes no stacks where it traces functions".to_owned();
         let remedy = "count the calls under `probes`, or take a kernel with CONFIG_KPROBES";
-        return Err(Box::new(Unfit::here(&name, Cause::Absent, reason, remedy)));
+        return Err(Unfit::here(&name, Cause::Absent, reason, remedy));
     }
     let period = match rate {
         Rate::Frequency(_) => None,
@@ -360,23 +315,16 @@ fn of_probe(
     })
 }
 
-fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Result<Found, Box<Unfit>> {
+fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Fit<Found> {
     let name = syntax::Name::Tracepoint { system: "sched".into(), event: "sched_switch".into() };
     let event = syntax::Event { name, modifiers: "".into(), alias: None };
-    let mut placed = Vec::new();
-    for found in tracepoints(catalog, &event, true) {
-        // A tracepoint of ours is no mistake of the file.
-        placed.push(found.map_err(|(refusal, _)| Box::new(Unfit::new(refusal, false)))?);
-    }
+    // A tracepoint of ours is no mistake of the file.
+    let placed: Result<Vec<Placed>, _> = tracepoints(catalog, &event, true).into_iter().collect();
+    let placed = placed.map_err(|unfit| Unfit::new(unfit.refusal, false))?;
     let name: Arc<str> = event.to_string().into();
     let lacks = |what: &str| {
         let reason = format!("this kernel's {name} tells no {what}");
-        Box::new(Unfit::here(
-            &name,
-            Cause::Absent,
-            reason,
-            "sample context-switches instead: where threads wait",
-        ))
+        Unfit::here(&name, Cause::Absent, reason, "sample context-switches instead: where threads wait")
     };
     let format = placed.first().and_then(|placed| placed.format.clone()).ok_or_else(|| lacks("fields"))?;
     let field = |name: &str| {
@@ -398,11 +346,11 @@ fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Result<Found,
 }
 
 /// Whether this host can do it, as far as that shows before it is tried.
-fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Result<(), Box<Unfit>> {
+fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
     let facts = catalog.facts();
     let Some(event) = found.events.first() else { return Ok(()) };
     if event.kind.on_core_pmu() && !catalog.has_core_pmu() {
-        return Err(Box::new(no_pmu(event, facts)));
+        return Err(no_pmu(event, facts));
     }
     if let (Rate::Frequency(frequency), Some(most)) = (found.rate, facts.max_sample_rate)
         && frequency > most
@@ -412,20 +360,20 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Result<(), Box
             "kernel.perf_event_max_sample_rate is {most}, and {frequency} samples a second are wanted"
         );
         let remedy = format!("write {word}: {most} or less, or set the sysctl to {frequency}");
-        return Err(Box::new(Unfit::here(&event.name, Cause::Forbidden, reason, remedy)));
+        return Err(Unfit::here(&event.name, Cause::Forbidden, reason, remedy));
     }
     if let Some(cpus) = &profiled.whose.cpus
         && !facts.online.is_empty()
         && cpus.intersection(&facts.online).is_empty()
     {
         let reason = format!("none of the CPUs {cpus} is online: here there are {}", facts.online);
-        return Err(Box::new(Unfit::here(&event.name, Cause::Absent, reason, "leave out `cpus`")));
+        return Err(Unfit::here(&event.name, Cause::Absent, reason, "leave out `cpus`"));
     }
     Ok(())
 }
 
 /// Nothing is taken in the place of an event that a machine does not have: its samples would mean something else.
-fn no_pmu(event: &Event, facts: &Facts) -> Unfit {
+fn no_pmu(event: &Event, facts: &Facts) -> Box<Unfit> {
     let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::HOST), facts).refusal(
         &event.name,
         "this host",
@@ -436,5 +384,5 @@ fn no_pmu(event: &Event, facts: &Facts) -> Unfit {
         Some(remedy) => format!("{instead}; or {remedy}"),
         None => instead,
     };
-    Unfit::new(Refusal { remedy: Some(remedy), ..refusal }, false)
+    Unfit::new(Refusal { remedy: Some(remedy), ..refusal }, false).into()
 }

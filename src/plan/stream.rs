@@ -10,16 +10,19 @@ use crate::event::Event;
 use crate::health::{Cause, CpuScope, Refusal, Scope};
 use crate::host::{Facts, KernelVersion};
 use crate::target::{Attribution, Targets};
+use crate::words::words;
 
-/// How finely the stream tells owners apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Granularity {
-    /// A record when a CPU goes from one cgroup to another. The root cgroup's tasks and idle time are one owner.
-    #[doc(alias = "cgroup-switches")]
-    Cgroup,
-    /// A record when a CPU goes from one thread to another.
-    #[doc(alias = "context-switches")]
-    Process,
+words! {
+    /// How finely the stream tells owners apart.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Granularity {
+        /// A record when a CPU goes from one cgroup to another. The root cgroup's tasks and idle time are one owner.
+        #[doc(alias = "cgroup-switches")]
+        Cgroup = "cgroup",
+        /// A record when a CPU goes from one thread to another.
+        #[doc(alias = "context-switches")]
+        Process = "process",
+    }
 }
 
 impl Granularity {
@@ -29,15 +32,6 @@ impl Granularity {
             Self::Cgroup => "cgroup-switches",
             Self::Process => "context-switches",
         }
-    }
-}
-
-impl fmt::Display for Granularity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cgroup => "cgroup",
-            Self::Process => "process",
-        })
     }
 }
 
@@ -261,6 +255,11 @@ impl Stream {
         Some(stream)
     }
 
+    /// Whether hardware events are among what it counts.
+    pub fn needs_pmu(&self) -> bool {
+        self.sets.iter().flat_map(|set| &set.events).any(|event| event.kind.needs_pmu())
+    }
+
     /// Adds what a group wants.
     fn take_in(&mut self, group: &Group, support: &StreamSupport) {
         match &group.targets {
@@ -336,7 +335,7 @@ impl Unsupported {
         let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
         Refusal {
             event: events.join(",").into(),
-            target: format!("each {}", group.scope().target()),
+            target: format!("each {}", group.scope().words().target),
             cause: self.cause,
             errno: None,
             reason: format!("attribution: stream cannot be had: {}", self.reason),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::trace::{Amount, Fact, Feed, Output, Role, Source, Trace};
-use super::traced::{Refusable, number, tracepoints};
-use super::{Builder, Refused, wrong};
+use super::traced::{number, tracepoints};
+use super::{Builder, Fit, Unfit, wrong};
 use crate::config::traced::TracedKind;
 use crate::config::{Scheduler, Syscalls};
 use crate::event::{Catalog, parse};
-use crate::health::{Refusal, Scope};
+use crate::health::Scope;
 use crate::metrics::{self, Buckets, Metadata, NameError};
 use crate::probe::install::Placed;
 use crate::sched::Layout;
@@ -65,98 +65,77 @@ const SCHEDULER: [&str; 4] =
 /// What tells of system calls.
 const SYSCALLS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
-/// One section.
-struct Section<'a> {
-    kind: TracedKind,
-    per: &'a [Targets],
-    one_of: u32,
-    sources: Vec<Source>,
-}
-
-/// The names and helps of the metrics of a fact: of hits, of the amount, of what is in no series of it.
-struct Names {
-    hits: Option<(&'static str, &'static str)>,
-    amount: Option<(&'static str, &'static str)>,
-    rest: Option<(&'static str, &'static str)>,
-}
+/// The name and the help of how many calls are stuck, beside for how long.
+const STUCK: (&str, &str) =
+    ("syscalls_stuck", "System calls that have not ended, and were entered longer ago than the threshold");
 
 const REST: &str = "that stands in no series of the scope: what is not selected, and what could not be attributed, by \
                     reason.";
 
 impl Fact {
-    fn names(self) -> Names {
-        let nothing = Names { hits: None, amount: None, rest: None };
-        let hits = |name, help| Names { hits: Some((name, help)), amount: None, rest: None };
-        let amount = |name, help| Names { hits: None, amount: Some((name, help)), rest: None };
+    /// The name and the help of its metric.
+    fn metric(self) -> (&'static str, &'static str) {
         match self {
-            Self::Delay => amount(
+            Self::Delay => (
                 "sched_runqueue_latency_seconds",
                 "How long threads were ready to run and waited for a CPU, from the wake-up or from being preempted on",
             ),
-            Self::LongestDelay => amount(
+            Self::LongestDelay => (
                 "sched_runqueue_latency_max_seconds",
                 "The longest that a thread which came onto a CPU in the last minute had waited for it",
             ),
-            Self::Run => Names {
-                rest: Some(("sched_run_seconds", "Time on a CPU")),
-                ..amount("sched_run_seconds", "How long threads ran")
-            },
-            Self::Wait => amount(
+            Self::Run => ("sched_run_seconds", "How long threads ran"),
+            Self::Wait => (
                 "sched_wait_seconds",
                 "How long threads were off the CPU, told when they come back, by how they had left: preempted, sleeping, or in \
                  uninterruptible sleep, which is most often for I/O",
             ),
-            Self::Switches => hits(
+            Self::Switches => (
                 "sched_switches",
                 "How often threads left a CPU: of themselves (voluntary), or although they would have gone on (involuntary)",
             ),
-            Self::Preemptions => hits(
+            Self::Preemptions => (
                 "sched_preemptions",
                 "How often threads left a CPU although they would have gone on, by who came: a thread of their own cgroup, of \
                  another one, of the kernel, or nobody, for their cgroup has used up its CPU quota (throttled)",
             ),
-            Self::PreemptedBy => hits(
+            Self::PreemptedBy => (
                 "sched_preempted_by_cgroup",
                 "How often threads were preempted by those of another cgroup, by which",
             ),
-            Self::Migrations => hits("sched_migrations", "How often threads were given to another CPU"),
-            Self::Calls => Names {
-                rest: Some(("syscalls", "System calls")),
-                ..hits("syscalls", "System calls that have ended")
-            },
-            Self::Errors => hits("syscall_errors", "System calls that gave an error, by its name"),
-            Self::Durations => amount("syscall_duration_seconds", "How long system calls took"),
-            Self::Stuck(_) => Names {
-                hits: Some((
-                    "syscalls_stuck",
-                    "System calls that have not ended, and were entered longer ago than the threshold",
-                )),
-                amount: Some((
-                    "syscalls_stuck_longest_seconds",
-                    "How long the oldest of these has been under way",
-                )),
-                ..nothing
-            },
+            Self::Migrations => ("sched_migrations", "How often threads were given to another CPU"),
+            Self::Calls => ("syscalls", "System calls that have ended"),
+            Self::Errors => ("syscall_errors", "System calls that gave an error, by its name"),
+            Self::Durations => ("syscall_duration_seconds", "How long system calls took"),
+            Self::Stuck(_) => {
+                ("syscalls_stuck_longest_seconds", "How long the oldest of these has been under way")
+            }
+        }
+    }
+
+    /// The name and the help of what is in no series of it, for the facts that all time or all calls are part of.
+    fn rest(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Run => Some(("sched_run_seconds", "Time on a CPU")),
+            Self::Calls => Some(("syscalls", "System calls")),
+            _ => None,
         }
     }
 
     /// Its metrics for one scope.
     fn output(self, targets: Targets) -> Result<Output, NameError> {
-        let Names { hits, amount, rest } = self.names();
         let scope = targets.scope();
         let word = scope.prefix().map(|word| format!("{word}_")).unwrap_or_default();
-        let gauge = matches!(self, Self::LongestDelay | Self::Stuck(_));
-        let histogram = matches!(self, Self::Delay | Self::Durations);
-        let kind = match (gauge, histogram) {
-            (true, _) => metrics::Kind::Gauge,
-            (_, true) => metrics::Kind::Histogram,
+        let kind = match self.measure() {
+            Amount::Most(..) => metrics::Kind::Gauge,
+            Amount::Elapsed(_) => metrics::Kind::Histogram,
             _ => metrics::Kind::Counter,
         };
         let unit = |name: &str| if name.ends_with("_seconds") { "seconds" } else { "" };
-        let named = |(name, help): (&str, &str), kind| {
+        let named = |(name, help): (&str, &str)| {
             Metadata::new(
                 &format!("perf_{word}{name}"),
-                &format!("{help}, {}.", scope.over()),
+                &format!("{help}, {}.", scope.words().over),
                 unit(name),
                 kind,
             )
@@ -165,12 +144,13 @@ impl Fact {
             let name = format!("perf_unattributed_{name}");
             Metadata::new(&name, &format!("{what} {REST}"), unit(&name), metrics::Kind::Counter)
         };
-        Ok(Output {
-            hits: hits.map(|named_as| named(named_as, kind)).transpose()?,
-            amount: amount.map(|named_as| named(named_as, kind)).transpose()?,
-            unattributed: rest.map(unattributed).transpose()?,
-            targets,
-        })
+        let metric = Some(named(self.metric())?);
+        let (hits, amount) = match (self, self.measure()) {
+            (Self::Stuck(_), _) => (Some(named(STUCK)?), metric),
+            (_, Amount::Hits) => (metric, None),
+            _ => (None, metric),
+        };
+        Ok(Output { targets, hits, amount, unattributed: self.rest().map(unattributed).transpose()? })
     }
 }
 
@@ -184,8 +164,8 @@ impl Builder {
                 if place == 0 { one_of(&["prev_pid", "next_pid"], wanted.one_of) } else { keep("pid") };
             match event(catalog, name, filter).and_then(scheduler_source) {
                 Ok(source) => sources.push(source),
-                Err((refusal, mistake)) => {
-                    self.refuse_tasks(TracedKind::Scheduler, &wanted.per, refusal, mistake);
+                Err(unfit) => {
+                    self.refuse_tasks(TracedKind::Scheduler, &wanted.per, *unfit);
                     // Without those nothing can be told; without the others, less.
                     if place < 2 {
                         return;
@@ -198,19 +178,15 @@ impl Builder {
         if wanted.preemption {
             facts.extend([Fact::Preemptions, Fact::PreemptedBy]);
         }
-        let section =
-            Section { kind: TracedKind::Scheduler, per: &wanted.per, one_of: wanted.one_of, sources };
-        self.tasks(&section, &facts);
+        self.tasks(TracedKind::Scheduler, (&wanted.per, wanted.one_of), &sources, &facts);
     }
 
     /// Plans what is told of system calls.
     pub(super) fn syscalls(&mut self, wanted: &Syscalls, catalog: &Catalog) {
-        let refuse = |this: &mut Self, (refusal, mistake)| {
-            this.refuse_tasks(TracedKind::Syscalls, &wanted.per, refusal, mistake);
-        };
+        let refuse = |this: &mut Self, unfit| this.refuse_tasks(TracedKind::Syscalls, &wanted.per, unfit);
         let calls = match calls(wanted) {
             Ok(calls) => calls,
-            Err(refused) => return refuse(self, refused),
+            Err(unfit) => return refuse(self, *unfit),
         };
         let filters = [calls.as_deref().map(numbers), one_of(&["common_pid"], wanted.one_of)];
         let filter = match filters.into_iter().flatten().collect::<Vec<_>>() {
@@ -222,43 +198,39 @@ impl Builder {
             match event(catalog, name, filter.clone()).and_then(|placed| syscall_source(placed, &calls)) {
                 Ok(source) => sources.push(source),
                 // The beginning without the end says nothing, nor the end without the beginning.
-                Err(refused) => return refuse(self, refused),
+                Err(unfit) => return refuse(self, *unfit),
             }
         }
         let stuck = u64::try_from(wanted.stuck.as_nanos()).unwrap_or(u64::MAX);
         let facts = [Fact::Calls, Fact::Errors, Fact::Durations, Fact::Stuck(stuck)];
-        let section =
-            Section { kind: TracedKind::Syscalls, per: &wanted.per, one_of: wanted.one_of, sources };
-        self.tasks(&section, &facts);
+        self.tasks(TracedKind::Syscalls, (&wanted.per, wanted.one_of), &sources, &facts);
     }
 
-    fn tasks(&mut self, section: &Section<'_>, facts: &[Fact]) {
-        let entry: Arc<str> = section.kind.section().into();
+    fn tasks(
+        &mut self,
+        kind: TracedKind,
+        (per, one_of): (&[Targets], u32),
+        sources: &[Source],
+        facts: &[Fact],
+    ) {
+        let entry: Arc<str> = kind.section().into();
         for &fact in facts {
             let mut outputs = Vec::new();
-            for targets in section.per {
+            for targets in per {
                 let output = fact.output(targets.clone()).map_err(|error| wrong(&entry, error.to_string()));
-                let reserved = output.and_then(|output| {
-                    output
-                        .hits
-                        .iter()
-                        .chain(&output.amount)
-                        .try_for_each(|metric| self.reserve(metric, &entry))?;
-                    Ok(output)
-                });
-                match reserved {
+                match output.and_then(|output| self.reserve(output, &entry)) {
                     Ok(output) => outputs.push(output),
-                    Err(refusal) => self.refuse_tasks(section.kind, section.per, refusal, true),
+                    Err(refusal) => self.refuse_tasks(kind, per, Unfit::new(refusal, true)),
                 }
             }
             if outputs.is_empty() {
                 continue;
             }
             self.plan.traces.push(Arc::new(Trace {
-                kind: section.kind,
-                feed: Feed::Tasks(fact, section.one_of),
+                kind,
+                feed: Feed::Tasks(fact, one_of),
                 entry: Arc::clone(&entry),
-                sources: section.sources.clone(),
+                sources: sources.to_vec(),
                 pair: None,
                 outputs,
                 labels: fact.labels().iter().map(|&label| label.into()).collect(),
@@ -269,10 +241,9 @@ impl Builder {
         }
     }
 
-    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], refusal: Refusal, mistake: bool) {
+    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], unfit: Unfit) {
         let scope = per.first().map_or(Scope::HOST, Targets::scope);
-        let (section, entry) = (kind.section(), kind.section().into());
-        self.plan.refusals.push(Refused { section, entry, scope, refusal, mistake, picture: None });
+        self.plan.refusals.push(unfit.of(kind.section(), &kind.section().into(), scope));
     }
 }
 
@@ -283,7 +254,7 @@ fn one_of(fields: &[&str], one_of: u32) -> Option<String> {
 }
 
 /// The calls that are wanted, sorted; `None` for all of them.
-fn calls(wanted: &Syscalls) -> Result<Option<Arc<[Call]>>, Refusable> {
+fn calls(wanted: &Syscalls) -> Fit<Option<Arc<[Call]>>> {
     if wanted.takes_all() {
         return Ok(None);
     }
@@ -292,8 +263,8 @@ fn calls(wanted: &Syscalls) -> Result<Option<Arc<[Call]>>, Refusable> {
     let mut calls: Vec<Call> = abis.into_iter().flatten().flat_map(of).collect();
     calls.sort_unstable();
     if calls.is_empty() {
-        let refusal = wrong(&"raw_syscalls:sys_enter".into(), "no system call has such a name".to_owned());
-        return Err((refusal, true));
+        let reason = "no system call has such a name".to_owned();
+        return Err(Unfit::new(wrong(&"raw_syscalls:sys_enter".into(), reason), true).into());
     }
     Ok(Some(calls.into()))
 }
@@ -317,31 +288,35 @@ fn numbers(calls: &[Call]) -> String {
     terms.collect::<Vec<_>>().join(" || ")
 }
 
+/// What this host cannot, which is no mistake of the configuration.
+fn unfit(event: &Arc<str>, reason: String) -> Box<Unfit> {
+    Unfit::new(wrong(event, reason), false).into()
+}
+
 /// A tracepoint with its format and filter.
-fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Result<Placed, Refusable> {
-    let groups = parse(name).map_err(|error| (wrong(&name.into(), error.to_string()), false))?;
+fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Fit<Placed> {
+    let groups = parse(name).map_err(|error| unfit(&name.into(), error.to_string()))?;
     let event = groups.first().and_then(|group| group.events.first());
     let found = event.into_iter().flat_map(|event| tracepoints(catalog, event, true)).next();
-    let mut placed =
-        found.unwrap_or_else(|| Err((wrong(&name.into(), "it has no name".to_owned()), false)))?;
+    let mut placed = found.unwrap_or_else(|| Err(unfit(&name.into(), "it has no name".to_owned())))?;
     placed.event.filter = filter.map(Into::into);
     Ok(placed)
 }
 
-fn scheduler_source(placed: Placed) -> Result<Source, Refusable> {
+fn scheduler_source(placed: Placed) -> Fit<Source> {
     let layout = placed.format.as_deref().map(Layout::of);
     match layout {
         Some(Ok(layout)) => Ok(source(placed, Role::Scheduler(layout))),
-        Some(Err(reason)) => Err((wrong(&placed.event.name, reason), false)),
-        None => Err((wrong(&placed.event.name, "its format is not known".to_owned()), false)),
+        Some(Err(reason)) => Err(unfit(&placed.event.name, reason)),
+        None => Err(unfit(&placed.event.name, "its format is not known".to_owned())),
     }
 }
 
-fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Result<Source, Refusable> {
+fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Fit<Source> {
     let field = |name: &str| {
         let format = placed.format.as_deref();
         let field = format.and_then(|format| format.field(name)).filter(|field| field.is_number());
-        let missing = || (wrong(&placed.event.name, format!("it has no number {name}")), false);
+        let missing = || unfit(&placed.event.name, format!("it has no number {name}"));
         field.cloned().ok_or_else(missing)
     };
     let number = field("id")?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::trace::{Amount, Feed, Output, Pairing, Role, Source, Take, Trace};
-use super::{Builder, Group, Refused, Source as GroupSource, refusal, wrong};
+use super::{Builder, Entries, Fit, Group, Source as GroupSource, Unfit, wrong};
 use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
@@ -31,16 +31,10 @@ pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
 
 impl Builder {
     /// Plans one entry.
-    pub(super) fn trace(
-        &mut self,
-        traced: &Traced,
-        catalog: &Catalog,
-        placed: &Placements,
-        complain: &Complain<'_>,
-    ) {
-        let events = match self.events_of(traced, catalog, placed) {
-            Ok(events) => self.filtered(traced, events, complain),
-            Err((refusal, mistake)) => return self.refuse_traced(traced, refusal, mistake),
+    pub(super) fn trace(&mut self, traced: &Traced, catalog: &Catalog, entries: &Entries<'_>) {
+        let events = match self.events_of(traced, catalog, entries.placed) {
+            Ok(events) => self.filtered(traced, events, entries.complain),
+            Err(unfit) => return self.refuse_traced(traced, *unfit),
         };
         if events.is_empty() {
             return;
@@ -64,12 +58,8 @@ impl Builder {
         let unfiltered = events.split_off(if paired { 1 } else { events.len() });
         events.retain_mut(|event| match set_filter(event, filter, complain) {
             Ok(()) => true,
-            Err(wrong) => {
-                let (refusal, picture) = *wrong;
-                self.refuse_traced(traced, refusal, true);
-                if let Some(refused) = self.plan.refusals.last_mut() {
-                    refused.picture = Some(picture);
-                }
+            Err(unfit) => {
+                self.refuse_traced(traced, *unfit);
                 false
             }
         });
@@ -80,12 +70,7 @@ impl Builder {
     }
 
     /// The events of an entry, as far as this host has them.
-    fn events_of(
-        &mut self,
-        traced: &Traced,
-        catalog: &Catalog,
-        placed: &Placements,
-    ) -> Result<Vec<Placed>, Refusable> {
+    fn events_of(&mut self, traced: &Traced, catalog: &Catalog, placed: &Placements) -> Fit<Vec<Placed>> {
         match &traced.what {
             What::Events(events) => {
                 let mut found = Vec::new();
@@ -96,7 +81,7 @@ impl Builder {
                         // Two patterns may stand for the same one.
                         Ok(placed) if seen.insert(Arc::clone(&placed.event.name)) => found.push(placed),
                         Ok(_) => {}
-                        Err((refusal, mistake)) => self.refuse_traced(traced, refusal, mistake),
+                        Err(unfit) => self.refuse_traced(traced, *unfit),
                     }
                 }
                 Ok(found)
@@ -108,7 +93,7 @@ impl Builder {
             What::Probe(_) | What::Timed(_) => {
                 let entry = (traced.kind.section(), Arc::clone(&traced.name));
                 let placed = placed.get(&entry).cloned().unwrap_or_else(|| Ok(Vec::new()));
-                placed.map_err(|refusal| (refusal, false))
+                placed.map_err(|refusal| Unfit::new(refusal, false).into())
             }
         }
     }
@@ -124,7 +109,7 @@ impl Builder {
                 let prefix = prefix(traced.kind, targets.scope());
                 match self.claim(&traced.name, targets.scope(), prefix, named, label.as_ref()) {
                     Ok(counter) => counters.push((counter, label)),
-                    Err(refusal) => self.refuse_traced(traced, refusal, true),
+                    Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
                 }
             }
             for (counter, label) in counters {
@@ -148,14 +133,14 @@ impl Builder {
         match &traced.what {
             What::Pair(_) | What::Timed(_) => match pair_sources(traced, &events) {
                 Ok(pair) => sources.extend(pair),
-                Err(refusal) => return self.refuse_traced(traced, refusal, true),
+                Err(refusal) => return self.refuse_traced(traced, Unfit::new(refusal, true)),
             },
             // One that lacks a field does not take the others down.
             _ => {
                 for placed in &events {
                     match source(traced, placed) {
                         Ok(source) => sources.push(source),
-                        Err(refusal) => self.refuse_traced(traced, refusal, true),
+                        Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
                     }
                 }
             }
@@ -167,7 +152,7 @@ impl Builder {
         for targets in &traced.per {
             match self.output(traced, targets, &sources) {
                 Ok(output) => outputs.push(output),
-                Err(refusal) => self.refuse_traced(traced, refusal, true),
+                Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
             }
         }
         if outputs.is_empty() {
@@ -206,9 +191,11 @@ impl Builder {
             let name = fit_name(&format!("perf_{}_{stem}", prefix(traced.kind, scope)));
             Metadata::new(&name, &help, unit, kind)
         };
-        let hits = || named(base, format!("Hits of {what}, {}.", scope.over()), "", metrics::Kind::Counter);
+        let hits =
+            || named(base, format!("Hits of {what}, {}.", scope.words().over), "", metrics::Kind::Counter);
         let stem = traced.stem();
-        let amount = |verb: &str, kind| named(&stem, format!("{verb} {what}, {}.", scope.over()), unit, kind);
+        let amount =
+            |verb: &str, kind| named(&stem, format!("{verb} {what}, {}.", scope.words().over), unit, kind);
         let metadata = || -> Result<Output, NameError> {
             let (hits, amount) = match &traced.measure {
                 Measure::Count => (Some(hits()?), None),
@@ -231,18 +218,14 @@ impl Builder {
             Ok(Output { targets: targets.clone(), hits, amount, unattributed: Some(unattributed) })
         };
         let output = metadata().map_err(|error| wrong(&traced.name, error.to_string()))?;
-        for metric in output.hits.iter().chain(&output.amount) {
-            self.reserve(metric, &traced.name)?;
-        }
-        Ok(output)
+        self.reserve(output, &traced.name)
     }
 
-    fn refuse_traced(&mut self, traced: &Traced, refusal: Refusal, mistake: bool) {
+    fn refuse_traced(&mut self, traced: &Traced, unfit: Unfit) {
         let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
-        let (section, entry) = (traced.kind.section(), traced.entry());
-        let refused = Refused { section, entry, scope, refusal, mistake, picture: None };
+        let refused = unfit.of(traced.kind.section(), &traced.entry(), scope);
         // Entries of one preset may miss the same event.
-        if !self.plan.refusals.contains(&refused) {
+        if refused.picture.is_some() || !self.plan.refusals.contains(&refused) {
             self.plan.refusals.push(refused);
         }
     }
@@ -260,23 +243,16 @@ fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
     })
 }
 
-/// Why there is no event, and whether that is a mistake on any host.
-pub(super) type Refusable = (Refusal, bool);
-
 /// Whether somebody must know the fields of an entry's events.
 fn looks_into(traced: &Traced) -> bool {
     traced.measure != Measure::Count || !traced.labels.is_empty() || traced.filter.is_some()
 }
 
 /// The tracepoints that a name stands for, with their formats if those are asked for.
-pub(super) fn tracepoints(
-    catalog: &Catalog,
-    event: &syntax::Event,
-    formats: bool,
-) -> Vec<Result<Placed, Refusable>> {
+pub(super) fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: bool) -> Vec<Fit<Placed>> {
     let resolved = match catalog.resolve(event) {
         Ok(resolved) => resolved,
-        Err(unresolved) => return vec![Err((refusal(event, &unresolved), unresolved.cause.is_mistake()))],
+        Err(unresolved) => return vec![Err(Unfit::unresolved(event, &unresolved).into())],
     };
     let placed = |event: Event| {
         let mut name = event.name.split(':');
@@ -285,18 +261,14 @@ pub(super) fn tracepoints(
         };
         match catalog.format(system, name) {
             Ok(format) => Ok(Placed { event, format: Some(Arc::new(format)) }),
-            Err(error) => Err((wrong(&event.name, error.to_string()), false)),
+            Err(error) => Err(Unfit::new(wrong(&event.name, error.to_string()), false).into()),
         }
     };
     resolved.into_iter().map(placed).collect()
 }
 
 /// Gives an event its filter; if that is wrong, why, and a picture of the place with what the kernel says of it.
-pub(super) fn set_filter(
-    placed: &mut Placed,
-    filter: &Arc<str>,
-    complain: &Complain<'_>,
-) -> Result<(), Box<(Refusal, String)>> {
+pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Complain<'_>) -> Fit<()> {
     let name = Arc::clone(&placed.event.name);
     if let Some(format) = &placed.format
         && let Err(error) = filter::check(filter, format)
@@ -304,7 +276,8 @@ pub(super) fn set_filter(
         let mut parts = name.split(':');
         let said = parts.next().zip(parts.next()).and_then(|(system, event)| complain(system, event, filter));
         let said = said.map(|said| format!("\nthe kernel says:\n{}", said.trim_end())).unwrap_or_default();
-        return Err(Box::new((wrong(&name, error.to_string()), format!("{error:#}{said}"))));
+        let picture = Some(format!("{error:#}{said}"));
+        return Err(Box::new(Unfit { refusal: wrong(&name, error.to_string()), mistake: true, picture }));
     }
     placed.event.filter = Some(Arc::clone(filter));
     Ok(())

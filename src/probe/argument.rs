@@ -141,43 +141,39 @@ pub enum Element {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Width {
     /// 8 bits.
-    W8,
+    W8 = 8,
     /// 16 bits.
-    W16,
+    W16 = 16,
     /// 32 bits.
-    W32,
+    W32 = 32,
     /// 64 bits.
-    W64,
+    W64 = 64,
 }
 
 impl Width {
+    /// All of them, the narrowest first.
+    pub const ALL: [Self; 4] = [Self::W8, Self::W16, Self::W32, Self::W64];
+
     /// In bits.
     pub const fn bits(self) -> u8 {
-        match self {
-            Self::W8 => 8,
-            Self::W16 => 16,
-            Self::W32 => 32,
-            Self::W64 => 64,
-        }
+        self as u8
     }
 
     /// The width of so many bytes, if there is one.
-    pub const fn of_bytes(bytes: u64) -> Option<Self> {
-        match bytes {
-            1 => Some(Self::W8),
-            2 => Some(Self::W16),
-            4 => Some(Self::W32),
-            8 => Some(Self::W64),
-            _ => None,
-        }
+    pub fn of_bytes(bytes: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|width| u64::from(width.bits() / 8) == bytes)
     }
 
     /// The width of so many bits, if there is one.
-    pub const fn of_bits(bits: u64) -> Option<Self> {
-        match bits {
-            8 | 16 | 32 | 64 => Self::of_bytes(bits / 8),
-            _ => None,
-        }
+    pub fn of_bits(bits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|width| width.bits() == bits)
+    }
+}
+
+impl Element {
+    /// An integer.
+    pub(super) fn integer(width: Width, signed: bool) -> Self {
+        if signed { Self::Signed(width) } else { Self::Unsigned(width) }
     }
 }
 

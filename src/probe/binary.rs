@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID};
-use object::read::elf::{FileHeader, NoteIterator};
+use object::read::elf::NoteIterator;
 
 use self::error::LISTED;
 use self::headers::{Class, Headers, SymbolTable};
@@ -42,6 +42,9 @@ use super::usdt::{self, Marker};
 use crate::error::FileError;
 use crate::files::Opened;
 use crate::host::ReadAt;
+
+/// What was read of a file, or why it could not be.
+type Result<T, E = BinaryError> = std::result::Result<T, E>;
 
 /// The most functions whose names are looked at for one that was misspelt: to find it must not take long.
 const NEAR_LIMIT: usize = 200_000;
@@ -100,7 +103,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Binary::read`].
-    pub fn binary(&self) -> Result<Binary<'_>, BinaryError> {
+    pub fn binary(&self) -> Result<Binary<'_>> {
         Binary::read(self, &self.shown)
     }
 
@@ -108,7 +111,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Binary::read`].
-    pub fn into_binary(self) -> Result<Binary<'static>, BinaryError> {
+    pub fn into_binary(self) -> Result<Binary<'static>> {
         let shown = self.shown.clone();
         Binary::read(self, &shown)
     }
@@ -119,7 +122,7 @@ impl<'f> Binary<'f> {
     ///
     /// # Errors
     /// It is not ELF, nothing that is executed, damaged, or cannot be read.
-    pub fn read(file: impl ReadAt + 'f, shown: &Path) -> Result<Self, BinaryError> {
+    pub fn read(file: impl ReadAt + 'f, shown: &Path) -> Result<Self> {
         let len = file.length().map_err(|error| FileError::io(shown, &error))?;
         let input = Input { file: Box::new(file), path: shown.to_owned(), len };
         let headers = Headers::read(&input)?;
@@ -137,7 +140,7 @@ impl<'f> Binary<'f> {
     /// # Errors
     /// No function has the name, or several at different places have it; it is only called here, chooses its code at
     /// start, or is not a function. Or the file cannot be read.
-    pub fn symbol(&self, name: &str) -> Result<Symbol, BinaryError> {
+    pub fn symbol(&self, name: &str) -> Result<Symbol> {
         let (base, version) = match name.split_once('@') {
             Some((base, version)) => (base, Some(version.trim_start_matches('@'))),
             None => (name, None),
@@ -161,7 +164,7 @@ impl<'f> Binary<'f> {
     ///
     /// # Errors
     /// There are more than `limit`, or their names take more than 128 MiB; or the file cannot be read.
-    pub fn functions(&self, limit: usize) -> Result<Vec<Symbol>, BinaryError> {
+    pub fn functions(&self, limit: usize) -> Result<Vec<Symbol>> {
         let (mut symbols, mut memory) = (Vec::<Symbol>::new(), 0usize);
         for table in self.tables() {
             let listed = self.listed(table, limit.saturating_sub(symbols.len()))?;
@@ -187,7 +190,7 @@ impl<'f> Binary<'f> {
     ///
     /// # Errors
     /// It is not; the error names the ranges that are.
-    pub fn check_offset(&self, offset: u64) -> Result<(), BinaryError> {
+    pub fn check_offset(&self, offset: u64) -> Result<()> {
         let inside = |&(from, to): &(u64, u64)| (from..to).contains(&offset);
         if self.code().iter().any(inside) {
             Ok(())
@@ -201,14 +204,14 @@ impl<'f> Binary<'f> {
     ///
     /// # Errors
     /// There are none, or they break their format, or the file cannot be read.
-    pub fn usdt(&self) -> Result<Vec<Marker>, BinaryError> {
+    pub fn usdt(&self) -> Result<Vec<Marker>> {
         let Some(part) = self.headers.markers else {
             return Err(BinaryError::NoMarkers { path: self.input.path.clone() });
         };
         let notes = self.input.bytes(part, MARKERS_LIMIT, ".note.stapsdt")?;
-        let parsed = match self.headers.class {
-            Class::Elf32 => usdt::notes::<FileHeader32<Endianness>>(&notes, self.headers.endian),
-            Class::Elf64 => usdt::notes::<FileHeader64<Endianness>>(&notes, self.headers.endian),
+        let parsed = match self.headers.format.class {
+            Class::Elf32 => usdt::notes::<FileHeader32<Endianness>>(&notes, self.headers.format.endian),
+            Class::Elf64 => usdt::notes::<FileHeader64<Endianness>>(&notes, self.headers.format.endian),
         };
         let notes = parsed.map_err(|error| self.input.damaged(error.to_string()))?;
         let markers = notes.into_iter().filter_map(|note| {
@@ -253,7 +256,7 @@ impl<'f> Binary<'f> {
     }
 
     /// The function that is meant, if `hits` has one.
-    fn choose(&self, name: &str, base: &str, hits: &[Hit]) -> Result<Option<Symbol>, BinaryError> {
+    fn choose(&self, name: &str, base: &str, hits: &[Hit]) -> Result<Option<Symbol>> {
         let placed = |hit: &&Hit| hit.kind == Kind::Function && hit.offset.is_some();
         let old = |hit: &Hit| hit.version.as_ref().is_some_and(|version| !version.default);
         let mut meant: Vec<&Hit> = hits.iter().filter(placed).collect();
@@ -320,16 +323,17 @@ impl<'f> Binary<'f> {
     }
 
     fn too_many(&self, what: &str, limit: usize) -> BinaryError {
-        BinaryError::TooMany { path: self.input.path.clone(), what: what.to_owned(), limit: limit as u64 }
+        self.input.too_many(what, limit as u64)
     }
 
     /// What the linker called it (`.note.gnu.build-id`), in hexadecimal; `None` if there is none that can be read.
     pub fn build_id(&self) -> Option<String> {
         let notes = self.input.bytes(self.headers.build_id?, DEBUG_LINK_LIMIT, "its build id").ok()?;
-        match self.headers.class {
-            Class::Elf32 => build_id::<FileHeader32<Endianness>>(&notes, self.headers.endian),
-            Class::Elf64 => build_id::<FileHeader64<Endianness>>(&notes, self.headers.endian),
-        }
+        // Notes of both classes are alike.
+        let endian = self.headers.format.endian;
+        let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 0, &notes).ok()?;
+        let note = notes.find_map(|note| note.ok().filter(|note| note.n_type(endian) == NT_GNU_BUILD_ID))?;
+        Some(note.desc().iter().take(32).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The name of the file that its symbols were moved to, and the CRC-32 of that file (`.gnu_debuglink`).
@@ -337,8 +341,7 @@ impl<'f> Binary<'f> {
         let link = self.input.bytes(self.headers.debug_link?, DEBUG_LINK_LIMIT, "its debug link").ok()?;
         let name = link.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
         // Behind the name and its NUL, at the next multiple of 4.
-        let crc = link.get((name.len() + 1).next_multiple_of(4)..).and_then(<[u8]>::first_chunk);
-        let crc = crc.map_or(0, |&crc| object::Endian::read_u32(self.headers.endian, crc));
+        let crc = self.headers.format.u32(&link, (name.len() + 1).next_multiple_of(4));
         Some((String::from_utf8_lossy(name).into_owned(), crc))
     }
 
@@ -350,12 +353,6 @@ impl<'f> Binary<'f> {
         let debug_file = self.debug_link().map(|(name, _)| name);
         Some(Box::new(Stripped { build_id: self.build_id(), debug_file }))
     }
-}
-
-fn build_id<Elf: FileHeader<Endian = Endianness>>(notes: &[u8], endian: Endianness) -> Option<String> {
-    let mut notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), notes).ok()?;
-    let note = notes.find_map(|note| note.ok().filter(|note| note.n_type(endian) == NT_GNU_BUILD_ID))?;
-    Some(note.desc().iter().take(32).map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The variants that compilers make of a function (`name.isra.0`), or else the nearest name.

@@ -28,6 +28,9 @@ use crate::error::FileError;
 use crate::event::nearest;
 use crate::host::{self, Roots};
 
+/// What was read of the types, or why it could not be.
+type Result<T, E = BtfError> = std::result::Result<T, E>;
+
 /// The most bytes that we read as types of a kernel or a module; those of today's kernels are below 10 MB.
 const FILE_LIMIT: u64 = 64 << 20;
 /// The first two bytes of a file, read in the byte order of this machine.
@@ -106,7 +109,7 @@ impl Btf {
     ///
     /// # Errors
     /// [`BtfError::Broken`]. Records are checked for their size here, and what they refer to when it is looked at.
-    pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>) -> Result<Self, BtfError> {
+    pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>) -> Result<Self> {
         let (types, strings) = sections(&bytes)?;
         let text = bytes.get(strings.start..strings.start + strings.len).unwrap_or_default();
         // The first string is the empty one, for what has no name; a module has that of its base.
@@ -125,7 +128,7 @@ impl Btf {
     ///
     /// # Errors
     /// [`BtfError::Absent`], [`BtfError::Forbidden`], or [`BtfError::Unreadable`] for a file that is broken.
-    pub fn load(roots: &Roots, module: Option<&str>) -> Result<Self, BtfError> {
+    pub fn load(roots: &Roots, module: Option<&str>) -> Result<Self> {
         let kernel = Self::read(roots, "vmlinux", None)?;
         match module {
             // What cannot be the name of a module must not become a path.
@@ -137,7 +140,7 @@ impl Btf {
         }
     }
 
-    fn read(roots: &Roots, name: &str, base: Option<Arc<Self>>) -> Result<Self, BtfError> {
+    fn read(roots: &Roots, name: &str, base: Option<Arc<Self>>) -> Result<Self> {
         let path = roots.sys.join("kernel/btf").join(name);
         let bytes = host::read_at_most(&path, FILE_LIMIT).map_err(|error| match error {
             error if error.is_absent() && base.is_some() => BtfError::NoModule { module: name.into() },
@@ -155,7 +158,7 @@ impl Btf {
     /// # Errors
     /// [`BtfError::NoFunction`] with the nearest name; [`BtfError::Ambiguous`] if there are several of different
     /// prototypes; [`BtfError::Broken`].
-    pub fn function(&self, name: &str) -> Result<Prototype<'_>, BtfError> {
+    pub fn function(&self, name: &str) -> Result<Prototype<'_>> {
         Prototype::of(self.find(name)?)
     }
 
@@ -166,7 +169,7 @@ impl Btf {
     }
 
     /// The function of this name: a module's own, or else one of its base.
-    fn find(&self, name: &str) -> Result<Type<'_>, BtfError> {
+    fn find(&self, name: &str) -> Result<Type<'_>> {
         let mut found: Option<Type<'_>> = None;
         let mut prototypes = Vec::new();
         for function in self.own().filter(|of| of.kind() == Kind::Func && of.is_named(name)) {
@@ -194,7 +197,7 @@ impl Btf {
     }
 
     /// The type of this number; 0 is `void`.
-    fn get(&self, id: u32) -> Result<Type<'_>, BtfError> {
+    fn get(&self, id: u32) -> Result<Type<'_>> {
         let Some(own) = (id as usize).checked_sub(self.first_id()) else {
             return match &self.base {
                 Some(base) if id != 0 => base.get(id),
@@ -232,7 +235,7 @@ impl Btf {
     }
 
     /// The string at this offset.
-    fn string(&self, offset: u32) -> Result<&str, BtfError> {
+    fn string(&self, offset: u32) -> Result<&str> {
         let broken = |what| BtfError::broken(self.strings.start.saturating_add(offset as usize), what);
         let text = self.text(offset).ok_or_else(|| broken("a name is outside of the strings"))?;
         let end = text.iter().take(NAME_LIMIT).position(|&byte| byte == 0);
@@ -262,7 +265,7 @@ impl fmt::Debug for Btf {
 }
 
 impl<'b> Prototype<'b> {
-    fn of(function: Type<'b>) -> Result<Self, BtfError> {
+    fn of(function: Type<'b>) -> Result<Self> {
         let prototype = function.target()?;
         let mut parameters = Vec::new();
         let mut variadic = false;
@@ -279,7 +282,7 @@ impl<'b> Prototype<'b> {
 }
 
 /// Where in the file the types and the strings are, according to its header.
-fn sections(bytes: &[u8]) -> Result<(Section, Section), BtfError> {
+fn sections(bytes: &[u8]) -> Result<(Section, Section)> {
     let Some(header) = bytes.get(..HEADER) else {
         return Err(BtfError::broken(bytes.len(), "it ends within its header"));
     };
@@ -306,7 +309,7 @@ fn sections(bytes: &[u8]) -> Result<(Section, Section), BtfError> {
 }
 
 /// Where each record of the section of types begins.
-fn records(bytes: &[u8], types: Section) -> Result<Vec<u32>, BtfError> {
+fn records(bytes: &[u8], types: Section) -> Result<Vec<u32>> {
     let end = types.start + types.len;
     let section = bytes.get(..end).unwrap_or_default();
     let mut records = Vec::new();

@@ -11,49 +11,32 @@ pub use request::Request;
 use super::argument::{Argument, ArgumentError, Element, Fetch};
 use crate::event::{Parsed, fault};
 use crate::files::Root;
+use crate::words::words;
 
 /// A text that is not the place of a probe. `{:#}` shows where with a caret.
 pub type LocationError = crate::event::ParseError;
 
-/// The kinds of probes, by the words for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProbeKind {
-    /// An instruction of the kernel.
-    Kprobe,
-    /// The return of a function of the kernel.
-    Kretprobe,
-    /// An instruction of a program.
-    Uprobe,
-    /// The return of a function of a program.
-    Uretprobe,
-    /// A marker in a program.
-    Usdt,
+words! {
+    /// The kinds of probes, by the words for them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum ProbeKind {
+        /// An instruction of the kernel.
+        Kprobe = "kprobe",
+        /// The return of a function of the kernel.
+        Kretprobe = "kretprobe",
+        /// An instruction of a program.
+        Uprobe = "uprobe",
+        /// The return of a function of a program.
+        Uretprobe = "uretprobe",
+        /// A marker in a program.
+        Usdt = "usdt",
+    }
 }
 
 impl ProbeKind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Kprobe, Self::Kretprobe, Self::Uprobe, Self::Uretprobe, Self::Usdt];
-
-    /// The word in the configuration and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kprobe => "kprobe",
-            Self::Kretprobe => "kretprobe",
-            Self::Uprobe => "uprobe",
-            Self::Uretprobe => "uretprobe",
-            Self::Usdt => "usdt",
-        }
-    }
-
     /// Whether it is at the return of a function.
     pub const fn returns(self) -> bool {
         matches!(self, Self::Kretprobe | Self::Uretprobe)
-    }
-}
-
-impl fmt::Display for ProbeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -133,8 +116,7 @@ impl Location {
         };
         match fetch {
             Fetch::Deref { of, .. } => self.admits(of),
-            Fetch::Return if !returns => fault(0, "$retval is known at the return only", self.at_return()),
-            Fetch::Variable(variable) if &*variable.base == "$retval" => match returns {
+            _ if fetch.is_returned() => match returns {
                 true => Ok(()),
                 false => fault(0, "$retval is known at the return only", self.at_return()),
             },
@@ -194,7 +176,8 @@ impl fmt::Display for Location {
 
 fn write_symbol(f: &mut fmt::Formatter<'_>, name: &str, offset: u64) -> fmt::Result {
     match offset {
-        0 => f.write_str(name),
+        // Behind a plus sign in the name an offset is expected.
+        0 if !name.contains('+') => f.write_str(name),
         _ => write!(f, "{name}+{offset:#x}"),
     }
 }

@@ -56,27 +56,50 @@ pub struct Found {
 }
 
 /// Why the kernel's functions are not known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KallsymsError {
     /// The kernel has no list of its symbols.
+    #[error("{0}: this kernel was built without CONFIG_KALLSYMS, or /proc is not its own")]
     Absent(FileError),
     /// This process may not read it.
+    #[error("{0}: reading it as root or with CAP_SYSLOG may help")]
     Forbidden(FileError),
     /// It has the names alone, with zeros for addresses.
+    #[error("the kernel hides its addresses from {}", hidden_from(*.restrict))]
     Hidden {
         /// What `/proc/sys/kernel/kptr_restrict` is, if that can be read.
         restrict: Option<u64>,
     },
     /// It could not be read, or is broken.
+    #[error("{0}")]
     Unreadable(FileError),
     /// There is no function of this name.
+    #[error("the kernel has no function {}{}", printable(.function), instead(.near.as_ref()))]
     NoFunction {
         /// The name, with its module if that was given.
         function: Arc<str>,
         /// What the compiler made of it (`name.isra.0`), or one that is called much like it.
         near: Option<Function>,
     },
+}
+
+impl KallsymsError {
+    fn hidden(roots: &Roots) -> Self {
+        Self::Hidden { restrict: host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok() }
+    }
+}
+
+fn hidden_from(restrict: Option<u64>) -> &'static str {
+    match restrict {
+        Some(2..) => "everybody: set kernel.kptr_restrict to 1 (sysctl), and run with CAP_SYSLOG",
+        _ => "this process: run it with CAP_SYSLOG",
+    }
+}
+
+fn instead(near: Option<&Function>) -> String {
+    let inlined = || ": it may be inlined into its callers, or its module is not loaded".to_owned();
+    near.map_or_else(inlined, |near| format!("; did you mean {near}?"))
 }
 
 impl From<FileError> for KallsymsError {
@@ -88,29 +111,6 @@ impl From<FileError> for KallsymsError {
         }
     }
 }
-
-impl fmt::Display for KallsymsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(error) => write!(f, "{error}: this kernel was built without CONFIG_KALLSYMS, or /proc is not its own"),
-            Self::Forbidden(error) => write!(f, "{error}: reading it as root or with CAP_SYSLOG may help"),
-            Self::Hidden { restrict: Some(2..) } => f.write_str(
-                "the kernel hides its addresses from everybody: set kernel.kptr_restrict to 1 (sysctl), and run with CAP_SYSLOG",
-            ),
-            Self::Hidden { .. } => f.write_str("the kernel hides its addresses from this process: run it with CAP_SYSLOG"),
-            Self::Unreadable(error) => write!(f, "{error}"),
-            Self::NoFunction { function, near } => {
-                write!(f, "the kernel has no function {}", printable(function))?;
-                match near {
-                    Some(near) => write!(f, "; did you mean {near}?"),
-                    None => f.write_str(": it may be inlined into its callers, or its module is not loaded"),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for KallsymsError {}
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
@@ -212,8 +212,7 @@ pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, 
         }
     })?;
     if hidden {
-        let restrict = host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok();
-        return Err(KallsymsError::Hidden { restrict });
+        return Err(KallsymsError::hidden(roots));
     }
     let mut last: (u64, Option<Arc<str>>) = (0, None);
     let mut named = Vec::with_capacity(wanted.len());
@@ -235,20 +234,28 @@ pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, 
 /// [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`].
 pub fn functions(roots: &Roots, limit: usize) -> Result<Vec<Function>, KallsymsError> {
     let mut functions: Vec<Function> = Vec::new();
-    // The symbols of a module are in one piece.
-    let mut last: Option<Arc<str>> = None;
-    symbols(roots, |symbol| {
-        if functions.len() >= limit || !symbol.is_function() {
-            return;
+    each_function(roots, |function| {
+        if functions.len() < limit {
+            functions.push(function);
         }
-        if last.as_deref().map(str::as_bytes) != symbol.module {
-            last = symbol.module.map(text);
-        }
-        functions.push(Function { name: text(symbol.name), module: last.clone() });
     })?;
     functions.sort_unstable();
     functions.dedup();
     Ok(functions)
+}
+
+/// Shows every function that may be probed, in the order of the file.
+fn each_function(roots: &Roots, mut each: impl FnMut(Function)) -> Result<(), KallsymsError> {
+    // The symbols of a module are in one piece.
+    let mut last: Option<Arc<str>> = None;
+    symbols(roots, |symbol| {
+        if symbol.is_function() {
+            if last.as_deref().map(str::as_bytes) != symbol.module {
+                last = symbol.module.map(text);
+            }
+            each(Function { name: text(symbol.name), module: last.clone() });
+        }
+    })
 }
 
 /// The functions that are called `function`, or `module:function` for those of one module.

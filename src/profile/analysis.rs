@@ -11,7 +11,7 @@ use self::room::Room;
 use super::handoff::{Fresh, Handoff, Report, Series};
 use super::memory::MemoryShares;
 use super::model::Mode;
-use super::namer::{KernelFunction, News};
+use super::namer::News;
 use super::open::{SIDE, Tap};
 use super::rings::{Batch, Command, Rings};
 use super::tally::{Key, Sum, Tally, Window};
@@ -124,12 +124,8 @@ pub(super) struct Analysis {
     pub(super) tasks: Tasks,
     /// Processes that make code at run time, by pid.
     makers: FxHashMap<u32, ProcessId>,
-    /// Those that nobody has been told of.
-    news: Vec<ProcessId>,
-    /// Those that have ended since.
-    ended: Vec<ProcessId>,
-    /// Functions that the kernel got or lost.
-    kernel_news: Vec<KernelFunction>,
+    /// What has to be looked up next.
+    news: News,
     /// Switches of each CPU in the current turn.
     switches: FxHashMap<u32, u64>,
     /// How many stacks there were when the last one was looked at.
@@ -155,9 +151,7 @@ impl Analysis {
             taps: FxHashMap::default(),
             analyzer: Analyzer::new(&files, stack::Limits::default()),
             makers: FxHashMap::default(),
-            news: Vec::new(),
-            ended: Vec::new(),
-            kernel_news: Vec::new(),
+            news: News::default(),
             switches: FxHashMap::default(),
             looked_at: 0,
             tasks: Tasks::new(files.roots()),
@@ -277,13 +271,15 @@ impl Analysis {
             (Ok(Record::Throttle { .. }), _) => self.own.throttled += 1,
             (Ok(record), _) => {
                 if let Record::Exit(task) = record {
-                    self.sources.iter_mut().for_each(|source| source.waiting.forget(task.tid));
+                    for source in &mut self.sources {
+                        source.waiting.end(task.tid);
+                    }
                     self.leave(task.pid, task.tid);
                 }
                 if let Record::Ksymbol(symbol) = record
-                    && self.kernel_news.len() < MOST_NEWS
+                    && self.news.kernel_functions.len() < MOST_NEWS
                 {
-                    self.kernel_news.push((
+                    self.news.kernel_functions.push((
                         symbol.address,
                         symbol.length,
                         symbol.removed,
@@ -322,19 +318,13 @@ impl Analysis {
         };
         let taken = self.analyzer.stack(sample, unwind);
         self.notice(taken);
-        match mode {
-            Some(mode) => {
-                let key = Key { stack: taken.stack, task, mode, cpu };
-                let begun = Begun { key, time: sample.time, weight };
-                if let Some(source) = self.sources.get_mut(place) {
-                    source.waiting.begin(sample.tid, begun);
-                }
+        let running = if taken.kernel { Mode::Kernel } else { Mode::User };
+        let key = Key { stack: taken.stack, task, mode: mode.unwrap_or(running), cpu };
+        match self.sources.get_mut(place) {
+            Some(source) if mode.is_some() => {
+                source.waiting.begin(sample.tid, Begun { key, time: sample.time, weight });
             }
-            None => {
-                let mode = if taken.kernel { Mode::Kernel } else { Mode::User };
-                let key = Key { stack: taken.stack, task, mode, cpu };
-                self.count(place, sample.time, key, Sum { count: 1, value: weight });
-            }
+            _ => self.count(place, sample.time, key, Sum { count: 1, value: weight }),
         }
     }
 
@@ -388,32 +378,25 @@ impl Analysis {
         if let Some(pid) = pid
             && self.makers.insert(pid, process) != Some(process)
         {
-            self.news.push(process);
+            self.news.makers.push(process);
         }
     }
 
     /// A thread has ended. If its process has, what it told of its code is read now or never.
     fn leave(&mut self, pid: u32, tid: u32) {
-        if pid == tid && self.ended.len() < MOST_MAKERS {
-            self.ended.extend(self.makers.remove(&pid));
+        if pid == tid && self.news.ended.len() < MOST_MAKERS {
+            self.news.ended.extend(self.makers.remove(&pid));
         }
     }
 
     /// What is to be looked up since this was asked last, if there is anything: with `functions`, the innermost frames of
     /// all that was seen as well.
     pub(super) fn take_news(&mut self, functions: bool) -> Option<News> {
-        let innermost = if functions { self.take_innermost() } else { Vec::new() };
-        let nothing = self.news.is_empty()
-            && self.ended.is_empty()
-            && self.kernel_news.is_empty()
-            && innermost.iter().all(|(_, frames)| frames.is_empty());
-        (!nothing).then(|| News {
-            code: self.analyzer.code().clone(),
-            makers: std::mem::take(&mut self.news),
-            ended: std::mem::take(&mut self.ended),
-            kernel_functions: std::mem::take(&mut self.kernel_news),
-            innermost,
-        })
+        if functions {
+            self.news.innermost = self.take_innermost();
+        }
+        let code = || self.analyzer.code().clone();
+        (!self.news.is_empty()).then(|| News { code: code(), ..std::mem::take(&mut self.news) })
     }
 
     /// Records are missing: what was known of processes may not be true any more.
@@ -425,17 +408,21 @@ impl Analysis {
 
     /// Drops stacks and tasks that nobody needs any more.
     fn tidy(&mut self) {
-        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
-        let all = windows.chain(self.recordings.values().map(|recording| &recording.tally));
         let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());
         let unnamed: Vec<StackId> =
             self.sources.iter().flat_map(|source| source.unnamed.keys().copied()).collect();
-        let keys: Vec<Key> = all.flat_map(|tally| tally.iter().map(|(key, _)| key)).chain(waiting).collect();
+        let counted = self.tallies().flat_map(|tally| tally.iter().map(|(key, _)| key));
+        let keys: Vec<Key> = counted.chain(waiting).collect();
         let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).collect();
         let retained = self
             .analyzer
             .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.values().copied());
-        self.makers.retain(|_, process| !retained.processes.contains(process));
+        // Their numbers are given to other processes in a later turn at the earliest.
+        let processes = &self.analyzer.code().processes;
+        let gone = retained.processes.iter();
+        let gone = gone.filter_map(|id| Some((*id, processes.get(id.0 as usize)?.clone())));
+        let room = MOST_MAKERS.saturating_sub(self.news.gone.len());
+        self.news.gone.extend(gone.take(room));
         let stacks = retained.stacks;
         self.looked_at = self.analyzer.stacks().len();
         let tasks = self.tasks.retain(tasks.into_iter());
@@ -452,14 +439,20 @@ impl Analysis {
         self.recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
     }
 
-    fn place(&self, entry: &str) -> Option<usize> {
-        self.sources.iter().position(|source| &*source.sampler.entry == entry)
+    /// The tallies of all windows and recordings.
+    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
+        windows.chain(self.recordings.values().map(|recording| &recording.tally))
+    }
+
+    fn source(&self, entry: &str) -> Option<&Source> {
+        self.sources.iter().find(|source| &*source.sampler.entry == entry)
     }
 
     /// Begins a recording of an entry. There is none if the entry has gone meanwhile.
     fn begin(&mut self, number: u64, entry: &str, at: u64) {
         let before = self.losses();
-        let Some(source) = self.place(entry).and_then(|place| self.sources.get(place)) else { return };
+        let Some(source) = self.source(entry) else { return };
         let sampler = Arc::clone(&source.sampler);
         let recording = Recording { sampler, begin: at, follows: false, tally: Tally::default(), before };
         self.recordings.insert(number, recording);
@@ -475,28 +468,17 @@ impl Analysis {
     /// Ends it, and begins the next one of the same entry, under the same number: what has been looked at by now is in
     /// this one, and all else in the next. `None` if its entry has gone meanwhile.
     pub(super) fn renew(&mut self, number: u64) -> Option<Counted> {
-        let losses = self.losses();
-        let recording = self.recordings.get_mut(&number)?;
-        if !self.sources.iter().any(|source| Arc::ptr_eq(&source.sampler, &recording.sampler)) {
-            self.recordings.remove(&number);
-            return None;
-        }
         // What is younger has not been analyzed.
-        let end = self.analyzed.max(recording.begin);
-        recording.follows = true;
-        let counted = Counted {
-            sampler: Arc::clone(&recording.sampler),
-            tally: std::mem::take(&mut recording.tally),
-            begin: std::mem::replace(&mut recording.begin, end),
-            end,
-            losses: losses.since(std::mem::replace(&mut recording.before, losses)),
-        };
+        let begin = self.analyzed.max(self.recordings.get(&number)?.begin);
+        let counted = self.end(number, begin)?;
+        let (sampler, tally, before) = (Arc::clone(&counted.sampler), Tally::default(), self.losses());
+        self.recordings.insert(number, Recording { sampler, begin, follows: true, tally, before });
         Some(counted)
     }
 
     /// What there is of an entry of the last `length` nanoseconds.
     pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
-        let source = self.sources.get(self.place(entry)?)?;
+        let source = self.source(entry)?;
         let (tally, begin) = source.window.last(now, length);
         Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses() })
     }

@@ -24,7 +24,7 @@ use crate::container::Directory;
 use crate::files::Files;
 use crate::lock::{IoGuard, IoLock, Lock};
 use crate::plan::Sampler;
-use crate::ring::Ksymbol;
+use crate::ring::{Ksymbol, Losses};
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::{Ring, scheduling};
@@ -153,7 +153,7 @@ impl<R: Ring> Shared<R> {
 
     /// Counts for these entries from now on. Those that stay keep their windows.
     pub(super) fn set_samplers(&self, samplers: &[Arc<Sampler>]) {
-        self.handoff.lock().set_entries(samplers.iter().map(|sampler| Arc::clone(&sampler.entry)).collect());
+        self.handoff.lock().entries = samplers.iter().map(|sampler| Arc::clone(&sampler.entry)).collect();
         self.command(Command::Samplers(samplers.into()));
     }
 
@@ -207,10 +207,22 @@ impl<R: Ring> Shared<R> {
         news.into_iter().for_each(|news| namer.tell(news));
     }
 
+    /// What was read and lost.
+    pub(super) fn losses(&self) -> Losses {
+        let before = self.rings.lock().losses;
+        self.handoff.lock().report.losses.plus(before)
+    }
+
+    /// Time since all recorded samples were analyzed.
+    pub(super) fn age(&self) -> Duration {
+        Duration::from_nanos(self.clock.kernel().saturating_sub(self.handoff.lock().report.analyzed))
+    }
+
     /// Looks up what cannot wait until somebody asks.
     pub(super) fn look_up(&self, news: News) {
         let mut symbols = self.symbols.lock();
         symbols.set_limit(self.symbol_limit());
+        news.gone.iter().for_each(|(id, process)| symbols.forget(*id, process));
         news.makers.into_iter().for_each(|process| symbols.notice(process, &news.code));
         news.ended.into_iter().for_each(|process| symbols.end(process));
         for (address, length, removed, name) in &news.kernel_functions {
@@ -232,11 +244,6 @@ impl<R: Ring> Shared<R> {
     /// How many bytes names may take: what lines leave.
     fn symbol_limit(&self) -> usize {
         usize::try_from(self.symbol_memory.lock().room()).unwrap_or(usize::MAX)
-    }
-
-    /// How many bytes lines may take between requests.
-    fn line_limit(&self) -> usize {
-        usize::try_from(self.line_memory.lock().limit() / LINES_PART).unwrap_or(usize::MAX)
     }
 
     /// Forgets the functions of all entries but these.
@@ -298,7 +305,9 @@ impl<R: Ring> Shared<R> {
         if counted.sampler.lines {
             let mut lines = self.lines.lock_within(NAMES_PATIENCE)?;
             lines.set_limit(self.debug_info.load(Ordering::Relaxed));
-            lines.set_memory(self.line_limit());
+            // Between requests.
+            let limit = self.line_memory.lock().limit() / LINES_PART;
+            lines.set_memory(usize::try_from(limit).unwrap_or(usize::MAX));
             lines.refine(&unnamed.frames, &mut names, &unnamed.code);
             lines.accounts().clone_into(&mut self.line_accounts.lock());
             self.line_memory.lock().set(lines.bytes() as u64);
@@ -332,7 +341,7 @@ impl<R: Ring> Shared<R> {
 
 impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
     fn entries(&self) -> Vec<Arc<str>> {
-        self.handoff.lock().entries().to_vec()
+        self.handoff.lock().entries.clone()
     }
 
     fn begin(&self, entry: &str) -> Result<Asked, NoProfile> {

@@ -1,5 +1,6 @@
 //! From numbers to names: what was counted becomes a [`Profile`].
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Selection;
 use super::analysis::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
+use super::tally::Sum;
 use super::tasks::{TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::container::{self, Directory};
@@ -56,13 +58,8 @@ impl Unnamed {
                 continue;
             }
             stacks.entry(key.stack).or_insert_with(|| {
-                let place = |frame: Frame| {
-                    *places.entry(frame).or_insert_with(|| {
-                        frames.push(frame);
-                        frames.len() as u32 - 1
-                    })
-                };
-                analyzer.stacks().frames(key.stack).map(place).collect()
+                let frame = |frame: Frame| place(&mut frames, &mut places, frame);
+                analyzer.stacks().frames(key.stack).map(frame).collect()
             });
         }
         let code = analyzer.code().clone();
@@ -90,18 +87,16 @@ pub(super) fn build(
     duration: Duration,
 ) -> Profile {
     let Unnamed { stacks, tasks, selection, .. } = unnamed;
-    let mut tables = Tables::default();
-    let locations: Vec<u32> = names.iter().map(|named| tables.location(named)).collect();
-
-    let mut profile = Profile { kind: kind(counted), start, duration, ..Profile::default() };
+    let mut builder = Builder::default();
+    let locations: Vec<u32> = names.iter().map(|named| builder.location(named)).collect();
+    let mut profile = Profile { kind: kind(counted), start, duration, ..builder.profile };
     profile.lost =
         counted.losses.reasons(Records::Samples).into_iter().filter(|&(_, count)| count > 0).collect();
     if counted.tally.full > 0 {
         profile.lost.push(("full", counted.tally.full));
     }
-    let mut stack_places: FxHashMap<Box<[u32]>, u32> = FxHashMap::default();
-    let mut task_places = FxHashMap::default();
-    let mut sums: FxHashMap<Identity, (u64, u64)> = FxHashMap::default();
+    let (mut stack_places, mut task_places) = (FxHashMap::default(), FxHashMap::default());
+    let mut sums: FxHashMap<Identity, Sum> = FxHashMap::default();
     for (key, sum) in counted.tally.iter() {
         let Some(task) = tasks.get(&key.task) else { continue };
         // Frames of different numbers may have the same name and place: then so have their stacks.
@@ -111,24 +106,19 @@ pub(super) fn build(
         };
         let stack: Box<[u32]> =
             stack.iter().filter_map(|&frame| locations.get(frame as usize)).copied().collect();
-        let stack = *stack_places.entry(stack).or_insert_with_key(|stack| {
-            profile.stacks.push(stack.clone());
-            profile.stacks.len() as u32 - 1
-        });
+        let stack = place(&mut profile.stacks, &mut stack_places, stack);
         let task = *task_places.entry(key.task).or_insert_with(|| {
             profile.tasks.push(task.clone());
             profile.tasks.len() as u32 - 1
         });
-        let (count, value) = sums.entry((stack, task, key.mode, key.cpu)).or_default();
-        (*count, *value) = (count.saturating_add(sum.count), value.saturating_add(sum.value));
+        sums.entry((stack, task, key.mode, key.cpu)).or_default().add(sum);
     }
-    profile.samples = sums
-        .into_iter()
-        .map(|((stack, task, mode, cpu), (count, value))| Sample { stack, task, mode, cpu, count, value })
-        .collect();
+    let sample = |((stack, task, mode, cpu), sum): (Identity, Sum)| {
+        let Sum { count, value } = sum;
+        Sample { stack, task, mode, cpu, count, value }
+    };
+    profile.samples = sums.into_iter().map(sample).collect();
     profile.samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode, sample.cpu));
-    (profile.locations, profile.functions, profile.mappings) =
-        (tables.locations, tables.functions, tables.mappings);
     profile
 }
 
@@ -142,21 +132,16 @@ fn kind(counted: &Counted) -> Kind {
     }
 }
 
-/// Each thing once.
+/// A profile, and the place of each thing in its tables.
 #[derive(Default)]
-struct Tables {
-    locations: Vec<Location>,
-    functions: Vec<Function>,
-    mappings: Vec<Mapping>,
-    location_places: FxHashMap<LocationKey, u32>,
-    function_places: FxHashMap<Function, u32>,
-    mapping_places: FxHashMap<Mapping, u32>,
+struct Builder {
+    profile: Profile,
+    locations: FxHashMap<Location, u32>,
+    functions: FxHashMap<Function, u32>,
+    mappings: FxHashMap<Mapping, u32>,
 }
 
-/// What tells locations apart.
-type LocationKey = (Option<u32>, u64, Vec<Line>, Option<Arc<str>>);
-
-impl Tables {
+impl Builder {
     fn location(&mut self, named: &Named) -> u32 {
         let lines: Vec<Line> = named
             .lines
@@ -168,33 +153,21 @@ impl Tables {
                     file: line.file.clone(),
                 };
                 Line {
-                    function: place(&mut self.functions, &mut self.function_places, function),
+                    function: place(&mut self.profile.functions, &mut self.functions, function),
                     line: line.line,
                 }
             })
             .collect();
         let segment = named.segment.as_deref().cloned();
-        let mapping = segment.map(|mapping| place(&mut self.mappings, &mut self.mapping_places, mapping));
-        let key = (mapping, named.address, lines.clone(), named.unknown.clone());
-        *self.location_places.entry(key).or_insert_with(|| {
-            self.locations.push(Location {
-                mapping,
-                address: named.address,
-                lines,
-                origin: named.origin,
-                unknown: named.unknown.clone(),
-            });
-            self.locations.len() as u32 - 1
-        })
+        let mapping = segment.map(|mapping| place(&mut self.profile.mappings, &mut self.mappings, mapping));
+        let (address, origin, unknown) = (named.address, named.origin, named.unknown.clone());
+        let location = Location { mapping, address, lines, origin, unknown };
+        place(&mut self.profile.locations, &mut self.locations, location)
     }
 }
 
 /// The place of a thing in its table.
-fn place<T: Clone + Eq + std::hash::Hash>(
-    table: &mut Vec<T>,
-    places: &mut FxHashMap<T, u32>,
-    thing: T,
-) -> u32 {
+fn place<T: Clone + Eq + Hash>(table: &mut Vec<T>, places: &mut FxHashMap<T, u32>, thing: T) -> u32 {
     *places.entry(thing).or_insert_with_key(|thing| {
         table.push(thing.clone());
         table.len() as u32 - 1

@@ -89,7 +89,7 @@ impl Desk {
     }
 
     /// Reads processes until none is due any more.
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         loop {
             let (number, key) = {
                 let mut work = self.work();
@@ -99,8 +99,9 @@ impl Desk {
                 work.under_way.insert(number, UnderWay { key, written_off: false });
                 (number, key)
             };
-            // Also after a panic this read is not under way any more.
-            let finished = Finished { desk: self, number };
+            let finished = AtEnd(Arc::clone(self), |work| {
+                work.under_way.remove(&number);
+            });
             let context = (self.read)(key).map(Arc::new);
             self.work().answers.push((key, context));
             drop(finished);
@@ -108,25 +109,12 @@ impl Desk {
     }
 }
 
-/// Ends a read when it is dropped.
-struct Finished<'a> {
-    desk: &'a Desk,
-    number: u64,
-}
+/// Marks the end of a read or a thread when it is dropped, also after a panic.
+struct AtEnd<F: FnMut(&mut Work)>(Arc<Desk>, F);
 
-impl Drop for Finished<'_> {
+impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
     fn drop(&mut self) {
-        self.desk.work().under_way.remove(&self.number);
-        self.desk.changed.notify_all();
-    }
-}
-
-/// Ends a thread when it is dropped.
-struct Running(Arc<Desk>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.work().threads -= 1;
+        (self.1)(&mut self.0.work());
         self.0.changed.notify_all();
     }
 }
@@ -183,7 +171,7 @@ impl Contexts {
         if work.due.is_empty() || work.threads >= MOST_THREADS {
             return false;
         }
-        let running = Running(Arc::clone(&self.desk));
+        let running = AtEnd(Arc::clone(&self.desk), |work| work.threads -= 1);
         work.threads += 1;
         drop(work);
         let started = thread::Builder::new().name("process-context".into()).spawn(move || running.0.run());

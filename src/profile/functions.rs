@@ -15,7 +15,7 @@ const LEAST_ACTIVITY: u64 = 5;
 #[derive(Debug)]
 pub(super) struct Functions {
     entry: Arc<str>,
-    series: Table<u64>,
+    pub(super) series: Table<u64>,
 }
 
 impl Functions {
@@ -48,11 +48,6 @@ impl Functions {
         self.series.set_limit(limit);
         self.series.end_collection(now, monotonic);
     }
-
-    /// The series.
-    pub(super) fn series(&self) -> &Table<u64> {
-        &self.series
-    }
 }
 
 #[cfg(test)]
@@ -75,7 +70,7 @@ mod tests {
     fn found(functions: &Functions) -> Vec<(String, u64)> {
         let of = |labels: &Labels| labels.get("function").unwrap().to_owned();
         let mut found: Vec<_> =
-            functions.series().iter().map(|series| (of(series.labels), *series.total)).collect();
+            functions.series.iter().map(|series| (of(series.labels), *series.total)).collect();
         found.sort();
         found
     }
@@ -107,7 +102,7 @@ mod tests {
             ["always", "evening", "other"],
             "it had fewer samples than morning so far"
         );
-        assert_eq!(functions.series().accounts().sum::<u64>(), 90 * 3150, "no sample is missing");
-        assert!(functions.series().unnamed() <= 1024);
+        assert_eq!(functions.series.accounts().sum::<u64>(), 90 * 3150, "no sample is missing");
+        assert!(functions.series.unnamed() <= 1024);
     }
 }

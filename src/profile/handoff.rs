@@ -106,9 +106,10 @@ pub(super) struct Handoff {
     fresh: Vec<Fresh>,
     /// Of each CPU, since the last collection.
     switches: FxHashMap<u32, u64>,
-    report: Report,
+    /// The state of the analysis.
+    pub(super) report: Report,
     /// The entries that are sampled.
-    entries: Vec<Arc<str>>,
+    pub(super) entries: Vec<Arc<str>>,
     /// Recordings that have begun and not ended.
     recordings: BTreeSet<u64>,
     recorded: u64,
@@ -136,24 +137,9 @@ impl Handoff {
         (std::mem::take(&mut self.fresh), std::mem::take(&mut self.switches))
     }
 
-    /// The state of the analysis.
-    pub(super) fn report(&self) -> &Report {
-        &self.report
-    }
-
     /// Sampling starts at `now`, and there is nothing older to analyze.
     pub(super) fn start(&mut self, now: u64) {
         self.report.analyzed = self.report.analyzed.max(now);
-    }
-
-    /// Sets the entries that are sampled.
-    pub(super) fn set_entries(&mut self, entries: Vec<Arc<str>>) {
-        self.entries = entries;
-    }
-
-    /// The entries that are sampled.
-    pub(super) fn entries(&self) -> &[Arc<str>] {
-        &self.entries
     }
 
     /// Gives the number of a new recording of an entry.
@@ -196,7 +182,7 @@ mod tests {
     fn every_entry_can_be_followed_while_others_ask() {
         let mut handoff = Handoff::default();
         assert_eq!(handoff.begin("one"), Err(NoProfile::NothingSampled));
-        handoff.set_entries(vec!["one".into(), "other".into()]);
+        handoff.entries = vec!["one".into(), "other".into()];
         let begun: Vec<u64> = (0..100).filter_map(|_| handoff.begin("one").ok()).collect();
         assert_eq!(begun.len(), MOST_RECORDINGS + 2);
         assert_eq!(handoff.begin("one"), Err(NoProfile::Busy));
@@ -223,7 +209,7 @@ mod tests {
         let (fresh, switches) = handoff.take();
         assert_eq!((fresh.len(), fresh[0].sums.len(), switches[&0]), (1, MOST_SERIES + 1, 3));
         assert_eq!(fresh[0].sums.values().sum::<u64>(), 3 * MOST_SERIES as u64);
-        assert_eq!(handoff.report().analyzed, 2);
+        assert_eq!(handoff.report.analyzed, 2);
         assert!(handoff.take().0.is_empty());
     }
 }

@@ -72,8 +72,8 @@ pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use namer::Namer;
 pub use publish::METRICS;
+use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
-use publish::{Publisher, State};
 use rings::Command;
 pub use selection::{Cgroups, Selection};
 
@@ -200,6 +200,20 @@ impl<K: Kernel> Profiler<K> {
         Arc::clone(&self.shared) as Arc<dyn Ask>
     }
 
+    /// Follows the CPUs. Those that were offline in between are closed first: the kernel has removed their events.
+    pub(crate) fn follow_cpus(&mut self, restarted: &CpuSet, online: &CpuSet, context: &mut Context<'_, K>) {
+        self.publisher.set_nodes(&context.facts.nodes);
+        if !restarted.is_empty() {
+            self.follow(&online.without(restarted), context);
+        }
+        self.follow(online, context);
+    }
+
+    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    pub(crate) fn set_ring_memory(&mut self, memory: u64) {
+        self.memory = memory;
+    }
+
     /// Opens on the CPUs that came, and closes on those that went.
     fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
         for ring in self.rings.outside(online) {
@@ -214,14 +228,8 @@ impl<K: Kernel> Profiler<K> {
     }
 
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
-        let everybody;
-        let whom = match &self.whom {
-            Some(whom) => whom,
-            None => {
-                everybody = [Whom::Cpus(online.clone())];
-                &everybody[..]
-            }
-        };
+        let everybody = [Whom::Cpus(online.clone())];
+        let whom = self.whom.as_deref().unwrap_or(&everybody);
         let page_size = rustix::param::page_size();
         self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
         let pages = match self.whom {
@@ -278,11 +286,8 @@ impl<K: Kernel> Profiler<K> {
     ) {
         for (place, at) in self.samplers.iter().enumerate() {
             if sampler.is_none_or(|sampler| sampler == place) {
-                let event = at
-                    .events
-                    .first()
-                    .map_or_else(|| Arc::clone(&refusal.event), |event| Arc::clone(&event.name));
-                let refusal = Refusal { event, ..refusal.clone() };
+                let event = at.events.first().map_or(&refusal.event, |event| &event.name);
+                let refusal = Refusal { event: Arc::clone(event), ..refusal.clone() };
                 let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::CPU, Whom::scope);
                 self.rings.refuse(ring, context.board.add(&at.entry, scope, refusal));
             }
@@ -317,7 +322,7 @@ impl<K: Kernel> Profiler<K> {
         let (fresh, switches, analyzed) = {
             let mut handoff = self.shared.handoff.lock();
             let (fresh, switches) = handoff.take();
-            (fresh, switches, handoff.report().analyzed)
+            (fresh, switches, handoff.report.analyzed)
         };
         let (wall, monotonic) = (self.clock.now(), self.clock.monotonic());
         self.publisher.enter(fresh, wall, monotonic);
@@ -327,7 +332,7 @@ impl<K: Kernel> Profiler<K> {
         if elapsed > 0 {
             self.thin(&switches, Duration::from_nanos(elapsed));
         }
-        let lost = self.shared.handoff.lock().report().losses.ring_full;
+        let lost = self.shared.handoff.lock().report.losses.ring_full;
         self.rings.grow(&mut Growing { shared: &self.shared, lost });
     }
 
@@ -358,35 +363,22 @@ impl<K: Kernel> Profiler<K> {
         if self.samplers.is_empty() {
             return Vec::new();
         }
-        let (losses, ring_bytes) = {
-            let rings = self.shared.rings.lock();
-            (rings.losses(), rings.bytes())
-        };
-        let report = self.shared.handoff.lock().report().clone();
-        let state = State {
-            losses: report.losses.plus(losses),
-            accounts: report.accounts,
-            ring_bytes,
-            age: self.age(report.analyzed),
-        };
-        self.publisher.publish(&state, &self.shared)
+        self.publisher.publish(&self.shared)
     }
 
     /// What was read and lost.
     pub(crate) fn losses(&self) -> Losses {
-        let before = self.shared.rings.lock().losses();
-        self.shared.handoff.lock().report().losses.plus(before)
+        self.shared.losses()
     }
 
     /// Samples that windows lost before they were too old, because memory was short.
     pub(crate) fn dropped_for_room(&self) -> u64 {
-        self.shared.handoff.lock().report().dropped
+        self.shared.handoff.lock().report.dropped
     }
 
     /// Why stacks were cut and frames have no names, since the beginning.
     pub(crate) fn shortfalls(&self) -> Shortfalls {
-        let accounts = self.shared.handoff.lock().report().accounts.clone();
-        Shortfalls::of(&accounts, &self.shared)
+        Shortfalls::of(&self.shared)
     }
 
     /// What there is to say about each entry.
@@ -397,8 +389,7 @@ impl<K: Kernel> Profiler<K> {
             };
             self.rings.writers().filter(|(_, tapped)| here(tapped)).count()
         };
-        let analyzed = self.shared.handoff.lock().report().analyzed;
-        let age = self.age(analyzed);
+        let age = self.shared.age();
         let samplers = self.samplers.iter().enumerate();
         let state = |(place, sampler): (usize, &Arc<Sampler>)| SamplerState {
             plan: Arc::clone(sampler),
@@ -408,11 +399,6 @@ impl<K: Kernel> Profiler<K> {
             age,
         };
         samplers.map(state).collect()
-    }
-
-    /// Time since this moment on the clock of the records.
-    fn age(&self, analyzed: u64) -> Duration {
-        Duration::from_nanos(self.clock.kernel().saturating_sub(analyzed))
     }
 }
 

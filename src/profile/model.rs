@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::container::Identity;
 use crate::symbol::{Origin, Segment as Mapping};
 use crate::target::{ProcessContext, ProcessKey};
+use crate::words::words;
 
 /// What was seen from one moment to another.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -63,22 +64,14 @@ pub struct ValueType {
     pub unit: Unit,
 }
 
-/// In what values are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Times.
-    Nanoseconds,
-    /// Anything else.
-    Count,
-}
-
-impl Unit {
-    /// As pprof and OTLP write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "nanoseconds",
-            Self::Count => "count",
-        }
+words! {
+    /// In what values are.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Unit {
+        /// Times.
+        Nanoseconds = "nanoseconds",
+        /// Anything else.
+        Count = "count",
     }
 }
 
@@ -101,35 +94,20 @@ pub struct Sample {
     pub value: u64,
 }
 
-/// What a task was doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
-    /// Its own code.
-    User,
-    /// The kernel's, for it.
-    Kernel,
-    /// It slept, and could be woken up by a signal.
-    Sleeping,
-    /// It waited for a device or a lock, and could not (state `D`).
-    Uninterruptible,
-    /// It would have run, and another one did.
-    Preempted,
-}
-
-impl Mode {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::User, Self::Kernel, Self::Sleeping, Self::Uninterruptible, Self::Preempted];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Kernel => "kernel",
-            Self::Sleeping => "sleeping",
-            Self::Uninterruptible => "uninterruptible",
-            Self::Preempted => "preempted",
-        }
+words! {
+    /// What a task was doing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Mode {
+        /// Its own code.
+        User = "user",
+        /// The kernel's, for it.
+        Kernel = "kernel",
+        /// It slept, and could be woken up by a signal.
+        Sleeping = "sleeping",
+        /// It waited for a device or a lock, and could not (state `D`).
+        Uninterruptible = "uninterruptible",
+        /// It would have run, and another one did.
+        Preempted = "preempted",
     }
 }
 
@@ -163,7 +141,7 @@ impl Task {
 }
 
 /// A place in code, with the functions that are there: several if some were inlined.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
     /// A place in [`Profile::mappings`].
     pub mapping: Option<u32>,

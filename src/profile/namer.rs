@@ -13,23 +13,35 @@ use std::thread;
 use rustc_hash::FxHashMap;
 
 use crate::plan::Sampler;
-use crate::stack::{Code, Frame, ProcessId};
+use crate::stack::{Code, Frame, Process, ProcessId};
 
 /// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
 pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
 /// What there is to be looked up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) code: Code,
     /// Processes that make code at run time.
     pub(super) makers: Vec<ProcessId>,
     /// Those of them that have ended.
     pub(super) ended: Vec<ProcessId>,
+    /// Processes that no stack refers to any more. Their numbers will be given to others.
+    pub(super) gone: Vec<(ProcessId, Process)>,
     /// Functions that the kernel got or lost.
     pub(super) kernel_functions: Vec<KernelFunction>,
     /// By entry, how often which frame was seen innermost.
     pub(super) innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
+}
+
+impl News {
+    pub(super) fn is_empty(&self) -> bool {
+        self.makers.is_empty()
+            && self.ended.is_empty()
+            && self.gone.is_empty()
+            && self.kernel_functions.is_empty()
+            && self.innermost.iter().all(|(_, frames)| frames.is_empty())
+    }
 }
 
 /// The thread. It ends when this is dropped and what it looks up is found.
@@ -92,13 +104,7 @@ mod tests {
     use super::*;
 
     fn news(maker: u32) -> News {
-        News {
-            code: Code { modules: Vec::new(), processes: Vec::new() },
-            makers: vec![ProcessId(maker)],
-            ended: Vec::new(),
-            kernel_functions: Vec::new(),
-            innermost: Vec::new(),
-        }
+        News { makers: vec![ProcessId(maker)], ..News::default() }
     }
 
     #[test]

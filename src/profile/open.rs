@@ -9,19 +9,7 @@ use crate::ring::{DUMMY, Request};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
 /// What all samples begin with, and what stands at the end of all other records.
-pub(super) const SIDE: Fields = Fields {
-    identifier: true,
-    ip: true,
-    tid: true,
-    time: true,
-    period: false,
-    read: None,
-    callchain: false,
-    raw: false,
-    user_stack: 0,
-    width: false,
-    cgroup: false,
-};
+pub(super) const SIDE: Fields = Fields { identifier: true, ip: true, tid: true, time: true, ..Fields::NONE };
 
 /// What the records of an event are.
 #[derive(Debug, Clone, Copy)]
@@ -72,8 +60,7 @@ mod tests {
         let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
         for (text, exclude_kernel) in [("page-faults", false), ("page-faults:u", true)] {
             let events = catalog.resolve(&profiled::one_event(text).unwrap()).unwrap();
-            let sampler =
-                Sampler { events, rate: profiled::Rate::Period(1), ..(*specimen::sampler("faults")).clone() };
+            let sampler = Sampler { events, rate: Rate::Period(1), ..(*specimen::sampler("faults")).clone() };
             let samplers = [Arc::new(sampler)];
             let Request { holders, events, .. } = request(&samplers, 3);
             let mut attrs = holders.iter().chain(events.iter().map(|(attr, ..)| attr));

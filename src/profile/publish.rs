@@ -10,10 +10,11 @@ use crate::clock::{Monotonic, Timestamp};
 use crate::host::Nodes;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
-use crate::ring::{Losses, Records, RingMetrics};
+use crate::ring::{Records, RingMetrics};
 use crate::series::{Naming, Own, OwnName, Published, Table};
 use crate::stack::{self, Cut, Loss};
 use crate::symbol::{LineReason, Reason};
+use crate::sys::Ring;
 
 /// Those that are there only where something is sampled.
 pub const METRICS: [&str; 8] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED, LINELESS, AGE];
@@ -70,18 +71,6 @@ impl Book {
         series.count(count);
         series.info = now;
     }
-}
-
-/// What a collection knows of samples besides their totals.
-#[derive(Debug)]
-pub(super) struct State {
-    /// What was read and lost.
-    pub(super) losses: Losses,
-    pub(super) accounts: stack::Accounts,
-    /// Bytes of all rings.
-    pub(super) ring_bytes: u64,
-    /// For how long the analysis has not come to the end of what was recorded.
-    pub(super) age: Duration,
 }
 
 /// The totals of all entries, and the metrics that they are published as.
@@ -222,7 +211,9 @@ impl Publisher {
         self.books.get(place).map_or(0, |book| book.series.unnamed())
     }
 
-    pub(super) fn publish<R>(&self, state: &State, shared: &Shared<R>) -> Vec<Family> {
+    pub(super) fn publish<R: Ring>(&self, shared: &Shared<R>) -> Vec<Family> {
+        let (losses, ring_bytes) = (shared.losses(), shared.rings.lock().bytes());
+        let accounts = shared.handoff.lock().report.accounts.clone();
         let samples = self.books.iter().flat_map(|book| points(&book.series)).collect();
         let aggregated = self.books.iter().map(|book| {
             let leader = book.sampler.events.first().map(|event| Arc::clone(&event.name)).unwrap_or_default();
@@ -237,8 +228,8 @@ impl Publisher {
             Family::new(Arc::clone(&self.samples), samples),
             Family::new(Arc::clone(&self.aggregated), aggregated.collect()),
         ];
-        families.extend(self.rings.publish(Records::Samples, state.losses, state.ring_bytes));
-        let throttled = vec![counted(Vec::new(), state.losses.throttled)];
+        families.extend(self.rings.publish(Records::Samples, losses, ring_bytes));
+        let throttled = vec![counted(Vec::new(), losses.throttled)];
         families.push(Family::new(Arc::clone(&self.throttled), throttled));
         let by_reason = |metadata: &Arc<Metadata>, reasons: Vec<(&'static str, u64)>| {
             let points =
@@ -246,13 +237,13 @@ impl Publisher {
             Family::new(Arc::clone(metadata), points.collect())
         };
         families.push(self.functions(shared));
-        families.push(by_reason(&self.gaps, gaps(state, shared)));
-        families.push(by_reason(&self.cut, cuts(&state.accounts)));
+        families.push(by_reason(&self.gaps, gaps(&accounts, shared)));
+        families.push(by_reason(&self.cut, cuts(&accounts)));
         families.push(by_reason(&self.unresolved, unresolved(shared)));
         if self.books.iter().any(|book| book.sampler.lines) {
             families.push(by_reason(&self.lineless, lineless(shared)));
         }
-        let value = Value::Float(state.age.as_secs_f64());
+        let value = Value::Float(shared.age().as_secs_f64());
         let point = Point { value, ..counted(Vec::new(), 0) };
         families.push(Family::new(Arc::clone(&self.age), vec![point]));
         families
@@ -262,7 +253,7 @@ impl Publisher {
     fn functions<R>(&self, shared: &Shared<R>) -> Family {
         let functions = shared.functions.lock();
         let found = self.books.iter().filter_map(|book| functions.get(&book.sampler.entry));
-        let points = found.flat_map(|functions| points(functions.series())).collect();
+        let points = found.flat_map(|functions| points(&functions.series)).collect();
         Family::new(Arc::clone(&self.functions), points)
     }
 }
@@ -287,11 +278,12 @@ pub(crate) struct Shortfalls {
 }
 
 impl Shortfalls {
-    pub(super) fn of<R>(accounts: &stack::Accounts, shared: &Shared<R>) -> Self {
+    pub(super) fn of<R>(shared: &Shared<R>) -> Self {
+        let accounts = shared.handoff.lock().report.accounts.clone();
         let met = |reasons: Vec<(&'static str, u64)>| -> Vec<(&'static str, u64)> {
             reasons.into_iter().filter(|&(_, count)| count > 0).collect()
         };
-        Self { cut: met(cuts(accounts)), unnamed: met(unresolved(shared)) }
+        Self { cut: met(cuts(&accounts)), unnamed: met(unresolved(shared)) }
     }
 }
 
@@ -305,8 +297,8 @@ fn cuts(accounts: &stack::Accounts) -> Vec<(&'static str, u64)> {
 }
 
 /// What stacks lack.
-fn gaps<R>(state: &State, shared: &Shared<R>) -> Vec<(&'static str, u64)> {
-    let losses = Loss::ALL.iter().map(|&loss| (loss.as_str(), state.accounts.lost(loss)));
+fn gaps<R>(accounts: &stack::Accounts, shared: &Shared<R>) -> Vec<(&'static str, u64)> {
+    let losses = Loss::ALL.iter().map(|&loss| (loss.as_str(), accounts.lost(loss)));
     let failures = shared.naming_failures.load(Ordering::Relaxed);
     losses.chain([(NAMING_FAILED, failures)]).collect()
 }

@@ -83,7 +83,8 @@ pub(super) struct Rings<R> {
     /// With the moment of each, which never decreases: records from before it are analyzed first.
     commands: VecDeque<(u64, Command)>,
     torn: bool,
-    losses: Losses,
+    /// What has been lost in front of the analysis, since the beginning.
+    pub(super) losses: Losses,
     /// What is held of the shares of queued records and of rings.
     queued: Account,
     held: Account,
@@ -131,11 +132,6 @@ impl<R: Ring> Rings<R> {
     /// Bytes of all rings.
     pub(super) fn bytes(&self) -> u64 {
         self.rings.values().map(|ring| ring.size() as u64).sum()
-    }
-
-    /// What has been lost in front of the analysis, since the beginning.
-    pub(super) fn losses(&self) -> Losses {
-        self.losses
     }
 
     /// Adds a ring to read from now on.
@@ -296,7 +292,7 @@ mod tests {
         let held: usize = rings.rings.values().map(|ring| ring.0.len()).sum();
         assert_eq!((rings.merger.waiting(), held), (100, 900), "the rest stays in the rings");
         (0..10).for_each(|cpu| rings.remove(cpu));
-        assert_eq!((rings.merger.waiting(), rings.losses().queue_full), (100, 900));
+        assert_eq!((rings.merger.waiting(), rings.losses.queue_full), (100, 900));
     }
 
     #[test]
@@ -312,7 +308,7 @@ mod tests {
         taken(&mut rings);
         rings.pull(30);
         assert_eq!(taken(&mut rings), "15");
-        assert_eq!((rings.losses().late, rings.merger.waiting()), (0, 0));
+        assert_eq!((rings.losses.late, rings.merger.waiting()), (0, 0));
     }
 
     #[test]

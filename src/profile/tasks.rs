@@ -76,7 +76,9 @@ impl Tasks {
 
     #[cold]
     fn find(&mut self, pid: u32, tid: u32, cgroup: u64) -> TaskId {
-        let comm = self.name(pid, tid).unwrap_or_else(|| "[gone]".into());
+        // It ran before us and is gone already, or the record about it was lost.
+        let name = self.names.find(&self.roots, pid, tid);
+        let comm = name.map_or_else(|| "[gone]".into(), |name| Arc::from(String::from_utf8_lossy(&name)));
         let key = (pid, tid, cgroup, Arc::clone(&comm));
         let id = match self.numbers.get(&key) {
             Some(&id) => id,
@@ -93,13 +95,6 @@ impl Tasks {
             self.recent.insert(tid, (pid, cgroup, id));
         }
         id
-    }
-
-    /// The name of a thread; `None` if it is gone already, and was not told of: it ran before us, or the record about it
-    /// was lost.
-    fn name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>> {
-        let name = self.names.find(&self.roots, pid, tid)?;
-        Some(String::from_utf8_lossy(&name).into())
     }
 
     /// A process while it is in a cgroup.
@@ -153,6 +148,11 @@ impl Tasks {
         self.names.clear();
         self.processes.clear();
         self.recent.clear();
+    }
+
+    /// Forgets the paths of cgroups that were neither created nor seen since the call before this one.
+    pub(super) fn age(&mut self) {
+        self.paths.begin_generation();
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Seen> {

@@ -4,18 +4,11 @@ use rustc_hash::FxHashMap;
 
 use super::model::Mode;
 use super::tally::Key;
-use crate::event::format::{Field, Value};
 use crate::plan::Waits;
+use crate::sched::Left;
 
 /// How many threads are known to wait.
 const MOST: usize = 1 << 17;
-
-/// The states that `sched:sched_switch` tells (`TASK_REPORT`); another bit says that the thread was preempted.
-const STATES: u64 = 0xff;
-/// `TASK_UNINTERRUPTIBLE`.
-const UNINTERRUPTIBLE: u64 = 0x02;
-/// `EXIT_DEAD` and `EXIT_ZOMBIE`: these never run again.
-const DEAD: u64 = 0x30;
 
 /// Where and when a wait began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +31,7 @@ impl Waiting {
         }
     }
 
-    /// A thread never runs again.
-    pub(super) fn forget(&mut self, tid: u32) {
-        self.0.remove(&tid);
-    }
-
-    /// A thread runs again.
+    /// A thread runs again, or has ended.
     pub(super) fn end(&mut self, tid: u32) -> Option<Begun> {
         self.0.remove(&tid)
     }
@@ -64,20 +52,11 @@ impl Waiting {
 
 /// Why a thread leaves the CPU; `None` if it never runs again, or the record does not say.
 pub(super) fn mode(waits: &Waits, raw: &[u8]) -> Option<Mode> {
-    let state = number(waits, &waits.state, raw)? & STATES;
-    match state {
-        0 => Some(Mode::Preempted),
-        state if state & DEAD != 0 => None,
-        state if state & UNINTERRUPTIBLE != 0 => Some(Mode::Uninterruptible),
-        _ => Some(Mode::Sleeping),
-    }
-}
-
-fn number(waits: &Waits, field: &Field, raw: &[u8]) -> Option<u64> {
     let of_switch = raw.first_chunk().is_some_and(|&number| u16::from_ne_bytes(number) == waits.number);
-    match field.value(raw).filter(|_| of_switch)? {
-        Value::Unsigned(number) => Some(number),
-        Value::Signed(number) => Some(number as u64),
-        Value::Bytes(_) => None,
+    match Left::of(waits.state.number(raw).filter(|_| of_switch)?) {
+        Left::Preempted => Some(Mode::Preempted),
+        Left::Sleeping => Some(Mode::Sleeping),
+        Left::Blocked => Some(Mode::Uninterruptible),
+        Left::Dead => None,
     }
 }

@@ -56,7 +56,8 @@ impl CgroupPaths {
         }
     }
 
-    fn begin_generation(&mut self) {
+    /// Drops the older generation. The younger becomes the older.
+    pub fn begin_generation(&mut self) {
         self.old = std::mem::take(&mut self.young);
         self.rounds = 0;
     }

@@ -149,6 +149,11 @@ impl Processes {
         self.known.get(&pid)?.comm.as_ref()
     }
 
+    /// Returns the cgroup of a process, as far as its tasks tell.
+    pub fn cgroup(&self, pid: u32) -> Option<CgroupId> {
+        self.known.get(&pid)?.cgroup
+    }
+
     /// Applies a record. Threads other than the main one make no difference.
     pub fn hear(&mut self, record: &Record<'_>) {
         match record {

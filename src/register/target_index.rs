@@ -68,6 +68,15 @@ impl TargetIndex {
         Some(Cgroup { id, path, depth })
     }
 
+    /// Returns the cgroup of a task; if its records name none, the one in which its process was at the last look.
+    pub fn cgroup_of(&self, task: &Task) -> Option<CgroupId> {
+        let seen = || {
+            let path = self.process(task)?.cgroup.clone()?;
+            self.cgroups.iter().find(|&(_, known)| *known == path).map(|(&id, _)| id)
+        };
+        task.cgroup.or_else(seen)
+    }
+
     /// Returns the process of a task. `None` if its name is not known.
     pub fn process(&self, task: &Task) -> Option<Arc<Process>> {
         let seen =
@@ -86,5 +95,36 @@ impl TargetIndex {
             })),
             (None, None) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_whose_records_name_no_cgroup_is_in_the_cgroup_where_its_process_was_seen() {
+        let process = |pid, cgroup: Option<&str>| {
+            let key = ProcessKey { pid, start_time: 5 };
+            let process = Process {
+                key,
+                comm: "init".into(),
+                exe: None,
+                cgroup: cgroup.map(Arc::from),
+                kernel_thread: false,
+            };
+            (pid, Arc::new(process))
+        };
+        let index = TargetIndex {
+            cgroups: [(ROOT, "/".into()), (CgroupId(7), "/init".into())].into_iter().collect(),
+            processes: [process(1, Some("/init")), process(2, None), process(3, Some("/gone"))]
+                .into_iter()
+                .collect(),
+            ..TargetIndex::default()
+        };
+        let task = |pid, cgroup| Task { pid, comm: None, kernel: None, current: true, cgroup };
+        let of = |pid, cgroup: Option<u64>| index.cgroup_of(&task(pid, cgroup.map(CgroupId))).map(|id| id.0);
+        assert_eq!([of(1, None), of(1, Some(9))], [Some(7), Some(9)]);
+        assert_eq!([of(2, None), of(3, None), of(4, None)], [None; 3]);
     }
 }

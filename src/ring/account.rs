@@ -4,28 +4,22 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+use crate::words::words;
 
-/// What the records of rings are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
-    /// Of the switch stream.
-    Switches,
-    /// Of tracepoints and probes.
-    Tracepoints,
-    /// Of profiles.
-    Samples,
+words! {
+    /// What the records of rings are.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Records {
+        /// Of the switch stream.
+        Switches = "switches",
+        /// Of tracepoints and probes.
+        Tracepoints = "tracepoints",
+        /// Of profiles.
+        Samples = "samples",
+    }
 }
 
 impl Records {
-    /// The value of the label `ring`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Switches => "switches",
-            Self::Tracepoints => "tracepoints",
-            Self::Samples => "samples",
-        }
-    }
-
     /// What they are called in messages.
     pub const fn plural(self) -> &'static str {
         match self {
@@ -133,5 +127,55 @@ impl RingMetrics {
             Family::new(Arc::clone(&self.lost), lost.collect()),
             Family::new(Arc::clone(&self.bytes), vec![point(Labels::new([ring]), bytes)]),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_records_has_its_name_and_its_reasons_of_loss() {
+        let losses = Losses {
+            records: 1,
+            ring_full: 2,
+            unrecorded: 3,
+            unreadable: 4,
+            late: 5,
+            queue_full: 6,
+            throttled: 7,
+        };
+        let (full, unreadable, late) = (("ring_full", 2), ("unreadable", 4), ("late", 5));
+        let expected = [
+            (Records::Switches, "records of switches", vec![full, ("unrecorded", 3), unreadable]),
+            (Records::Tracepoints, "records of tracepoints and probes", vec![full, unreadable, late]),
+            (Records::Samples, "samples", vec![full, unreadable, late, ("queue_full", 6)]),
+        ];
+        for (records, plural, reasons) in expected {
+            assert_eq!((records.plural(), losses.reasons(records)), (plural, reasons));
+        }
+        let nothing = Losses::default();
+        assert_eq!(losses.plus(losses).since(losses), losses);
+        assert_eq!((losses.since(losses), nothing.since(losses)), (nothing, nothing));
+    }
+
+    #[test]
+    fn metrics_name_the_ring_and_each_reason_of_loss() {
+        let losses = Losses { records: 9, unreadable: 4, ..Losses::default() };
+        let families = RingMetrics::new().unwrap().publish(Records::Tracepoints, losses, 4096);
+        let found = families.each_ref().map(|family| -> Vec<_> {
+            let point = |point: &Point| {
+                assert_eq!(point.labels.get("ring"), Some("tracepoints"));
+                (point.labels.get("reason").map(str::to_owned), point.value.clone())
+            };
+            family.points().iter().map(point).collect()
+        });
+        let expected = [
+            vec![(None, 9)],
+            vec![(Some("late"), 0), (Some("ring_full"), 0), (Some("unreadable"), 4)],
+            vec![(None, 4096)],
+        ];
+        let value = |(reason, value): (Option<&str>, u64)| (reason.map(str::to_owned), Value::Integer(value));
+        assert_eq!(found, expected.map(|points| points.into_iter().map(value).collect::<Vec<_>>()));
     }
 }

@@ -23,3 +23,19 @@ impl RingId {
         Self { cpu: token as u32, number: (token >> 32) as u32 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_identifies_one_ring() {
+        for (cpu, number, token) in
+            [(0, 0, 0), (7, 0, 7), (0, 1, 1 << 32), (7, 3, 3 << 32 | 7), (u32::MAX, 3, 3 << 32 | 0xffff_ffff)]
+        {
+            let ring = RingId { cpu, number };
+            assert_eq!(ring.token(), token, "{ring:?}");
+            assert_eq!(RingId::of_token(token), ring);
+        }
+    }
+}

@@ -182,6 +182,74 @@ mod tests {
         assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2])), &Fields::default()), None);
     }
 
+    #[test]
+    fn the_time_of_a_sample_follows_the_fields_that_come_before_it() {
+        for n in 0..8 {
+            let (identifier, ip, tid) = (n & 1 > 0, n & 2 > 0, n & 4 > 0);
+            let fields = Fields { identifier, ip, tid, time: true, raw: true, ..Fields::default() };
+            let before = [identifier, ip, tid].into_iter().filter(|&field| field).count();
+            let body = [&[1, 2, 3][..before], &[99, 5, 6, 7]].concat();
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&body));
+            assert!(is_sample(&sample));
+            assert_eq!(time_of(&sample, &fields), Some(99), "{fields:?}");
+        }
+        let comm = record(3, 0, &bytes(&[1]));
+        assert_eq!([is_sample(&comm), is_sample(&[9]), is_sample(&[])], [false; 3]);
+    }
+
+    #[test]
+    fn records_before_a_time_are_ready_and_the_rest_waits() {
+        let mut merger = Merger::default();
+        assert_eq!((merger.is_ready(u64::MAX), merger.waiting(), merger.given()), (false, 0, 0));
+        for time in [5, 3, 4] {
+            merger.push(0, time, &[0; 8]);
+        }
+        assert_eq!([3, 4, 9].map(|until| merger.is_ready(until)), [false, true, true]);
+        // Two of the three that are ready: the oldest that is left may be followed by others of the same time.
+        assert!(!merger.flush_some(9, 2, |_, _| {}));
+        assert_eq!((merger.waiting(), merger.given()), (1, 5));
+        assert_eq!([5, 6].map(|until| merger.is_ready(until)), [false, true], "3 and 4 were given away");
+        assert!(merger.flush_some(9, 2, |_, _| {}));
+        assert_eq!((merger.waiting(), merger.given(), merger.is_ready(u64::MAX)), (0, 9, false));
+        merger.flush(7, |_, _| {});
+        assert_eq!(merger.given(), 9, "it never falls");
+    }
+
+    #[test]
+    fn records_count_as_memory_until_all_that_were_ready_were_given_away() {
+        const EACH: usize = size_of::<Waiting>();
+        let mut merger = Merger::default();
+        assert_eq!((merger.bytes(), merger.memory()), (0, 0));
+        for (time, length) in [(1, 8), (2, 3), (7, 5)] {
+            merger.push(0, time, &vec![0; length]);
+        }
+        assert_eq!(merger.bytes(), 16 + 3 * EACH);
+        merger.flush_some(5, 1, |_, _| {});
+        assert_eq!(merger.bytes(), 16 + 3 * EACH, "one was given away, and another one is ready");
+        merger.flush_some(5, 1, |_, _| {});
+        assert_eq!(merger.bytes(), 5 + EACH);
+        for time in 10..1000 {
+            merger.push(0, time, &[0; 8]);
+        }
+        // A buffer that grows is at most doubled.
+        assert!((merger.bytes()..3 * merger.bytes()).contains(&merger.memory()), "{}", merger.memory());
+    }
+
+    #[test]
+    fn buffers_shrink_after_a_burst() {
+        let mut merger = Merger::default();
+        for time in 0..200_000 {
+            merger.push(0, time, &[]);
+        }
+        assert!(merger.memory() > 200_000 * size_of::<Waiting>());
+        merger.flush(u64::MAX, |_, _| {});
+        let memory = merger.memory();
+        assert!(
+            (KEPT / 2..=2 * KEPT).contains(&memory),
+            "{memory} bytes, where {KEPT} may stay for each buffer"
+        );
+    }
+
     proptest! {
         #[test]
         fn every_record_comes_once_and_none_before_an_older_one_however_many_are_taken_at_a_time(

@@ -172,11 +172,74 @@ fn wait(shared: &Shared, every: Option<Duration>) -> Option<Vec<RingId>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::fd::AsFd;
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    /// How long a test waits for a thread. A reader that does not work fails the test, and does not hang it.
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn next<T>(heard: &Receiver<T>) -> T {
+        heard.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// Whether the thread that sends ends.
+    fn ends<T>(heard: &Receiver<T>) -> bool {
+        loop {
+            match heard.recv_timeout(LIMIT) {
+                Ok(_) => {}
+                Err(error) => return error == RecvTimeoutError::Disconnected,
+            }
+        }
+    }
+
+    /// Creates a waker without a reader. The function returns how often it was called since the last time.
+    pub(in crate::ring) fn counting_waker() -> (Waker, impl Fn() -> u64) {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (stop, small) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { epoll, signal, stop, small });
+        let waker = Waker(Arc::clone(&shared));
+        let calls = move || {
+            let mut count = [0; 8];
+            rustix::io::read(&shared.signal, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+        };
+        (waker, calls)
+    }
+
+    #[test]
+    fn a_waker_wakes_it_up_with_no_ring_named() {
+        let (told, heard) = channel();
+        let reader =
+            Reader::start("reader", None, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+                .unwrap();
+        assert_eq!(reader.name(), "reader");
+        let waker = reader.waker();
+        waker.wake();
+        assert_eq!(next(&heard), []);
+        drop(reader);
+        waker.wake();
+        assert!(ends(&heard));
+    }
+
+    #[test]
+    fn the_end_waits_for_a_callback_that_returns_soon() {
+        let (begun, begins) = channel();
+        let done = Arc::new(AtomicBool::new(false));
+        let mark = Arc::clone(&done);
+        let reader = Reader::start("reader", Some(Duration::from_millis(1)), Urgency::Raised, move |_| {
+            begun.send(()).ok();
+            thread::sleep(Duration::from_millis(50));
+            mark.store(true, Ordering::Relaxed);
+        })
+        .unwrap();
+        next(&begins);
+        drop(reader);
+        assert!(done.load(Ordering::Relaxed));
+        assert!(ends(&begins));
+    }
 
     #[test]
     fn it_looks_up_now_and_then_where_no_ring_wants_to_be_read() {
@@ -185,7 +248,7 @@ mod tests {
         let reader =
             Reader::start("reader", every, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
                 .unwrap();
-        assert!(heard.recv().unwrap().is_empty() && heard.recv().unwrap().is_empty());
+        assert!(next(&heard).is_empty() && next(&heard).is_empty());
         drop(reader);
     }
 
@@ -197,7 +260,7 @@ mod tests {
         let reader = reader.unwrap();
         reader.read_often();
         for _ in 0..3 {
-            assert_eq!(heard.recv().unwrap(), []);
+            assert_eq!(next(&heard), []);
         }
         drop(reader);
     }
@@ -213,10 +276,10 @@ mod tests {
         reader.listen(b.as_fd(), RingId::of_cpu(8)).unwrap();
         reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap_err();
         rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(heard.recv().unwrap(), [RingId::of_cpu(8)]);
+        assert_eq!(next(&heard), [RingId::of_cpu(8)]);
         drop(reader);
         // The thread is gone, and with it whoever could send.
-        while heard.recv().is_ok() {}
+        assert!(ends(&heard));
     }
 
     #[test]
@@ -234,7 +297,7 @@ mod tests {
         for turn in 1..=20 {
             rustix::io::write(&alive, &1u64.to_ne_bytes()).unwrap();
             loop {
-                let ready = heard.recv().unwrap();
+                let ready = next(&heard);
                 tellings += ready.iter().filter(|&&ring| ring == RingId::of_cpu(1)).count();
                 if ready.contains(&RingId::of_cpu(2)) {
                     break;
@@ -249,7 +312,7 @@ mod tests {
     fn the_end_does_not_wait_for_a_callback_that_is_stuck() {
         let (begun, begins) = channel();
         let (release, released) = channel::<()>();
-        let (gone, ends) = channel::<Infallible>();
+        let (gone, end) = channel::<Infallible>();
         let every = Some(Duration::from_millis(1));
         let reader = Reader::start("reader", every, Urgency::Raised, move |_| {
             let _gone = &gone;
@@ -258,11 +321,11 @@ mod tests {
             released.recv().ok();
         })
         .unwrap();
-        begins.recv().unwrap();
+        next(&begins);
         // Returns although nobody has released it.
         drop(reader);
         drop(release);
-        assert_eq!(ends.recv(), Err(std::sync::mpsc::RecvError), "it ends when it can");
+        assert!(ends(&end), "it ends when it can");
         assert!(begins.try_recv().is_err(), "and calls back no more");
     }
 }

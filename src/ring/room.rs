@@ -23,18 +23,23 @@ pub fn make<E: Event>(event: &E, wanted: usize) -> Result<(E::Ring, usize), Errn
 
 /// Tells that a ring of these records, which ran over, is as large as may be.
 pub fn warn_of_the_largest(records: &str, cpu: u32, pages: usize, budget: RingBudget) {
-    let remedy = match budget {
-        budget if budget.bound_by_kernel => "give CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb",
-        budget if budget.is_ample() => {
-            "memory would not help: let the program have more CPU time, or ask for less"
-        }
-        _ => "raise limits.memory",
-    };
+    let remedy = remedy(budget);
     tracing::warn!(
         cpu,
         kilobytes = kilobytes(pages),
         "{records} are lost because their ring is full, and counted as lost; {remedy}"
     );
+}
+
+/// Returns what helps against a full ring of the largest size.
+fn remedy(budget: RingBudget) -> &'static str {
+    match budget {
+        budget if budget.bound_by_kernel => "give CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb",
+        budget if budget.is_ample() => {
+            "memory would not help: let the program have more CPU time, or ask for less"
+        }
+        _ => "raise limits.memory",
+    }
 }
 
 /// The size of a ring, in KiB.
@@ -44,19 +49,37 @@ pub fn kilobytes(pages: usize) -> usize {
 
 /// Why there is no ring.
 pub fn refused(errno: Errno) -> Judgement {
-    let (cause, reason, remedy) = match errno {
-        Errno::EPERM => (
+    match errno {
+        Errno::EPERM => Judgement::new(
             Cause::Exhausted,
-            "no more memory may be locked for its ring: kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK are used up"
-                .to_owned(),
-            Some("give it CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb".to_owned()),
-        ),
-        Errno::ENOMEM => (
-            Cause::Exhausted,
-            "there is no memory for its ring".to_owned(),
-            Some("free some, or lower limits.memory".to_owned()),
-        ),
-        errno => (Cause::Broken, format!("the kernel makes no ring for it: {errno}"), None),
-    };
-    Judgement { cause, reason, remedy }
+            "no more memory may be locked for its ring: kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK are used up",
+        )
+        .remedy("give it CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb"),
+        Errno::ENOMEM => Judgement::new(Cause::Exhausted, "there is no memory for its ring")
+            .remedy("free some, or lower limits.memory"),
+        errno => Judgement::new(Cause::Broken, format!("the kernel makes no ring for it: {errno}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_a_full_ring_names_the_limit_that_binds() {
+        for (most, bound_by_kernel, expected) in [
+            (64, true, "mlock_kb"),
+            (1 << 20, true, "mlock_kb"),
+            (64, false, "limits.memory"),
+            (1 << 20, false, "CPU time"),
+        ] {
+            let remedy = remedy(RingBudget { most, bound_by_kernel });
+            assert!(remedy.contains(expected), "{remedy}");
+        }
+    }
+
+    #[test]
+    fn a_ring_of_three_pages_has_three_times_the_size_of_a_page() {
+        assert_eq!(kilobytes(3) * 1024, 3 * rustix::param::page_size());
+    }
 }

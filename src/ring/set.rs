@@ -299,3 +299,24 @@ fn make<W: Writers>(writers: &W, wanted: usize) -> Result<Made<Memory<W>>, Errno
     writers.others().try_for_each(|event| event.write_to(writers.holder()))?;
     Ok(Made { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_small_if_it_holds_less_than_twice_what_wakes_its_reader_up() {
+        let pages = 2 * WAKE_UP / rustix::param::page_size();
+        let is_small = |pages| Size { pages, largest: false, lost: 0 }.is_small();
+        assert_eq!([1, pages - 1, pages, pages + 1].map(is_small), [true, true, false, false]);
+    }
+
+    #[test]
+    fn usage_has_the_most_bytes_since_the_last_call_and_all_lost_records() {
+        let mut usage = Usage { lost: 3, most: 0 };
+        for bytes in [8, 64, 16] {
+            usage.read(Drained { bytes, torn: false });
+        }
+        assert_eq!([usage.take(), usage.take()], [64, 0].map(|most| Usage { lost: 3, most }));
+    }
+}

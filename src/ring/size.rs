@@ -88,6 +88,27 @@ mod tests {
     }
 
     #[test]
+    fn a_paranoid_level_of_minus_one_exempts_and_zero_does_not() {
+        let most = |paranoid| RingBudget::new(&facts(Some(516), 0, paranoid), 64 * MIB, 2, 4096).most;
+        assert_eq!([-1, 0, 1].map(most), [MOST, 128, 128]);
+    }
+
+    #[test]
+    fn the_kernel_binds_only_if_it_allows_less_than_is_configured() {
+        // 260 KiB are 65 pages, and one is for the positions.
+        for (kilobytes, most, bound_by_kernel) in [(256, 32, true), (260, 64, false), (264, 64, false)] {
+            let budget = RingBudget::new(&facts(Some(kilobytes), 0, 2), 64 * MIB, 256, 4096);
+            assert_eq!(budget, RingBudget { most, bound_by_kernel }, "{kilobytes} KiB");
+        }
+    }
+
+    #[test]
+    fn memory_is_ample_if_every_ring_has_the_largest_size() {
+        let ample = |most| RingBudget { most, bound_by_kernel: false }.is_ample();
+        assert_eq!([1, MOST / 2, MOST].map(ample), [false, false, true]);
+    }
+
+    #[test]
     fn a_busier_cpu_gets_a_larger_ring() {
         let budget = RingBudget { most: 512, bound_by_kernel: false };
         assert_eq!(budget.pages(0.0, 100, 4096), 128);

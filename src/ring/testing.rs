@@ -48,6 +48,13 @@ pub(crate) fn exit(task: Task) -> Vec<u8> {
     task_record(abi::PERF_RECORD_EXIT, task)
 }
 
+/// `PERF_RECORD_SWITCH_CPU_WIDE` of a thread that is switched out, or in. `other` is the task that it replaces, or that replaces it.
+pub(crate) fn switch((pid, tid): (u32, u32), out: bool, other: (u32, u32), time: u64) -> Vec<u8> {
+    let misc = if out { abi::PERF_RECORD_MISC_SWITCH_OUT as u16 } else { 0 };
+    let body = [halves(&[other.0, other.1, pid, tid]), bytes(&[time])].concat();
+    record(abi::PERF_RECORD_SWITCH_CPU_WIDE, misc, &body)
+}
+
 fn task_record(kind: u32, task: Task) -> Vec<u8> {
     let ids = halves(&[task.pid, task.parent_pid, task.tid, task.parent_tid]);
     record(kind, 0, &[ids, bytes(&[task.time])].concat())
@@ -86,19 +93,8 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// The fields of its event.
-    pub(crate) const FIELDS: Fields = Fields {
-        identifier: false,
-        ip: true,
-        tid: true,
-        time: false,
-        period: false,
-        read: None,
-        callchain: true,
-        raw: false,
-        user_stack: 8,
-        width: false,
-        cgroup: false,
-    };
+    pub(crate) const FIELDS: Fields =
+        Fields { ip: true, tid: true, callchain: true, user_stack: 8, ..Fields::NONE };
 
     /// The record, as an event of [`Self::FIELDS`] writes it, whatever the size of the stack.
     pub(crate) fn record(&self) -> Vec<u8> {
@@ -152,8 +148,14 @@ impl Switch {
         if fields.time {
             body.extend(bytes(&[self.time]));
         }
+        if fields.period {
+            body.extend(bytes(&[1]));
+        }
         if let Some(format) = fields.read {
-            body.extend(bytes(&[self.values.len() as u64, self.enabled, self.running]));
+            body.extend(bytes(&[self.values.len() as u64]));
+            if !format.untimed {
+                body.extend(bytes(&[self.enabled, self.running]));
+            }
             for &value in &self.values {
                 let beside = usize::from(format.id) + usize::from(format.lost);
                 body.extend(bytes(&[&[value][..], &[0, 0][..beside]].concat()));

@@ -128,6 +128,7 @@ fn lock(inbox: &Mutex<Inbox>) -> MutexGuard<'_, Inbox> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::reader::tests::counting_waker;
 
     fn turns(count: usize) -> Vec<Turn> {
         let turn = |time| Turn { time, cgroup: 1, cpu: 0, pid: 7, tid: 7, leaves: true, complete: true };
@@ -155,6 +156,26 @@ mod tests {
         let mut taken = Vec::new();
         assert!(follower.take(&mut taken) && taken.is_empty());
         assert!(!follower.take(&mut taken), "once");
+    }
+
+    #[test]
+    fn the_follower_is_woken_up_once_when_many_turns_wait() {
+        let passing = Arc::new(Passing::default());
+        let follower = Turns::new(Arc::clone(&passing), || {});
+        let (waker, calls) = counting_waker();
+        passing.pass(&mut turns(MANY), false);
+        assert_eq!(calls(), 0, "there is no waker");
+        follower.take(&mut Vec::new());
+        follower.wake(waker);
+        for (count, woken) in [(0, 0), (MANY - 1, 0), (1, 1), (1, 0), (MANY, 0)] {
+            passing.pass(&mut turns(count), false);
+            assert_eq!(calls(), woken, "{count} more");
+        }
+        follower.take(&mut Vec::new());
+        for (count, woken) in [(MANY, 1), (MANY, 0)] {
+            passing.pass(&mut turns(count), false);
+            assert_eq!(calls(), woken, "{count} after the inbox was emptied");
+        }
     }
 
     #[test]

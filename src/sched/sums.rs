@@ -7,42 +7,31 @@ use rustc_hash::FxHashMap;
 use super::event::Left;
 use super::timeline::{Came, Told, Went, Who};
 use crate::metrics::{Buckets, Histogram};
+use crate::words::words;
 
 /// How many owners are kept apart between two collections.
 const MOST: usize = 1 << 16;
 /// How many pairs of who was preempted and by whom are.
 const MOST_PAIRS: usize = 1 << 14;
 
-/// By whom a thread was preempted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum By {
-    /// Another thread of its cgroup.
-    Own,
-    /// A thread of another cgroup.
-    Other,
-    /// A thread of the kernel.
-    Kernel,
-    /// Nobody: the CPU is idle, though the thread would go on. Its cgroup has used up its quota, or it is moved.
-    Throttled,
-    /// Somebody of whom nobody knows yet where it belongs.
-    Unknown,
+words! {
+    /// By whom a thread was preempted.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum By {
+        /// Another thread of its cgroup.
+        Own = "own",
+        /// A thread of another cgroup.
+        Other = "other",
+        /// A thread of the kernel.
+        Kernel = "kernel",
+        /// Nobody: the CPU is idle, though the thread would go on. Its cgroup has used up its quota, or it is moved.
+        Throttled = "throttled",
+        /// Somebody of whom nobody knows yet where it belongs.
+        Unknown = "unknown",
+    }
 }
 
 impl By {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Own, Self::Other, Self::Kernel, Self::Throttled, Self::Unknown];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Other => "other",
-            Self::Kernel => "kernel",
-            Self::Throttled => "throttled",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Who came in the place of one that would have gone on.
     fn of(who: &Who, next: &Who) -> Self {
         match next {

@@ -12,6 +12,9 @@ use super::event::{Event, Left, Party};
 
 /// How many threads are known at most. One more is nobody's: its time is counted as unknown.
 const MOST: usize = 1 << 17;
+/// For how long a thread runs before its cgroup is taken for known, in nanoseconds: the clock of the switch stream records it much
+/// sooner. Without the stream it may run until then on a CPU of its own and write no record.
+const SETTLED: u64 = 1_000_000_000;
 /// The longest name of a thread, in bytes (`TASK_COMM_LEN` without its NUL).
 const NAME: usize = 15;
 
@@ -46,26 +49,12 @@ pub struct Who {
     pub tid: u32,
     /// Its process; 0 until that is known.
     pub pid: u32,
-    /// Its cgroup, as records bear it; 0 until that is known.
+    /// Its cgroup, as its own records bear it; 0 until that is known. Until its first record, that of its parent.
     pub cgroup: u64,
     /// Its name.
     pub comm: Comm,
     /// Whether it is the kernel's.
     pub kernel: bool,
-}
-
-impl Who {
-    /// Takes over process and cgroup from a record. A thread that was reaped has lost both; `cgroup` is 0 if the record has none.
-    #[inline]
-    fn tell(&mut self, (pid, cgroup): (u32, u64)) {
-        if pid == u32::MAX {
-            return;
-        }
-        self.pid = pid;
-        if cgroup != 0 {
-            self.cgroup = cgroup;
-        }
-    }
 }
 
 /// A thread comes onto a CPU.
@@ -138,6 +127,9 @@ pub struct Untold {
 #[derive(Debug, Clone, Copy, Default)]
 struct Task {
     who: Who,
+    /// Whether a record of its own has named its cgroup. A process can be started in another one than its parent's
+    /// (`CLONE_INTO_CGROUP`), and no record of its creation tells.
+    placed: bool,
     /// When it left the CPU, and how.
     left: Option<(u64, Left)>,
     /// Since when it is ready.
@@ -148,11 +140,33 @@ struct Task {
     runs: bool,
 }
 
+impl Task {
+    /// Takes over process and cgroup from a record of its own. A thread that was reaped has lost its ids; `cgroup` is 0 if the record
+    /// has none.
+    #[inline]
+    fn tell(&mut self, (pid, cgroup): (u32, u64)) {
+        let reaped = pid == u32::MAX;
+        if !reaped {
+            self.who.pid = pid;
+        }
+        if cgroup != 0 && !(reaped && self.placed) {
+            (self.who.cgroup, self.placed) = (cgroup, true);
+        }
+    }
+
+    /// The same thread, of which nothing is known but who it is.
+    fn anew(&self) -> Self {
+        Self { who: self.who, placed: self.placed, ..Self::default() }
+    }
+}
+
 /// What runs on a CPU.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     tid: u32,
-    came: Option<Came>,
+    came: Came,
+    /// Whether [`Told::Came`] was told. It waits for the first record that names the cgroup of the thread.
+    announced: bool,
     /// Up to when its time was told.
     told: u64,
 }
@@ -191,6 +205,8 @@ impl Cpu {
 pub struct Timeline {
     cpus: FxHashMap<u32, Cpu>,
     tasks: FxHashMap<u32, Task>,
+    /// Whether records name cgroups: one did.
+    names_cgroups: bool,
     /// Threads that have any of these bits in their numbers are not followed.
     ignored: u32,
     untold: Untold,
@@ -208,16 +224,20 @@ impl Timeline {
         event: Event<'_>,
         told: &mut impl FnMut(&Who, Told),
     ) {
+        self.names_cgroups |= cgroup != 0;
         match event {
             Event::Switch { from, left, to } => {
                 self.resolve(cpu, (pid, cgroup), from.tid, told);
                 self.leaves((cpu, time), (pid, cgroup), (from, left), to, told);
-                self.comes((cpu, time), to, told);
+                self.comes((cpu, time), to.tid, told);
                 self.cpus.entry(cpu).or_default().announced = Some(from.tid);
             }
             Event::Comes { tid } => self.came((cpu, time), tid, (pid, cgroup), told),
             Event::Leaves { tid } => self.left((cpu, time), (pid, cgroup), tid, told),
-            Event::Runs { tid } => self.resolve(cpu, (pid, cgroup), tid, told),
+            Event::Runs { tid } => {
+                self.resolve(cpu, (pid, cgroup), tid, told);
+                self.place(cpu, (pid, cgroup), tid, told);
+            }
             Event::Wakes(party) => {
                 if let Some(task) = self.task(party).filter(|task| !task.runs && task.ready.is_none()) {
                     task.ready = Some(time);
@@ -232,20 +252,24 @@ impl Timeline {
         }
     }
 
-    /// Tells of those that run, and have run for a while: nobody else may want their CPU for long.
+    /// Tells of those that run, and have run for a while: nobody else may want their CPU for long. Of a thread whose cgroup no record
+    /// has named, it waits for that, for a second at most.
     /// What comes of it is told with the CPU.
     pub fn pass(&mut self, time: u64, mut told: impl FnMut(u32, &Who, Told)) {
-        let running = self.cpus.iter_mut().filter_map(|(&number, cpu)| match &mut cpu.occupant {
-            Occupant::Known(running) => Some((number, running)),
-            Occupant::Unknown | Occupant::CameAt(_) => None,
-        });
-        for (cpu, running) in running.filter(|(_, running)| running.came.is_some()) {
+        for (&number, cpu) in &mut self.cpus {
+            let Occupant::Known(running) = &mut cpu.occupant else { continue };
+            if !running.announced && time.saturating_sub(running.came.time) < SETTLED {
+                continue;
+            }
             let ran = time.saturating_sub(running.told);
             running.told = running.told.max(time);
             let idle = Who::default();
             let who = self.tasks.get(&running.tid).map_or(&idle, |task| &task.who);
+            if !std::mem::replace(&mut running.announced, true) {
+                told(number, who, Told::Came(running.came));
+            }
             if ran > 0 {
-                told(cpu, who, Told::Ran(ran));
+                told(number, who, Told::Ran(ran));
             }
         }
     }
@@ -277,7 +301,7 @@ impl Timeline {
         for task in self.tasks.values_mut() {
             let knew = task.left.is_some() || task.ready.is_some() || task.runs;
             self.untold.dropped += u64::from(knew);
-            *task = Task { who: task.who, ..Task::default() };
+            *task = task.anew();
         }
         self.cpus.clear();
         if many {
@@ -379,11 +403,13 @@ impl Timeline {
         told: &mut impl FnMut(&Who, Told),
     ) {
         let running = self.cpus.remove(&cpu).and_then(Cpu::running);
+        running.iter().filter(|running| running.tid != from.tid).for_each(|other| self.announce(other, told));
         let seen = running.filter(|running| running.tid == from.tid);
         self.untold.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
-        let late = seen.is_some_and(|seen| seen.came.is_some_and(|came| came.time > time));
+        let late = seen.is_some_and(|seen| seen.came.time > time);
         self.untold.backwards += u64::from(late);
-        let came = seen.and_then(|seen| seen.came).filter(|_| !late);
+        let unannounced = seen.filter(|seen| !seen.announced);
+        let seen = seen.filter(|_| !late);
         // Of one that is not followed only the name is known.
         let stranger = Who { tid: to.tid, comm: Comm::new(to.comm), ..Who::default() };
         let next = self.task(to).map_or(stranger, |task| task.who);
@@ -394,26 +420,48 @@ impl Timeline {
             None => return,
         };
         if from.tid != 0 {
-            task.who.tell((pid, cgroup));
+            task.tell((pid, cgroup));
         }
         let ready = (left == Left::Preempted && from.tid != 0).then_some(time);
-        *task = Task { left: Some((time, left)), ready, migrated: None, runs: false, who: task.who };
+        *task = Task { left: Some((time, left)), ready, ..task.anew() };
         let who = task.who;
         if left == Left::Dead {
             self.tasks.remove(&from.tid);
         }
-        if let Some(seen) = seen.filter(|_| came.is_some()) {
-            let ran = time.saturating_sub(seen.told);
-            if ran > 0 {
-                told(&who, Told::Ran(ran));
-            }
+        if let Some(unannounced) = unannounced {
+            told(&who, Told::Came(unannounced.came));
         }
+        let ran = seen.map_or(0, |seen| time.saturating_sub(seen.told));
+        if ran > 0 {
+            told(&who, Told::Ran(ran));
+        }
+        let came = seen.map(|seen| seen.came);
         told(&who, Told::Went(Went { time, cpu, came, left, next }));
     }
 
-    fn runs(&mut self, cpu: u32, tid: u32, came: Came) {
-        let occupant = Occupant::Known(Running { tid, came: Some(came), told: came.time });
+    fn runs(&mut self, cpu: u32, tid: u32, came: Came, announced: bool) {
+        let occupant = Occupant::Known(Running { tid, came, announced, told: came.time });
         self.cpus.insert(cpu, Cpu { occupant, announced: None });
+    }
+
+    /// Tells that a thread came, if that still waits, with what is known of the thread.
+    fn announce(&self, running: &Running, told: &mut impl FnMut(&Who, Told)) {
+        let task = self.tasks.get(&running.tid).filter(|_| !running.announced);
+        task.into_iter().for_each(|task| told(&task.who, Told::Came(running.came)));
+    }
+
+    /// A record of the thread that runs on a CPU names its cgroup: what waits for that is told.
+    #[inline]
+    fn place(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+        let Some(Cpu { occupant: Occupant::Known(running), .. }) = self.cpus.get_mut(&cpu) else { return };
+        if running.announced || running.tid != tid || of.1 == 0 {
+            return;
+        }
+        running.announced = true;
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.tell(of);
+            told(&task.who, Told::Came(running.came));
+        }
     }
 
     /// A thread leaves a CPU, as the switch stream tells.
@@ -439,14 +487,12 @@ impl Timeline {
             return;
         }
         self.cpus.insert(cpu, Cpu { occupant: Occupant::Unknown, announced });
-        let mut known = Comm::default();
         if let Some(task) = self.task_of(tid) {
-            known = task.who.comm;
-            task.who.tell(of);
+            task.tell(of);
             // Who is woken while it runs does not wait for a CPU.
             task.ready = task.ready.filter(|&ready| ready <= time);
         }
-        self.comes((cpu, time), Party { tid, comm: known.bytes() }, told);
+        self.comes((cpu, time), tid, told);
     }
 
     /// A thread is on a CPU now, which a switch may have told before.
@@ -460,18 +506,18 @@ impl Timeline {
             && before.tid != 0
         {
             self.untold.unseen += 1;
+            self.announce(&before, told);
             if let Some(task) = self.tasks.get_mut(&before.tid) {
-                *task = Task { who: task.who, ..Task::default() };
+                *task = task.anew();
             }
         }
-        let known = self.tasks.get(&tid).map_or(Comm::default(), |task| task.who.comm);
-        self.comes((cpu, time), Party { tid, comm: known.bytes() }, told);
+        self.comes((cpu, time), tid, told);
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.who.tell(of);
+            task.tell(of);
         }
     }
 
-    fn comes(&mut self, (cpu, time): (u32, u64), to: Party<'_>, told: &mut impl FnMut(&Who, Told)) {
+    fn comes(&mut self, (cpu, time): (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
         let mut backwards = 0;
         let mut since = |moment: Option<u64>| {
             let elapsed = moment.map(|moment| time.checked_sub(moment));
@@ -479,9 +525,10 @@ impl Timeline {
             elapsed.flatten()
         };
         let nothing = Came { time, cpu, delay: None, wait: None, migrated: None };
-        let Some(task) = self.task(to) else {
-            if to.tid == 0 {
-                self.runs(cpu, 0, nothing);
+        let names_cgroups = self.names_cgroups;
+        let Some(task) = self.task_of(tid) else {
+            if tid == 0 {
+                self.runs(cpu, 0, nothing, true);
                 told(&Who::default(), Told::Came(nothing));
             }
             return;
@@ -493,11 +540,13 @@ impl Timeline {
         let came = Came { delay, wait, migrated, ..nothing };
         let unwoken = task.ready.is_none() && task.left.is_some();
         (task.runs, task.ready, task.migrated) = (true, None, None);
-        let who = task.who;
+        let (who, announced) = (task.who, task.placed || !names_cgroups);
         self.untold.unwoken += u64::from(unwoken);
         self.untold.backwards += backwards;
-        self.runs(cpu, to.tid, came);
-        told(&who, Told::Came(came));
+        self.runs(cpu, tid, came, announced);
+        if announced {
+            told(&who, Told::Came(came));
+        }
     }
 }
 

@@ -17,7 +17,7 @@ mod rank;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,6 +149,8 @@ pub struct Table<T, I = ()> {
     by_labels: HashMap<Arc<Labels>, SeriesId>,
     /// The aggregated series.
     rest: BTreeMap<Arc<Labels>, Series<T, I>>,
+    /// The labels of aggregated series that a series refers to, each once.
+    rest_labels: HashSet<Arc<Labels>>,
     /// Totals of series that are not in the table any more.
     gone: T,
     names: NameLimiter,
@@ -171,6 +173,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             unnamed: BTreeMap::new(),
             by_labels: HashMap::new(),
             rest: BTreeMap::new(),
+            rest_labels: HashSet::new(),
             names: NameLimiter::new(usize::MAX),
             next: 0,
             start: now,
@@ -408,6 +411,10 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     fn insert(&mut self, labels: Arc<Labels>, rest: Arc<Labels>, info: I) -> SeriesId {
         let id = SeriesId(self.next);
         self.next += 1;
+        let rest = self.rest_labels.get(&rest).cloned().unwrap_or_else(|| {
+            self.rest_labels.insert(Arc::clone(&rest));
+            rest
+        });
         let series = Series::new(self.empty.clone(), Arc::clone(&labels), rest, info, self.previous);
         let has_labels = self.named.len() < self.limit && !series.is_rest();
         if has_labels { &mut self.named } else { &mut self.unnamed }.insert(id, series);
@@ -433,6 +440,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let old: Vec<SeriesId> =
             self.named.iter().filter(|(_, series)| is_old(series)).map(|(&id, _)| id).collect();
         old.into_iter().for_each(|id| self.remove(id));
+        self.rest_labels.retain(|labels| Arc::strong_count(labels) > 1);
     }
 
     /// Adds the counts of series without labels to the aggregated series, and drops those that have ended.

@@ -177,6 +177,30 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_is_remembered_while_it_holds_names_or_has_used_up_its_allowance() {
+        let mut limiter = NameLimiter::new(2);
+        // Owners that could have both names again soon: a new owner does not differ from them.
+        for n in 0..1022 {
+            assert!(limiter.admit(&name(&n.to_string(), "x"), second(0)));
+            limiter.release(&name(&n.to_string(), "x"));
+        }
+        assert!(
+            limiter.admit(&name("/holds", "a"), second(0)) && limiter.admit(&name("/holds", "b"), second(0))
+        );
+        for new in ["a", "b"] {
+            assert!(limiter.admit(&name("/spent", new), second(600)));
+            limiter.release(&name("/spent", new));
+        }
+        assert_eq!(limiter.owners.len(), 1024, "few owners are not looked through");
+        assert!(limiter.admit(&name("/new", "a"), second(600)));
+        let mut left: Vec<&str> = limiter.owners.keys().map(|owner| &**owner).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["/holds", "/new", "/spent"]);
+        assert!(!limiter.admit(&name("/holds", "c"), second(600)), "it holds two names");
+        assert!(!limiter.admit(&name("/spent", "c"), second(600)), "it had two new names in this minute");
+    }
+
+    #[test]
     fn another_limit_holds_for_new_names() {
         let mut limiter = NameLimiter::new(2);
         let admit = |limiter: &mut NameLimiter, n: u32| limiter.admit(&name("/", &n.to_string()), second(9));

@@ -184,6 +184,18 @@ fn a_series_that_is_hardly_active_takes_no_labels_from_an_idle_one() {
 }
 
 #[test]
+fn the_least_activity_is_enough_to_take_labels_from_an_idle_series() {
+    for (activity, expected) in [(9, "a"), (10, "b")] {
+        let mut table = table(1);
+        let [_, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+        count(&mut table, b, activity);
+        collect(&mut table, 1);
+        collect(&mut table, 2);
+        assert_eq!(named(&table), expected, "with an activity of {activity}");
+    }
+}
+
+#[test]
 fn only_so_many_labels_change_hands_at_one_collection() {
     let mut table = table(40);
     let mut enter_all = |from: usize| -> Vec<SeriesId> {
@@ -250,6 +262,122 @@ fn series_without_targets_are_dropped_when_they_are_idle() {
     (5000..5100).for_each(|now| collect(&mut table, now));
     assert_eq!(table.unnamed(), 0);
     assert_eq!(totals(&table).iter().map(|(_, total)| total).sum::<u64>(), 5000);
+}
+
+#[test]
+fn an_active_series_without_a_target_is_remembered_until_it_is_idle() {
+    let mut table = table(1);
+    enter(&mut table, "a");
+    let [b, c] = ["b", "c"].map(|comm| table.find_or_insert(naming(comm), at(0)));
+    for id in [b, c] {
+        table.get_mut(id).unwrap().count(7);
+    }
+    table.find_or_insert(naming("idle"), at(0));
+    collect(&mut table, 1);
+    let found = |table: &Plain| ["a", "b", "c", "idle"].map(|comm| table.find(&labels(comm)).is_some());
+    assert_eq!(found(&table), [true, true, true, false]);
+    assert_eq!(totals(&table), expected(&[("a", 0), ("other", 14)]));
+    (2..20).for_each(|now| collect(&mut table, now));
+    assert_eq!(found(&table), [true, false, false, false]);
+}
+
+#[test]
+fn a_series_ends_when_the_caller_finds_no_target_and_resumes_when_it_finds_one() {
+    let mut table = table(10);
+    for comm in ["a", "b"] {
+        let id = table.find_or_insert(naming(comm), at(0));
+        table.get_mut(id).unwrap().count(5);
+    }
+    let follow = |table: &mut Plain, seconds: u64, there: &str| {
+        table.follow(at(seconds), |series| there.contains(series.labels.get("comm").unwrap()));
+        collect(table, seconds);
+        named(table)
+    };
+    assert_eq!(follow(&mut table, 1, "a"), "a b");
+    assert_eq!(follow(&mut table, 200, "a b"), "a b", "b has a target again");
+    assert_eq!(follow(&mut table, 400, "a"), "a b");
+    assert_eq!(follow(&mut table, 700, "a"), "a b", "five minutes are not over");
+    assert_eq!(follow(&mut table, 701, "a"), "a", "it ended at 400 s, not when the caller asked last");
+    assert_eq!(table.accounts().sum::<u64>(), 10);
+}
+
+#[test]
+fn series_are_removed_on_request_and_their_totals_stay_in_the_accounts() {
+    let mut table = table(2);
+    let [a, b, c] = ["a", "b", "c"].map(|comm| enter(&mut table, comm));
+    [(a, 1), (b, 2), (c, 4)].into_iter().for_each(|(id, n)| count(&mut table, id, n));
+    collect(&mut table, 1);
+    assert_eq!(totals(&table), expected(&[("a", 1), ("b", 2), ("other", 4)]));
+    table.remove_where(|series| ["a", "c"].contains(&series.labels.get("comm").unwrap()));
+    assert_eq!(totals(&table), expected(&[("b", 2), ("other", 4)]));
+    assert_eq!([a, b, c].map(|id| table.get_mut(id).is_some()), [false, true, false]);
+    table.remove_where(Series::is_rest);
+    assert_eq!(totals(&table), expected(&[("b", 2)]), "aggregated series are removed as well");
+    assert_eq!(table.accounts().sum::<u64>(), 7);
+}
+
+#[test]
+fn an_ended_series_stays_for_five_minutes_and_its_aggregated_labels_are_kept_while_a_series_refers_to_them() {
+    let mut table = table(10);
+    let a = enter(&mut table, "a");
+    collect(&mut table, 1);
+    table.leave(a, at(1));
+    collect(&mut table, 2);
+    collect(&mut table, 301);
+    assert_eq!((named(&table).as_str(), table.rest_labels.len()), ("a", 1));
+    collect(&mut table, 302);
+    assert_eq!((named(&table).as_str(), table.rest_labels.len()), ("", 0));
+}
+
+/// A total with a part that holds for one collection, and 10,000 bytes on the heap.
+#[derive(Debug, Clone, Default)]
+struct Heavy {
+    all: u64,
+    latest: u64,
+}
+
+impl Total for Heavy {
+    fn absorb(&mut self, from: &mut Self) {
+        self.all += std::mem::take(&mut from.all);
+        self.latest += std::mem::take(&mut from.latest);
+    }
+
+    fn begin_collection(&mut self) {
+        self.latest = 0;
+    }
+
+    fn bytes(&self) -> usize {
+        10_000
+    }
+}
+
+/// One series with labels, one without, and the aggregated one.
+fn heavy() -> Table<Heavy> {
+    let mut table = Table::new(Heavy::default(), 1, 10, Timestamp(0));
+    for comm in ["a", "b"] {
+        let id = table.enter(naming(comm), at(0));
+        table.get_mut(id).unwrap().total = Heavy { all: 5, latest: 5 };
+    }
+    table.end_collection(Timestamp(1000), at(1));
+    table
+}
+
+#[test]
+fn every_series_forgets_what_holds_for_one_collection() {
+    let mut table = heavy();
+    let unnamed = table.find(&labels("b")).unwrap();
+    table.get_mut(unnamed).unwrap().total = Heavy { all: 5, latest: 5 };
+    table.begin_collection();
+    let sums = |pick: fn(&Heavy) -> u64| table.accounts().map(pick).sum::<u64>();
+    assert_eq!((sums(|total| total.all), sums(|total| total.latest)), (15, 0));
+}
+
+#[test]
+fn the_memory_of_a_table_includes_the_heap_of_each_published_series() {
+    let each = heavy().bytes() / 2;
+    let least = size_of::<Series<Heavy>>() + 10_000;
+    assert!((least..least + 1000).contains(&each), "{each} bytes, at least {least}");
+    assert_eq!(table(1).bytes(), 0);
 }
 
 /// What can happen to a table. Targets are chosen by their number among those that there are.

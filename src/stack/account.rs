@@ -1,86 +1,45 @@
 //! What could not be had, and why.
 
 use super::Cut;
+use crate::words::words;
 
-/// Why something is missing from stacks. Each is counted once where it happens: a file when it is seen first, a sample
-/// when it is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Loss {
-    /// A sample had neither a call chain nor an address.
-    NoStack,
-    /// A process has more mappings, or a longer list of them, than are read; the rest of it is not known.
-    MapsCut,
-    /// This process may not read what another one has mapped.
-    MapsForbidden,
-    /// The process had ended before anybody looked.
-    MapsGone,
-    /// The list of mappings could not be read for another reason.
-    MapsBroken,
-    /// Processes were forgotten because there were too many. What they have mapped is read again when it is needed.
-    ProcessesFull,
-    /// There is no room for another file.
-    ModulesFull,
-    /// A file, or the process that mapped it, was gone before it could be opened.
-    FileGone,
-    /// This process may not open a file.
-    FileForbidden,
-    /// Another file is at the path of the one that was mapped.
-    FileReplaced,
-    /// A file could not be opened for another reason.
-    FileBroken,
-    /// The file system of a file, or of a list of mappings, did not answer in time. The file is opened when it does.
-    FileStuck,
-    /// A file has nothing that says how to unwind its functions.
-    UnwindAbsent,
-    /// Call frame information of a file is damaged, or of a kind that could take any time.
-    UnwindBroken,
-    /// A sample was unwound by frame pointers in part, because the byte limit has no room for the index of a file.
-    UnwindLarge,
-    /// A sample was unwound by frame pointers in part, because call frame information has not been read yet.
-    UnwindLater,
-}
-
-impl Loss {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::NoStack,
-        Self::MapsCut,
-        Self::MapsForbidden,
-        Self::MapsGone,
-        Self::MapsBroken,
-        Self::ProcessesFull,
-        Self::ModulesFull,
-        Self::FileGone,
-        Self::FileForbidden,
-        Self::FileReplaced,
-        Self::FileBroken,
-        Self::FileStuck,
-        Self::UnwindAbsent,
-        Self::UnwindBroken,
-        Self::UnwindLarge,
-        Self::UnwindLater,
-    ];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoStack => "no_stack",
-            Self::MapsCut => "maps_cut",
-            Self::MapsForbidden => "maps_forbidden",
-            Self::MapsGone => "maps_gone",
-            Self::MapsBroken => "maps_broken",
-            Self::ProcessesFull => "processes_full",
-            Self::ModulesFull => "modules_full",
-            Self::FileGone => "file_gone",
-            Self::FileForbidden => "file_forbidden",
-            Self::FileReplaced => "file_replaced",
-            Self::FileBroken => "file_broken",
-            Self::FileStuck => "file_stuck",
-            Self::UnwindAbsent => "unwind_absent",
-            Self::UnwindBroken => "unwind_broken",
-            Self::UnwindLarge => "unwind_large",
-            Self::UnwindLater => "unwind_later",
-        }
+words! {
+    /// Why something is missing from stacks. Each is counted once where it happens: a file when it is seen first, a sample
+    /// when it is taken.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Loss {
+        /// A sample had neither a call chain nor an address.
+        NoStack = "no_stack",
+        /// A process has more mappings, or a longer list of them, than are read; the rest of it is not known.
+        MapsCut = "maps_cut",
+        /// This process may not read what another one has mapped.
+        MapsForbidden = "maps_forbidden",
+        /// The process had ended before anybody looked.
+        MapsGone = "maps_gone",
+        /// The list of mappings could not be read for another reason.
+        MapsBroken = "maps_broken",
+        /// Processes were forgotten because there were too many. What they have mapped is read again when it is needed.
+        ProcessesFull = "processes_full",
+        /// There is no room for another file.
+        ModulesFull = "modules_full",
+        /// A file, or the process that mapped it, was gone before it could be opened.
+        FileGone = "file_gone",
+        /// This process may not open a file.
+        FileForbidden = "file_forbidden",
+        /// Another file is at the path of the one that was mapped.
+        FileReplaced = "file_replaced",
+        /// A file could not be opened for another reason.
+        FileBroken = "file_broken",
+        /// The file system of a file, or of a list of mappings, did not answer in time. The file is opened when it does.
+        FileStuck = "file_stuck",
+        /// A file has nothing that says how to unwind its functions.
+        UnwindAbsent = "unwind_absent",
+        /// Call frame information of a file is damaged, or of a kind that could take any time.
+        UnwindBroken = "unwind_broken",
+        /// A sample was unwound by frame pointers in part, because the byte limit has no room for the index of a file.
+        UnwindLarge = "unwind_large",
+        /// A sample was unwound by frame pointers in part, because call frame information has not been read yet.
+        UnwindLater = "unwind_later",
     }
 }
 

@@ -7,8 +7,9 @@ use super::chain::{Chain, places, splice};
 use super::library::{Library, NOBODY};
 use super::map::{Map, What};
 use super::space::{SpaceLimits, Spaces, is_nobody};
-use super::stacks::FrameId;
-use super::unwind::{Subject, Unwinder};
+use super::stacks::{FULL, FrameId};
+use super::tables::Tables;
+use super::unwind::Subject;
 use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
 use crate::files::Files;
 use crate::host;
@@ -91,12 +92,11 @@ pub struct Analyzer {
     depth: usize,
     spaces: Spaces,
     library: Library,
-    unwinder: Unwinder,
+    tables: Tables,
     stacks: Stacks,
     places: Places,
     /// What stacks and places together may take, in bytes.
     stack_memory: usize,
-    accounts: Accounts,
     // What the next sample fills again.
     chain: Chain,
     user: Vec<u64>,
@@ -121,11 +121,10 @@ impl Analyzer {
             depth: limits.depth,
             spaces: Spaces::new(&files, spaces),
             library: Library::new(&files, limits.modules, limits.files),
-            unwinder: Unwinder::new(limits.unwind_bytes, limits.depth),
+            tables: Tables::new(limits.unwind_bytes),
             stacks: Stacks::new(limits.stacks),
             places: Places::within(limits.stacks.bytes),
             stack_memory: limits.stacks.bytes,
-            accounts: Accounts::default(),
             chain: Chain::default(),
             user: Vec::new(),
             frames: Vec::new(),
@@ -135,10 +134,10 @@ impl Analyzer {
     /// Takes note of what a record says about processes. Samples say nothing here; give them to [`Self::stack`].
     pub fn hear(&mut self, record: &Record<'_>) {
         match record {
-            Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library, &mut self.accounts),
-            Record::Fork(task) => self.spaces.fork(task, &mut self.library, &mut self.accounts),
+            Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library),
+            Record::Fork(task) => self.spaces.fork(task, &mut self.library),
             Record::Exit(task) => self.spaces.exit(task),
-            Record::Comm(comm) => self.spaces.comm(comm, &mut self.accounts),
+            Record::Comm(comm) => self.spaces.comm(comm, &mut self.library),
             Record::Lost { .. } => self.spaces.distrust(),
             _ => {}
         }
@@ -154,22 +153,22 @@ impl Analyzer {
     pub fn stack(&mut self, sample: &Sample<'_>, unwind: Unwind) -> Taken {
         self.chain.take(sample, self.max_stack);
         let copy = sample.user.filter(|user| unwind != Unwind::FramePointers && !user.bytes.is_empty());
-        let Self { spaces, library, accounts, chain, .. } = self;
+        let Self { spaces, library, chain, .. } = self;
         spaces.tick();
         library.tick(sample.time);
         let mapped = copy.is_some() || !chain.user.is_empty();
         let (serial, process, map) = if is_nobody(sample.pid) {
             (NO_SPACE, NOBODY, None)
         } else {
-            let space = spaces.of((sample.pid, sample.tid), mapped, library, accounts);
-            (space.serial, space.process(sample.pid, library), Some(space.map()))
+            let space = spaces.of((sample.pid, sample.tid), mapped, library);
+            (space.serial, space.process(sample.pid, library), Some(&*space.map))
         };
         self.user.clear();
         let mut cut = chain.cut();
         match (copy, map) {
             (Some(copy), Some(map)) => {
-                let subject = Subject { pid: sample.pid, map };
-                let unwound = self.unwinder.walk(&copy, subject, library, accounts, &mut self.user);
+                let subject = Subject { pid: sample.pid, map, user: &copy, depth: self.depth };
+                let unwound = subject.walk(&mut self.tables, library, &mut self.user);
                 // A chain that was cut in the kernel's part is cut, however far the program's was unwound.
                 cut = cut.filter(|_| chain.user.is_empty() && !chain.kernel.is_empty());
                 if unwound.is_some() {
@@ -197,7 +196,7 @@ impl Analyzer {
             push(serial, address, &mut || owner.frame(address, library));
         }
         if self.frames.is_empty() && !full {
-            accounts.lose(Loss::NoStack);
+            library.accounts.lose(Loss::NoStack);
         }
         if let Some(cut) = cut {
             match self.stacks.frame(Frame::Cut(cut)) {
@@ -205,9 +204,9 @@ impl Analyzer {
                 None => full = true,
             }
         }
-        let stack = if full { self.stacks.full() } else { self.stacks.intern(&self.frames) };
-        let cut = if stack == self.stacks.full() { Some(Cut::Full) } else { cut };
-        self.accounts.take(cut);
+        let stack = if full { FULL } else { self.stacks.intern(&self.frames) };
+        let cut = if stack == FULL { Some(Cut::Full) } else { cut };
+        self.library.accounts.take(cut);
         Taken { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
     }
 
@@ -234,7 +233,7 @@ impl Analyzer {
             }
         });
         let (modules, processes) = self.library.retain(&modules, &mut owners);
-        modules.iter().for_each(|&module| self.unwinder.forget(module));
+        modules.iter().for_each(|&module| self.tables.forget(module));
         Retained { stacks, modules, processes }
     }
 
@@ -250,7 +249,7 @@ impl Analyzer {
 
     /// What could not be had, and why.
     pub fn accounts(&self) -> &Accounts {
-        &self.accounts
+        &self.library.accounts
     }
 
     /// Files are held open for at least so many nanoseconds after the last sample of their code.
@@ -272,7 +271,12 @@ impl Analyzer {
     pub fn set_memory(&mut self, stacks: u64, unwind: u64) {
         self.stack_memory = usize::try_from(stacks).unwrap_or(usize::MAX);
         self.stacks.set_memory(self.stack_memory.saturating_sub(self.places.bytes()));
-        self.unwinder.set_limit(unwind);
+        self.tables.set_limit(unwind);
+    }
+
+    /// Drops what is cached of unwind tables, and frees its memory. It is read again when it is needed.
+    pub fn clear_caches(&mut self) {
+        self.tables.clear_caches();
     }
 
     /// How many bytes stacks take.
@@ -282,12 +286,7 @@ impl Analyzer {
 
     /// How many bytes are kept of what files say about unwinding.
     pub fn unwind_bytes(&self) -> u64 {
-        self.unwinder.bytes()
-    }
-
-    /// Changes [`Limits::unwind_bytes`], and forgets what is above the limit. It is read again when it is needed.
-    pub fn set_unwind_limit(&mut self, bytes: u64) {
-        self.unwinder.set_limit(bytes);
+        self.tables.bytes()
     }
 }
 
@@ -314,7 +313,7 @@ impl Owner<'_> {
         };
         match mapping.what {
             What::File { module, offset } => {
-                library.touch(module, || (self.pid, mapping.start, mapping.end));
+                library.touch(module, (self.pid, mapping.start, mapping.end));
                 Frame::File { module, offset: offset.wrapping_add(address - mapping.start) }
             }
             What::Memory => Frame::Memory { process: self.process, address },

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use object::elf::{
     EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, PF_X, PN_XNUM, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE,
-    SHF_COMPRESSED, SHN_XINDEX, SHT_NOBITS,
+    ProgramType, SHF_COMPRESSED, SHN_XINDEX, SHT_NOBITS,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use object::{Endianness, pod};
 
 use super::BuildId;
@@ -38,38 +38,36 @@ const GO_BUILD_ID_LIMIT: usize = 256;
 pub(super) struct Elf<'f> {
     file: &'f dyn ReadAt,
     len: u64,
-    machine: u16,
+    native: bool,
     wide: bool,
     endian: Endianness,
     segments: Vec<Segment>,
     sections: Sections,
 }
 
-/// A program header.
-#[derive(Debug, Clone, Copy)]
-struct Segment {
-    kind: u32,
-    executable: bool,
-    address: u64,
-    offset: u64,
-    size: u64,
-}
-
-/// Where the section headers are.
-#[derive(Debug, Clone, Copy)]
-struct Sections {
-    offset: u64,
-    count: u64,
-    names: u32,
-}
-
-/// A part of the file that is loaded: addresses as the file's headers count.
+/// A program header: addresses as the file's headers count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct Segment {
+    kind: ProgramType,
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
     pub(super) executable: bool,
+}
+
+impl Segment {
+    /// How far an address is behind the first one, if it is inside.
+    pub(super) fn within(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.address).filter(|&into| into < self.size)
+    }
+}
+
+/// Where the section headers are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sections {
+    offset: u64,
+    count: u64,
+    names: u32,
 }
 
 /// The table of `.eh_frame_hdr`, in the form that all linkers write: for each function the distances of its first
@@ -116,79 +114,55 @@ impl<'f> Elf<'f> {
         let table = bytes(file, len, header.e_phoff(endian).into(), size, SEGMENT_LIMIT * width)?;
         let programs: &[H::ProgramHeader] = pod::slice_from_all_bytes(&table).ok()?;
         let segments = programs.iter().map(|program| Segment {
-            kind: program.p_type(endian).0,
+            kind: program.p_type(endian),
             executable: program.p_flags(endian).contains(PF_X),
             address: program.p_vaddr(endian).into(),
             offset: program.p_offset(endian).into(),
             size: program.p_filesz(endian).into(),
         });
-        let mut elf = Self {
-            file,
-            len,
-            machine: header.e_machine(endian).0,
-            wide: size_of::<H::SectionHeader>() == 64,
-            endian,
-            segments: segments.collect(),
-            sections: Sections {
-                offset: header.e_shoff(endian).into(),
-                count: header.e_shnum(endian).into(),
-                names: header.e_shstrndx(endian).0.into(),
-            },
-        };
+        let (offset, width) = (header.e_shoff(endian).into(), size_of::<H::SectionHeader>());
         // A stripped image may keep numbers of a table that is gone.
-        if elf.sections.offset == 0
-            || u64::from(header.e_shentsize(endian)) != size_of::<H::SectionHeader>() as u64
-        {
-            elf.sections = Sections { offset: 0, count: 0, names: 0 };
-        }
-        Some(elf)
+        let sections = if offset == 0 || usize::from(header.e_shentsize(endian)) != width {
+            Sections::default()
+        } else {
+            let (count, names) = (header.e_shnum(endian).into(), header.e_shstrndx(endian).0.into());
+            Sections { offset, count, names }
+        };
+        let wide = width == 64;
+        let machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+        let native = header.e_machine(endian) == machine && wide && endian == Endianness::Little;
+        Some(Self { file, len, native, wide, endian, segments: segments.collect(), sections })
+    }
+
+    fn of_kind(&self, kind: ProgramType) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |segment| segment.kind == kind)
+    }
+
+    /// What `find` finds first in a segment of notes.
+    fn in_notes<T>(&self, find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        self.of_kind(PT_NOTE).find_map(|notes| find(&self.bytes(notes.offset, notes.size, NOTES_LIMIT)?))
     }
 
     /// What its linker called it (`NT_GNU_BUILD_ID`): the first such note, as the kernel takes it.
     pub(super) fn build_id(&self) -> Option<BuildId> {
-        let mut notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE.0);
-        notes.find_map(|segment| {
-            let bytes = self.bytes(segment.offset, segment.size, NOTES_LIMIT)?;
-            build_id_in(&bytes, self.endian)
-        })
-    }
-
-    fn go_build_id(&self) -> Option<Arc<str>> {
-        let mut notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE.0);
-        notes.find_map(|segment| {
-            let bytes = self.bytes(segment.offset, segment.size, NOTES_LIMIT)?;
-            let id = note_in(&bytes, self.endian, NT_GO_BUILD_ID, b"Go\0\0", GO_BUILD_ID_LIMIT)?;
-            let id = std::str::from_utf8(id).ok()?;
-            id.bytes().all(|byte| byte.is_ascii_graphic()).then(|| id.into())
-        })
+        self.in_notes(|notes| build_id_in(notes, self.endian))
     }
 
     /// Whether its functions are for the processor that this program runs on, so that they can be unwound.
     pub(super) fn is_native(&self) -> bool {
-        let machine = if cfg!(target_arch = "aarch64") {
-            self.machine == EM_AARCH64.0
-        } else {
-            self.machine == EM_X86_64.0
-        };
-        machine && self.wide && self.endian == Endianness::Little
+        self.native
     }
 
     /// The parts of it that are loaded.
-    pub(super) fn loads(&self) -> impl Iterator<Item = Load> {
-        let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD.0);
-        loads.map(|&Segment { address, offset, size, executable, .. }| Load {
-            address,
-            offset,
-            size,
-            executable,
-        })
+    pub(super) fn loads(&self) -> impl Iterator<Item = Segment> {
+        self.of_kind(PT_LOAD).copied()
     }
 
     /// Where functions can be looked up. `None` if there is no such table, or one of another form.
     pub(super) fn search_table(&self) -> Option<SearchTable> {
         const UDATA4: u8 = 0x03;
         const DATAREL_SDATA4: u8 = 0x3b;
-        let index = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME.0)?;
+        let index = self.of_kind(PT_GNU_EH_FRAME).next()?;
         let head = self.bytes(index.offset, 12, 12)?;
         let &[1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4, _, _, _, _, a, b, c, d] = &head[..] else {
             return None;
@@ -251,15 +225,12 @@ impl<'f> Elf<'f> {
     /// `.eh_frame` as `.eh_frame_hdr` points to it, in the form that all linkers write (`DW_EH_PE_pcrel | sdata4`). It is
     /// taken to go on to the end of its segment; a terminator ends it before.
     fn frames_by_segment(&self) -> Option<FrameSection> {
-        let index = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME.0)?;
+        let index = self.of_kind(PT_GNU_EH_FRAME).next()?;
         let head = self.bytes(index.offset, 8, 8)?;
         let &[1, PCREL_SDATA4, _, _, a, b, c, d] = &head[..] else { return None };
         let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
         let address = index.address.checked_add(4)?.checked_add_signed(distance)?;
-        let (segment, into) = self.segments.iter().find_map(|segment| {
-            let into = address.checked_sub(segment.address)?;
-            (segment.kind == PT_LOAD.0 && into < segment.size).then_some((segment, into))
-        })?;
+        let (segment, into) = self.loads().find_map(|segment| Some((segment, segment.within(address)?)))?;
         let (offset, size) = (segment.offset.checked_add(into)?, segment.size - into);
         Some(FrameSection { address, offset, size, debug: false })
     }
@@ -282,7 +253,12 @@ fn bytes(file: &dyn ReadAt, len: u64, offset: u64, size: u64, limit: u64) -> Opt
 /// What Go's linker called a file (`go tool buildid`): four hashes with slashes between. `None` for what is not written in
 /// Go.
 pub(crate) fn go_build_id(file: &dyn ReadAt) -> Option<Arc<str>> {
-    Elf::read(file)?.go_build_id()
+    let elf = Elf::read(file)?;
+    elf.in_notes(|notes| {
+        let id = note_in(notes, elf.endian, NT_GO_BUILD_ID, b"Go\0\0", GO_BUILD_ID_LIMIT)?;
+        let id = std::str::from_utf8(id).ok()?;
+        id.bytes().all(|byte| byte.is_ascii_graphic()).then(|| id.into())
+    })
 }
 
 /// What the linker called the kernel, or one of its modules.
@@ -296,35 +272,24 @@ pub(crate) fn kernel_build_id(roots: &Roots, module: Option<&str>) -> Option<Bui
     build_id_in(&notes, if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little })
 }
 
-/// The build id among notes. Each has a name and a text, both filled up to a multiple of 4 bytes.
+/// The build id among notes.
 fn build_id_in(notes: &[u8], endian: Endianness) -> Option<BuildId> {
     note_in(notes, endian, NT_GNU_BUILD_ID, b"GNU\0", BUILD_ID_LIMIT).map(|id| BuildId(id.into()))
 }
 
 /// The text of the first note of a kind, if it is no longer than `limit` and not empty.
 fn note_in<'n>(
-    mut notes: &'n [u8],
+    notes: &'n [u8],
     endian: Endianness,
     wanted: u32,
     owner: &[u8],
     limit: usize,
 ) -> Option<&'n [u8]> {
-    let number = |bytes: [u8; 4]| match endian {
-        Endianness::Little => u32::from_le_bytes(bytes),
-        Endianness::Big => u32::from_be_bytes(bytes),
-    };
-    loop {
-        let (head, rest) = notes.split_first_chunk::<12>()?;
-        let (words, _) = head.as_chunks::<4>();
-        let &[name_size, size, kind] = words else { return None };
-        let padded = |size: [u8; 4]| usize::try_from(number(size)).ok()?.checked_next_multiple_of(4);
-        let (name, rest) = rest.split_at_checked(padded(name_size)?)?;
-        let text = rest.get(..usize::try_from(number(size)).ok()?)?;
-        if number(kind) == wanted && name == owner && (1..=limit).contains(&text.len()) {
-            return Some(text);
-        }
-        notes = rest.get(padded(size)?..)?;
-    }
+    // Notes of both classes are alike.
+    let notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 0, notes).ok()?;
+    let mut wanted = notes.map_while(Result::ok).filter(|note| note.n_type(endian).0 == wanted);
+    let found = wanted.find(|note| note.name_bytes() == owner && (1..=limit).contains(&note.desc().len()));
+    found.map(|note| note.desc())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One entry of a stack.
 
 use super::{ModuleId, ProcessId};
+use crate::words::words;
 
 /// Where a function was, or called another.
 ///
@@ -30,30 +31,17 @@ pub enum Frame {
     Cut(Cut),
 }
 
-/// Why the rest of a stack is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cut {
-    /// It is deeper than the kernel writes, or than is kept.
-    Deep,
-    /// The copy of the stack ended, and there were no frame pointers to go on with.
-    Copy,
-    /// What says how to go on is missing or damaged.
-    Unwound,
-    /// There is no room for another stack.
-    Full,
-}
-
-impl Cut {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Deep, Self::Copy, Self::Unwound, Self::Full];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deep => "deep",
-            Self::Copy => "copy",
-            Self::Unwound => "unwound",
-            Self::Full => "full",
-        }
+words! {
+    /// Why the rest of a stack is not known.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Cut {
+        /// It is deeper than the kernel writes, or than is kept.
+        Deep = "deep",
+        /// The copy of the stack ended, and there were no frame pointers to go on with.
+        Copy = "copy",
+        /// What says how to go on is missing or damaged.
+        Unwound = "unwound",
+        /// There is no room for another stack.
+        Full = "full",
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::ModuleId;
 use super::cfi::{Cfi, Entry, Fault};
-use super::elf::{Elf, FrameSection, LOADS_LIMIT, Load};
+use super::elf::{Elf, FrameSection, LOADS_LIMIT, Segment};
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use crate::files::Opened;
 use crate::host::ReadAt;
@@ -46,7 +46,7 @@ impl Index {
 
 /// What indexing a file came to.
 pub(super) enum Indexed {
-    Done(Box<[Load]>, Index),
+    Done(Box<[Segment]>, Index),
     /// The file says nothing about unwinding.
     Absent,
     Broken,
@@ -66,7 +66,7 @@ pub(super) fn index(file: &dyn ReadAt, limit: u64) -> Indexed {
     if section.size > if section.debug { DEBUG_FRAME_LIMIT } else { SECTION_LIMIT } {
         return Indexed::Large(u64::MAX);
     }
-    let loads: Box<[Load]> = elf.loads().take(LOADS_LIMIT).collect();
+    let loads: Box<[Segment]> = elf.loads().take(LOADS_LIMIT).collect();
     let code = || loads.iter().filter(|load| load.executable);
     // As most files are linked, addresses are small enough.
     let end = code().map(|load| load.address.saturating_add(load.size)).max().unwrap_or(0);

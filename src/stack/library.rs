@@ -73,6 +73,8 @@ struct Shelf {
 pub(super) struct Library {
     files: Files,
     pub(super) code: Code,
+    /// What could not be had, here and by those who are lent this.
+    pub(super) accounts: Accounts,
     keys: HashMap<Key, ModuleId>,
     by_build_id: HashMap<(BuildId, Arc<str>), ModuleId>,
     shelves: Vec<Shelf>,
@@ -97,6 +99,7 @@ impl Library {
         Self {
             files: files.clone(),
             code: Code { modules: Vec::new(), processes: vec![Process { pid: 0, own_pid: 0 }] },
+            accounts: Accounts::default(),
             keys: HashMap::new(),
             by_build_id: HashMap::new(),
             shelves: Vec::new(),
@@ -115,17 +118,9 @@ impl Library {
     /// A number for a process that has none.
     pub(super) fn add_process(&mut self, pid: u32) -> ProcessId {
         let process = Process { pid, own_pid: self.own_pid(pid).unwrap_or(pid) };
-        match self.free_processes.pop() {
-            Some(free) => {
-                // A free number is a place in the list.
-                self.code.processes[free.0 as usize] = process;
-                free
-            }
-            None => {
-                self.code.processes.push(process);
-                ProcessId(self.code.processes.len() as u32 - 1)
-            }
-        }
+        let id = self.free_processes.pop().unwrap_or(ProcessId(self.code.processes.len() as u32));
+        put(&mut self.code.processes, id.0, process);
+        id
     }
 
     /// Its number in its innermost namespace, which stands last.
@@ -140,7 +135,6 @@ impl Library {
     pub(super) fn module(
         &mut self,
         seen: &Seen<'_>,
-        accounts: &mut Accounts,
         process: impl FnOnce(&mut Self) -> ProcessId,
     ) -> Option<ModuleId> {
         let key = Key { stored: seen.stored, path: seen.path.into() };
@@ -151,7 +145,7 @@ impl Library {
         let path: Arc<str> = String::from_utf8_lossy(seen.path).into();
         if self.free_modules.is_empty() && self.code.modules.len() >= self.module_limit {
             // Nothing is opened for what nothing will be known of.
-            accounts.lose(Loss::ModulesFull);
+            self.accounts.lose(Loss::ModulesFull);
             return None;
         }
         let opened = self.open(seen);
@@ -172,7 +166,7 @@ impl Library {
         let (file, refusal, stuck) = match opened {
             Ok(found) => (Some(found.file), "".into(), None),
             Err((loss, sentence)) => {
-                accounts.lose(loss);
+                self.accounts.lose(loss);
                 (None, sentence.into(), (loss == Loss::FileStuck).then_some(generation))
             }
         };
@@ -190,19 +184,10 @@ impl Library {
     }
 
     fn add(&mut self, module: Module, shelf: Shelf) -> ModuleId {
-        match self.free_modules.pop() {
-            Some(free) => {
-                // A free number is a place in both lists.
-                self.code.modules[free.0 as usize] = module;
-                self.shelves[free.0 as usize] = shelf;
-                free
-            }
-            None => {
-                self.code.modules.push(module);
-                self.shelves.push(shelf);
-                ModuleId(self.code.modules.len() as u32 - 1)
-            }
-        }
+        let id = self.free_modules.pop().unwrap_or(ModuleId(self.shelves.len() as u32));
+        put(&mut self.code.modules, id.0, module);
+        put(&mut self.shelves, id.0, shelf);
+        id
     }
 
     /// Keys are no more than a few for each module: one device each for the containers of an image that run at a time.
@@ -240,17 +225,13 @@ impl Library {
     }
 
     /// The file of a module, opened again through `seen` if it was closed.
-    pub(super) fn file(
-        &mut self,
-        module: ModuleId,
-        seen: impl FnOnce() -> (u32, u64, u64),
-    ) -> Option<Arc<Opened>> {
+    pub(super) fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>> {
         self.touch(module, seen);
         self.code.modules.get(module.0 as usize)?.file.as_ref().ok().cloned()
     }
 
     /// Code of a module was seen in a stack of a process (`pid`, and from where to where it has it mapped).
-    pub(super) fn touch(&mut self, module: ModuleId, seen: impl FnOnce() -> (u32, u64, u64)) {
+    pub(super) fn touch(&mut self, module: ModuleId, (pid, start, end): (u32, u64, u64)) {
         let place = module.0 as usize;
         let generation = self.files.generation();
         let (Some(shelf), Some(known)) = (self.shelves.get_mut(place), self.code.modules.get(place)) else {
@@ -268,7 +249,6 @@ impl Library {
         let (Some(shelf), Some(known)) = (self.shelves.get(place), self.code.modules.get(place)) else {
             return;
         };
-        let (pid, start, end) = seen();
         let (path, Some(stored)) = (Arc::clone(&known.path), shelf.stored) else { return };
         self.try_again(module, &Seen { pid, start, end, path: path.as_bytes(), stored });
     }
@@ -468,6 +448,14 @@ impl Found {
         let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
         let same = stat.inode == seen.stored.inode && (!with_device || stat.device == device);
         same.then(|| Self { build_id: Elf::read(&file.file).and_then(|elf| elf.build_id()), file })
+    }
+}
+
+/// Puts something at a place that is free, or behind all others.
+fn put<T>(list: &mut Vec<T>, place: u32, item: T) {
+    match list.get_mut(place as usize) {
+        Some(free) => *free = item,
+        None => list.push(item),
     }
 }
 

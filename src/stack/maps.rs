@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 
-/// One line.
+use crate::ring::MappedFile;
+
+/// A mapping: a line of a list, or what a record reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) start: u64,
@@ -13,9 +15,8 @@ pub(super) struct Line<'a> {
     /// Where in the file it begins, in bytes.
     pub(super) offset: u64,
     pub(super) executable: bool,
-    pub(super) device: (u32, u32),
-    /// 0 for memory without a file.
-    pub(super) inode: u64,
+    /// The inode is 0 for memory without a file.
+    pub(super) file: MappedFile,
     pub(super) path: Cow<'a, [u8]>,
 }
 
@@ -33,10 +34,14 @@ impl<'a> Line<'a> {
             end: if start < end { Some(end) } else { None }?,
             offset,
             executable: *protection.get(2)? == b'x',
-            device: (u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
-            inode,
+            file: MappedFile { major: u32::try_from(major).ok()?, minor: u32::try_from(minor).ok()?, inode },
             path: unescaped(fields.next().unwrap_or_default().trim_ascii_start()),
         })
+    }
+
+    /// What its name stands for.
+    pub(super) fn name(&self) -> Name<'_> {
+        Name::of(&self.path, self.file.inode)
     }
 }
 
@@ -112,8 +117,7 @@ mod tests {
                 end: 0x7f92_be12_1000,
                 offset: 0x26000,
                 executable: true,
-                device: (0xfe, 0),
-                inode: 326_269,
+                file: MappedFile { major: 0xfe, minor: 0, inode: 326_269 },
                 path: b"/usr/lib/libc.so.6".into(),
             }
         );

@@ -41,3 +41,4 @@ pub(crate) use elf::{go_build_id, kernel_build_id};
 pub use frame::{Cut, Frame};
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub use unwind::Unwind;
+pub(crate) use vdso::vdso;

@@ -27,6 +27,9 @@ type Key = (u32, u32);
 pub(super) struct Pages {
     index: FxHashMap<Key, usize>,
     pages: Vec<Page>,
+    /// The content of each page, in one block of memory: it does not lie between smaller allocations, and goes back to the
+    /// kernel as a whole.
+    contents: Vec<[u8; PAGE]>,
     hand: usize,
     limit: usize,
 }
@@ -37,13 +40,13 @@ struct Page {
     /// Less than [`PAGE`] at the end of the file.
     length: usize,
     used: bool,
-    bytes: Box<[u8; PAGE]>,
 }
 
 impl Pages {
     /// An empty cache of at most `bytes`.
     pub(super) fn new(bytes: u64) -> Self {
-        let mut pages = Self { index: FxHashMap::default(), pages: Vec::new(), hand: 0, limit: 0 };
+        let mut pages =
+            Self { index: FxHashMap::default(), pages: Vec::new(), contents: Vec::new(), hand: 0, limit: 0 };
         pages.set_limit(bytes);
         pages
     }
@@ -51,13 +54,21 @@ impl Pages {
     /// Changes the limit, and drops the pages above it.
     pub(super) fn set_limit(&mut self, bytes: u64) {
         self.limit = usize::try_from(bytes / PAGE_COST).unwrap_or(usize::MAX).max(MIN_PAGES);
-        while self.pages.len() > self.limit {
-            if let Some(page) = self.pages.pop() {
-                self.index.remove(&page.key);
-            }
+        if self.pages.len() <= self.limit {
+            return;
         }
+        for page in self.pages.drain(self.limit..) {
+            self.index.remove(&page.key);
+        }
+        self.contents.truncate(self.limit);
         self.pages.shrink_to_fit();
+        self.contents.shrink_to_fit();
         self.index.shrink_to_fit();
+    }
+
+    /// Drops all pages, and frees their memory.
+    pub(super) fn clear(&mut self) {
+        (self.index, self.pages, self.contents, self.hand) = Default::default();
     }
 
     /// Returns the bytes in use.
@@ -75,15 +86,14 @@ impl Pages {
 
     /// Returns what a page holds. `place` is from [`find`](Self::find) or [`load`](Self::load).
     fn content(&self, place: usize) -> &[u8] {
-        let page = &self.pages[place];
-        &page.bytes[..page.length]
+        &self.contents[place][..self.pages[place].length]
     }
 
     /// Reads a page in place of one that was not used lately.
     fn load(&mut self, key: Key, file: &dyn ReadAt) -> io::Result<usize> {
         let place = self.vacate();
         let page = &mut self.pages[place];
-        page.length = fill(file, &mut page.bytes[..], u64::from(key.1) * PAGE as u64)?;
+        page.length = fill(file, &mut self.contents[place], u64::from(key.1) * PAGE as u64)?;
         (page.key, page.used) = (key, true);
         self.index.insert(key, place);
         Ok(place)
@@ -92,7 +102,8 @@ impl Pages {
     /// Finds a place for a page. It holds none now.
     fn vacate(&mut self) -> usize {
         if self.pages.len() < self.limit {
-            self.pages.push(Page { key: NO_PAGE, length: 0, used: false, bytes: Box::new([0; PAGE]) });
+            self.pages.push(Page { key: NO_PAGE, length: 0, used: false });
+            self.contents.push([0; PAGE]);
             return self.pages.len() - 1;
         }
         // After one turn no page is marked as used. There is at least one.
@@ -267,6 +278,10 @@ mod tests {
         pages.borrow_mut().set_limit(0);
         assert_eq!(pages.borrow().bytes(), MIN_PAGES as u64 * PAGE_COST);
         read(99);
+        pages.borrow_mut().clear();
+        assert_eq!(pages.borrow().bytes(), 0);
+        let all = file.reads.get();
+        assert!(read(99) > all, "a page that was dropped is read again");
     }
 
     #[test]

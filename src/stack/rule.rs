@@ -69,52 +69,51 @@ impl Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stuck;
 
-/// Reads a word of the stack.
-pub(super) type Read<'r> = &'r mut dyn FnMut(u64) -> Option<u64>;
+/// The return address, or `None` at the end of the stack.
+pub(super) type Answer = Result<Option<u64>, Stuck>;
+
+/// A step from a function to its caller.
+pub(super) struct Step<'r> {
+    pub(super) machine: Machine,
+    /// Nothing was called from here, the instruction itself was sampled.
+    pub(super) first: bool,
+    /// Set to those of the caller.
+    pub(super) registers: &'r mut Registers,
+    /// Reads a word of the stack.
+    pub(super) read: &'r mut dyn FnMut(u64) -> Option<u64>,
+}
 
 impl Rule {
     /// What applies where no table does.
     pub(super) const FRAME_POINTER: Self =
         Self::Frame(Frame { base: Base::Fp, cfa: 16, fp: Slot(-16), ra: Slot(-8) });
 
-    /// Finds the caller, and sets the registers to its. Returns the return address; `None` at the end of the stack.
-    /// `first`: nothing was called from here, the instruction itself was sampled.
+    /// Finds the caller, and sets the registers to its.
     #[inline]
-    pub(super) fn apply(
-        self,
-        machine: Machine,
-        first: bool,
-        registers: &mut Registers,
-        read: Read<'_>,
-    ) -> Result<Option<u64>, Stuck> {
+    pub(super) fn apply(self, step: &mut Step<'_>) -> Answer {
         match self {
-            Self::Frame(frame) => frame.apply(machine, first, registers, read),
+            Self::Frame(frame) => frame.apply(step),
             Self::End => Ok(None),
-            Self::Uncovered if first => {
-                let (cfa, ra) = match machine {
+            Self::Uncovered if step.first => {
+                let (cfa, ra) = match step.machine {
                     Machine::X86_64 => (8, Slot(-8)),
                     Machine::Aarch64 => (0, Slot::SAME),
                 };
-                Frame { base: Base::Sp, cfa, fp: Slot::SAME, ra }.apply(machine, first, registers, read)
+                Frame { base: Base::Sp, cfa, fp: Slot::SAME, ra }.apply(step)
             }
             // A frame pointer of 0 says nothing about a function of which nothing is known.
-            Self::Uncovered if registers.fp == 0 => Err(Stuck),
+            Self::Uncovered if step.registers.fp == 0 => Err(Stuck),
             // Whoever has a table for what is computed, does not ask here.
-            Self::Uncovered | Self::Computed => Self::FRAME_POINTER.apply(machine, first, registers, read),
+            Self::Uncovered | Self::Computed => Self::FRAME_POINTER.apply(step),
         }
     }
 }
 
 impl Frame {
     #[inline]
-    fn apply(
-        self,
-        machine: Machine,
-        first: bool,
-        registers: &mut Registers,
-        read: Read<'_>,
-    ) -> Result<Option<u64>, Stuck> {
-        let Registers { sp, fp, lr, .. } = *registers;
+    fn apply(self, step: &mut Step<'_>) -> Answer {
+        let (machine, first) = (step.machine, step.first);
+        let Registers { sp, fp, lr, .. } = *step.registers;
         let base = match self.base {
             Base::Sp => sp,
             // The outermost function has none.
@@ -125,7 +124,8 @@ impl Frame {
         if self.base == Base::Fp && cfa <= sp {
             return Err(Stuck);
         }
-        let mut load = |distance: i64| cfa.checked_add_signed(distance).ok_or(Stuck).map(|at| (at, read(at)));
+        let mut load =
+            |distance: i64| cfa.checked_add_signed(distance).ok_or(Stuck).map(|at| (at, (step.read)(at)));
         let caller_fp = match self.fp.stored().map(&mut load).transpose()? {
             None => fp,
             Some((_, Some(word))) => word,
@@ -147,7 +147,7 @@ impl Frame {
             // Only a function that calls nothing returns to what is in the register.
             None => return Err(Stuck),
         };
-        commit(machine, first, registers, Caller { cfa, fp: caller_fp, ra })
+        step.commit(Caller { cfa, fp: caller_fp, ra })
     }
 }
 
@@ -158,32 +158,29 @@ struct Caller {
     ra: u64,
 }
 
-/// Sets the registers to those of the caller, if that leads on.
-#[inline]
-fn commit(
-    machine: Machine,
-    first: bool,
-    registers: &mut Registers,
-    caller: Caller,
-) -> Result<Option<u64>, Stuck> {
-    let ra = match machine {
-        Machine::X86_64 => caller.ra,
-        Machine::Aarch64 => caller.ra & ADDRESS_MASK,
-    };
-    if ra == 0 {
-        return Ok(None);
-    }
-    let stays = caller.cfa == registers.sp;
-    if stays
-        && match machine {
-            Machine::X86_64 => ra == registers.ip,
-            Machine::Aarch64 => !first,
+impl Step<'_> {
+    /// Sets the registers to those of the caller, if that leads on.
+    #[inline]
+    fn commit(&mut self, caller: Caller) -> Answer {
+        let ra = match self.machine {
+            Machine::X86_64 => caller.ra,
+            Machine::Aarch64 => caller.ra & ADDRESS_MASK,
+        };
+        if ra == 0 {
+            return Ok(None);
         }
-    {
-        return Err(Stuck);
+        let stays = caller.cfa == self.registers.sp;
+        if stays
+            && match self.machine {
+                Machine::X86_64 => ra == self.registers.ip,
+                Machine::Aarch64 => !self.first,
+            }
+        {
+            return Err(Stuck);
+        }
+        *self.registers = Registers { ip: ra, sp: caller.cfa, fp: caller.fp, lr: ra };
+        Ok(Some(ra))
     }
-    *registers = Registers { ip: ra, sp: caller.cfa, fp: caller.fp, lr: ra };
-    Ok(Some(ra))
 }
 
 /// The row of a table that applies to an instruction, and the bytes that its expressions are in.
@@ -234,20 +231,15 @@ impl Row<'_> {
     }
 
     /// Finds the caller by a row that has expressions, as [`Rule::apply`]. Takes time for each of their operations.
-    pub(super) fn compute(
-        &self,
-        machine: Machine,
-        first: bool,
-        registers: &mut Registers,
-        read: Read<'_>,
-    ) -> Result<Option<u64>, Stuck> {
-        match self.caller(machine, first, registers, read) {
-            Some(caller) => commit(machine, first, registers, caller),
-            None => Rule::FRAME_POINTER.apply(machine, first, registers, read),
+    pub(super) fn compute(&self, step: &mut Step<'_>) -> Answer {
+        match self.caller(step) {
+            Some(caller) => step.commit(caller),
+            None => Rule::FRAME_POINTER.apply(step),
         }
     }
 
-    fn caller(&self, machine: Machine, first: bool, from: &Registers, read: Read<'_>) -> Option<Caller> {
+    fn caller(&self, step: &mut Step<'_>) -> Option<Caller> {
+        let (machine, first, from, read) = (step.machine, step.first, &*step.registers, &mut *step.read);
         let (fp, ra) = self.columns(machine);
         let cfa = match self.row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -356,6 +348,11 @@ impl Rules {
         let mut rules = Self { entries: vec![FREE; MIN_ENTRIES], filled: 0, most: 0 };
         rules.set_limit(bytes);
         rules
+    }
+
+    /// Forgets all rules, and frees their memory.
+    pub(super) fn clear(&mut self) {
+        (self.entries, self.filled) = (vec![FREE; MIN_ENTRIES], 0);
     }
 
     /// Changes the limit. Forgets all rules if there are too many.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::ProcessId;
-use super::account::{Accounts, Loss};
+use super::account::Loss;
 use super::library::{Library, Seen};
 use super::map::{Map, Mapping, What};
 use super::maps::{Line, Name};
 use crate::error::{Errno, FileError, FileErrorKind};
 use crate::files::{Files, Opened, ProcessFile, RootError};
 use crate::host;
-use crate::ring::{Comm, MappedFile, Mmap, Task};
+use crate::ring::{Comm, Mmap, Task};
 
 /// How many processes that have ended are kept: threads of theirs may run for a moment longer than the first one, whose
 /// end is told.
@@ -62,7 +62,8 @@ pub(super) struct Space {
     /// No space, and none at another time, has the same number and other contents.
     pub(super) serial: u64,
     process: Option<ProcessId>,
-    map: Arc<Map>,
+    /// What it has mapped.
+    pub(super) map: Arc<Map>,
     /// All that it has mapped is known, or cannot be.
     complete: bool,
     /// How large [`Spaces::doubt`] was then.
@@ -72,11 +73,6 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// What it has mapped.
-    pub(super) fn map(&self) -> &Map {
-        &self.map
-    }
-
     /// Its number.
     pub(super) fn process(&mut self, pid: u32, library: &mut Library) -> ProcessId {
         *self.process.get_or_insert_with(|| library.add_process(pid))
@@ -121,34 +117,35 @@ impl Spaces {
     }
 
     /// A process mapped something.
-    pub(super) fn mmap(&mut self, mmap: &Mmap<'_>, library: &mut Library, accounts: &mut Accounts) {
+    pub(super) fn mmap(&mut self, mmap: &Mmap<'_>, library: &mut Library) {
         let end = mmap.start.saturating_add(mmap.length);
         if mmap.protection & EXECUTABLE == 0 || is_nobody(mmap.pid) || mmap.start >= end {
             return;
         }
-        let entry = Entry { start: mmap.start, end, offset: mmap.offset, file: mmap.file, path: mmap.path };
+        let &Mmap { start, offset, file, path, .. } = mmap;
+        let line = Line { start, end, offset, executable: true, file, path: path.into() };
         let serial = self.next_serial();
         let limit = self.limits.mappings;
-        let space = self.entry(mmap.pid, false, accounts);
+        let space = self.entry(mmap.pid, false, library);
         space.serial = serial;
-        let mapping = entry.mapping(mmap.pid, &mut space.process, library, accounts);
+        let mapping = mapping(&line, mmap.pid, &mut space.process, library);
         let Some(mapping) = mapping else { return };
         if space.map.len() >= limit {
-            accounts.lose(Loss::MapsCut);
+            library.accounts.lose(Loss::MapsCut);
             return;
         }
         Arc::make_mut(&mut space.map).insert(mapping);
     }
 
     /// A process was created, as a copy of another one, or a thread, which shares all.
-    pub(super) fn fork(&mut self, task: &Task, library: &mut Library, accounts: &mut Accounts) {
+    pub(super) fn fork(&mut self, task: &Task, library: &mut Library) {
         if task.pid == task.parent_pid || is_nobody(task.pid) {
             return;
         }
         // Of a parent that is not known nothing will be read when the child has ended before anybody looks at it.
         let known = self.spaces.get(&task.parent_pid).is_some_and(|parent| parent.complete);
         if !known && !is_nobody(task.parent_pid) {
-            self.read(task.parent_pid, task.parent_tid, library, accounts);
+            self.read(task.parent_pid, task.parent_tid, library);
         }
         let Some(parent) = self.spaces.get(&task.parent_pid) else {
             // Whoever had the number is gone.
@@ -158,15 +155,15 @@ impl Spaces {
         // What was read just now may be another program, which the parent executes since.
         let (map, complete, doubt) = (Arc::clone(&parent.map), known, parent.doubt);
         let serial = self.next_serial();
-        let space = self.entry(task.pid, false, accounts);
+        let space = self.entry(task.pid, false, library);
         *space = Space { serial, process: None, map, complete, doubt, used: false };
     }
 
     /// A thread took another name; with another program, nothing of the one before is left.
-    pub(super) fn comm(&mut self, comm: &Comm<'_>, accounts: &mut Accounts) {
+    pub(super) fn comm(&mut self, comm: &Comm<'_>, library: &mut Library) {
         if comm.exec && !is_nobody(comm.pid) {
             let (serial, doubt) = (self.next_serial(), self.doubt);
-            let space = self.entry(comm.pid, true, accounts);
+            let space = self.entry(comm.pid, true, library);
             *space =
                 Space { serial, process: None, map: Arc::default(), complete: true, doubt, used: space.used };
         }
@@ -201,28 +198,22 @@ impl Spaces {
     }
 
     /// What a process has mapped, which is read if it is not known and `mapped` is wanted. `tid` is one of its threads.
-    pub(super) fn of(
-        &mut self,
-        (pid, tid): (u32, u32),
-        mapped: bool,
-        library: &mut Library,
-        accounts: &mut Accounts,
-    ) -> &mut Space {
+    pub(super) fn of(&mut self, (pid, tid): (u32, u32), mapped: bool, library: &mut Library) -> &mut Space {
         let doubt = self.doubt;
         let known = self.spaces.get(&pid).is_some_and(|space| space.complete && space.doubt == doubt);
         if !known && mapped {
-            self.read(pid, tid, library, accounts);
+            self.read(pid, tid, library);
         }
-        let space = self.entry(pid, false, accounts);
+        let space = self.entry(pid, false, library);
         space.used = true;
         space
     }
 
     /// The space of a process, which begins empty.
-    fn entry(&mut self, pid: u32, complete: bool, accounts: &mut Accounts) -> &mut Space {
+    fn entry(&mut self, pid: u32, complete: bool, library: &mut Library) -> &mut Space {
         if !self.spaces.contains_key(&pid) && self.spaces.len() >= self.limits.processes {
             self.make_room();
-            accounts.lose(Loss::ProcessesFull);
+            library.accounts.lose(Loss::ProcessesFull);
         }
         let (serial, doubt) = (&mut self.serial, self.doubt);
         self.spaces.entry(pid).or_insert_with(|| {
@@ -242,19 +233,19 @@ impl Spaces {
     }
 
     /// Reads what a process has mapped. What is known stays where that cannot be.
-    fn read(&mut self, pid: u32, tid: u32, library: &mut Library, accounts: &mut Accounts) {
+    fn read(&mut self, pid: u32, tid: u32, library: &mut Library) {
         let (serial, doubt) = (self.next_serial(), self.doubt);
         let mut process = self.spaces.get(&pid).and_then(|space| space.process);
         let mut list = |file: ProcessFile| {
             let opened = self.files.open_process(pid, file)?;
-            read_list(&opened, pid, &self.limits, &mut process, library, accounts)
+            read_list(&opened, pid, &self.limits, &mut process, library)
         };
         let mut found = list(ProcessFile::Maps);
         // The first thread of a process may end before others, which still have all that it had.
         if tid != pid && found.as_ref().is_ok_and(|map| map.len() == 0) {
             found = list(ProcessFile::ThreadMaps(tid));
         }
-        let space = self.entry(pid, false, accounts);
+        let space = self.entry(pid, false, library);
         (space.complete, space.doubt, space.serial, space.process) = (true, doubt, serial, process);
         match found {
             Ok(map) => {
@@ -267,7 +258,7 @@ impl Spaces {
             Err(error) => {
                 // Nothing is known yet: it is read again when it is needed next.
                 space.complete = !error.is_temporary();
-                accounts.lose(loss_of(&error));
+                library.accounts.lose(loss_of(&error));
             }
         }
     }
@@ -293,39 +284,27 @@ fn have_common(one: &Map, other: &Map) -> bool {
     one.iter().any(|mapping| other.find(mapping.start).is_some_and(|found| found.what == mapping.what))
 }
 
-/// Something that was mapped, by a record or a list.
-struct Entry<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: MappedFile,
-    path: &'a [u8],
-}
-
-impl Entry<'_> {
-    /// What it is; `None` if there is no room for another file.
-    fn mapping(
-        &self,
-        pid: u32,
-        process: &mut Option<ProcessId>,
-        library: &mut Library,
-        accounts: &mut Accounts,
-    ) -> Option<Mapping> {
-        let &Entry { start, end, offset, file, path } = self;
-        let mut process = |library: &mut Library| *process.get_or_insert_with(|| library.add_process(pid));
-        let what = match Name::of(path, file.inode) {
-            Name::Memory => What::Memory,
-            Name::Vdso => match library.vdso(start, process) {
-                Some(module) => What::File { module, offset: 0 },
-                None => What::Memory,
-            },
-            Name::File(path) => {
-                let seen = Seen { pid, start, end, path, stored: file };
-                What::File { module: library.module(&seen, accounts, &mut process)?, offset }
-            }
-        };
-        Some(Mapping { start, end, what })
-    }
+/// What a process has mapped there; `None` if there is no room for another file.
+fn mapping(
+    line: &Line<'_>,
+    pid: u32,
+    process: &mut Option<ProcessId>,
+    library: &mut Library,
+) -> Option<Mapping> {
+    let &Line { start, end, offset, file, .. } = line;
+    let mut process = |library: &mut Library| *process.get_or_insert_with(|| library.add_process(pid));
+    let what = match line.name() {
+        Name::Memory => What::Memory,
+        Name::Vdso => match library.vdso(start, process) {
+            Some(module) => What::File { module, offset: 0 },
+            None => What::Memory,
+        },
+        Name::File(path) => {
+            let seen = Seen { pid, start, end, path, stored: file };
+            What::File { module: library.module(&seen, &mut process)?, offset }
+        }
+    };
+    Some(Mapping { start, end, what })
 }
 
 fn loss_of(error: &RootError) -> Loss {
@@ -348,7 +327,6 @@ fn read_list(
     limits: &SpaceLimits,
     process: &mut Option<ProcessId>,
     library: &mut Library,
-    accounts: &mut Accounts,
 ) -> Result<Map, RootError> {
     let (mut map, mut cut) = (Map::default(), false);
     let end = host::lines_of(&mut maps.file.sequential(), &maps.shown, limits.maps_bytes, |line| {
@@ -357,15 +335,7 @@ fn read_list(
             cut = true;
             return;
         }
-        let (major, minor) = line.device;
-        let entry = Entry {
-            start: line.start,
-            end: line.end,
-            offset: line.offset,
-            file: MappedFile { major, minor, inode: line.inode },
-            path: &line.path,
-        };
-        if let Some(mapping) = entry.mapping(pid, process, library, accounts) {
+        if let Some(mapping) = mapping(&line, pid, process, library) {
             map.insert(mapping);
         }
     });
@@ -377,7 +347,7 @@ fn read_list(
         Err(error) => return Err(error.into()),
     }
     if cut {
-        accounts.lose(Loss::MapsCut);
+        library.accounts.lose(Loss::MapsCut);
     }
     Ok(map)
 }

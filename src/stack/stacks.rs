@@ -56,7 +56,7 @@ pub struct Stacks {
 }
 
 /// For what there is no room: one frame, which is always the first, in one stack, which is too.
-const FULL: StackId = StackId(0);
+pub(super) const FULL: StackId = StackId(0);
 const SMALLEST_TABLE: usize = 1024;
 /// Bytes of a number.
 const WORD: usize = size_of::<u32>();
@@ -82,7 +82,7 @@ impl Stacks {
             table: vec![0; SMALLEST_TABLE],
             seed: RandomState::new().hash_one(0),
         };
-        stacks.hashes.push(stacks.hash(&[0]));
+        stacks.hashes.push(stacks.hash([0]));
         stacks.enter(FULL.0);
         stacks
     }
@@ -153,7 +153,7 @@ impl Stacks {
 
     /// The number of a stack.
     pub(super) fn intern(&mut self, stack: &[FrameId]) -> StackId {
-        let hash = self.hash_of(stack.iter().map(|frame| frame.0));
+        let hash = self.hash(stack.iter().map(|frame| frame.0));
         let mask = self.table.len() - 1;
         let mut place = hash as usize & mask;
         // Half of the table is free, so that this ends.
@@ -196,11 +196,6 @@ impl Stacks {
         StackId(number)
     }
 
-    /// The stack for what there was no room for.
-    pub(super) fn full(&self) -> StackId {
-        FULL
-    }
-
     /// Puts a stack into the table.
     fn enter(&mut self, stack: u32) {
         let mask = self.table.len() - 1;
@@ -226,12 +221,8 @@ impl Stacks {
         }
     }
 
-    fn hash(&self, entries: &[u32]) -> u32 {
-        self.hash_of(entries.iter().copied())
-    }
-
     #[inline]
-    fn hash_of(&self, entries: impl Iterator<Item = u32>) -> u32 {
+    fn hash(&self, entries: impl IntoIterator<Item = u32>) -> u32 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |a: u64, b: u64| {
             let product = u128::from(a) * u128::from(b);
@@ -256,7 +247,7 @@ impl Stacks {
         }
         let mut new = Self { seed: self.seed, ..Self::new(self.limits) };
         // The stack that is always there was entered under another seed.
-        new.hashes[0] = new.hash(&[0]);
+        new.hashes[0] = new.hash([0]);
         new.rehash();
         let mut stacks = vec![GONE; self.ends.len()];
         stacks[0] = FULL.0;

@@ -9,15 +9,14 @@ use std::cell::RefCell;
 use std::fmt;
 
 use super::ModuleId;
-use super::account::{Accounts, Loss};
+use super::account::Loss;
 use super::cfi::{Cfi, Fault};
-use super::elf::{Elf, FrameSection, LOADS_LIMIT, Load, SearchTable};
+use super::elf::{Elf, FrameSection, LOADS_LIMIT, SearchTable, Segment};
 use super::index::{Aside, Index, Indexed};
 use super::library::Library;
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
-use super::rule::{NATIVE, Read, Row, Rule, Rules, Stuck};
+use super::rule::{Answer, NATIVE, Row, Rule, Rules, Step};
 use crate::host::ReadAt;
-use crate::sys::Registers;
 
 /// For how many samples a file must not have been used to make room for another one: else two that do not fit beside
 /// each other would be read anew for each sample.
@@ -81,7 +80,7 @@ enum State {
 pub(super) struct Head {
     /// No other file has the same.
     pub(super) number: u32,
-    pub(super) loads: Box<[Load]>,
+    pub(super) loads: Box<[Segment]>,
     pub(super) functions: Functions,
     /// That entries are damaged was counted.
     pub(super) broken: bool,
@@ -155,9 +154,8 @@ impl Head {
         }
         let Some(distance) = found else { return Ok(Found::Nothing) };
         let entry = table.address.wrapping_add_signed(distance.into());
-        let load =
-            self.loads.iter().find(|load| entry.checked_sub(load.address).is_some_and(|at| at < load.size));
-        let &Load { address, offset, size, .. } = load.ok_or(Fault::Broken)?;
+        let load = self.loads.iter().find(|load| load.within(entry).is_some());
+        let &Segment { address, offset, size, .. } = load.ok_or(Fault::Broken)?;
         Ok(Found::Entry(FrameSection { address, offset, size, debug: false }, entry - address))
     }
 }
@@ -195,6 +193,12 @@ impl Tables {
         while self.kept > limit / 2 && self.evict(0) {}
     }
 
+    /// Drops pages and rules. They are read again when they are needed: a rule takes some microseconds.
+    pub(super) fn clear_caches(&mut self) {
+        self.pages.get_mut().clear();
+        self.rules.clear();
+    }
+
     /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> u64 {
         let files = (self.files.capacity() * size_of::<Option<Known>>()) as u64;
@@ -202,24 +206,24 @@ impl Tables {
     }
 
     /// Begins a sample. Takes in what was indexed.
-    pub(super) fn begin(&mut self, accounts: &mut Accounts) {
+    pub(super) fn begin(&mut self, library: &mut Library) {
         self.now += 1;
         self.allowance = Allowance::new(SAMPLE_ALLOWANCE);
         while let Some((module, number, indexed)) = self.aside.as_ref().and_then(Aside::answer) {
             let asked = |known: &Known| matches!(known.state, State::Asked(asked) if asked == number);
             if self.known(module).is_some_and(asked) {
-                self.take(module, number, indexed, accounts);
+                self.take(module, number, indexed, library);
             }
         }
     }
 
     /// Ends a sample. Counts what it had to do without.
-    pub(super) fn end(&mut self, accounts: &mut Accounts) {
+    pub(super) fn end(&mut self, library: &mut Library) {
         if std::mem::take(&mut self.later) {
-            accounts.lose(Loss::UnwindLater);
+            library.accounts.lose(Loss::UnwindLater);
         }
         if std::mem::take(&mut self.large) {
-            accounts.lose(Loss::UnwindLarge);
+            library.accounts.lose(Loss::UnwindLarge);
         }
     }
 
@@ -241,31 +245,23 @@ impl Tables {
     pub(super) fn step(
         &mut self,
         place: Option<&Place>,
-        first: bool,
-        registers: &mut Registers,
-        read: Read<'_>,
-        (library, accounts): (&mut Library, &mut Accounts),
-    ) -> Result<Option<u64>, Stuck> {
-        let Some(place) = place else {
-            return Rule::FRAME_POINTER.apply(NATIVE, first, registers, read);
-        };
-        match self.rule(place, library, accounts) {
-            Rule::Computed => {
-                let computed =
-                    self.row(place, library, |row| row.compute(NATIVE, first, registers, &mut *read));
-                match computed {
-                    Some(Ok(Sought::Row(answer))) => return answer,
-                    Some(Err(Fault::Later)) => self.later = true,
-                    _ => {}
-                }
-                Rule::FRAME_POINTER.apply(NATIVE, first, registers, read)
+        step: &mut Step<'_>,
+        library: &mut Library,
+    ) -> Answer {
+        let Some(place) = place else { return Rule::FRAME_POINTER.apply(step) };
+        let rule = self.rule(place, library);
+        if rule == Rule::Computed {
+            match self.row(place, library, |row| row.compute(step)) {
+                Some(Ok(Sought::Row(answer))) => return answer,
+                Some(Err(Fault::Later)) => self.later = true,
+                _ => {}
             }
-            rule => rule.apply(NATIVE, first, registers, read),
         }
+        rule.apply(step)
     }
 
     #[inline]
-    fn rule(&mut self, place: &Place, library: &mut Library, accounts: &mut Accounts) -> Rule {
+    fn rule(&mut self, place: &Place, library: &mut Library) -> Rule {
         let Ok(offset) = u32::try_from(place.offset) else { return Rule::FRAME_POINTER };
         if let Some(Some(known)) = self.files.get_mut(place.module.0 as usize) {
             known.used = self.now;
@@ -279,19 +275,13 @@ impl Tables {
                 State::Asked(_) | State::Waits { .. } => {}
             }
         }
-        self.look_up(place, offset, library, accounts)
+        self.look_up(place, offset, library)
     }
 
     /// Looks a rule up that is not cached.
     #[cold]
-    fn look_up(
-        &mut self,
-        place: &Place,
-        offset: u32,
-        library: &mut Library,
-        accounts: &mut Accounts,
-    ) -> Rule {
-        let Some(number) = self.open(place, library, accounts) else { return Rule::FRAME_POINTER };
+    fn look_up(&mut self, place: &Place, offset: u32, library: &mut Library) -> Rule {
+        let Some(number) = self.open(place, library) else { return Rule::FRAME_POINTER };
         let rule = match self.row(place, library, |row| row.rule(NATIVE)) {
             Some(Ok(Sought::Row(rule))) => rule,
             Some(Ok(Sought::Uncovered)) => Rule::Uncovered,
@@ -305,7 +295,7 @@ impl Tables {
                 return Rule::FRAME_POINTER;
             }
             Some(Err(Fault::Broken)) => {
-                self.count_broken(place.module, accounts);
+                self.count_broken(place.module, library);
                 Rule::FRAME_POINTER
             }
             // Why the file is not open was counted where it was opened. It may be open another time.
@@ -315,11 +305,11 @@ impl Tables {
         rule
     }
 
-    fn count_broken(&mut self, module: ModuleId, accounts: &mut Accounts) {
+    fn count_broken(&mut self, module: ModuleId, library: &mut Library) {
         if let Some(Some(Known { state: State::Ready(head), .. })) = self.files.get_mut(module.0 as usize)
             && !std::mem::replace(&mut head.broken, true)
         {
-            accounts.lose(Loss::UnwindBroken);
+            library.accounts.lose(Loss::UnwindBroken);
         }
     }
 
@@ -336,7 +326,7 @@ impl Tables {
             return None;
         };
         let Some(address) = head.address(place.offset) else { return Some(Ok(Sought::Nothing)) };
-        let opened = library.file(place.module, || place.seen)?;
+        let opened = library.file(place.module, place.seen)?;
         let file = PagedFile::new(&opened.file, head.number, &self.pages, &self.allowance);
         let sought = head.find(&file, address).and_then(|found| {
             Ok(match found {
@@ -352,7 +342,7 @@ impl Tables {
     }
 
     /// Reads the headers of a file unless that was done. Returns its number if functions can be looked up in it.
-    fn open(&mut self, place: &Place, library: &mut Library, accounts: &mut Accounts) -> Option<u32> {
+    fn open(&mut self, place: &Place, library: &mut Library) -> Option<u32> {
         let waits = match self.known(place.module).map(|known| &known.state) {
             Some(State::Ready(head)) => return Some(head.number),
             Some(State::Asked(_)) => {
@@ -368,12 +358,12 @@ impl Tables {
             return None;
         }
         // Why it is not open was counted where it was opened. It may be open another time.
-        let opened = library.file(place.module, || place.seen)?;
+        let opened = library.file(place.module, place.seen)?;
         let number = self.next_number();
         let file = PagedFile::new(&opened.file, number, &self.pages, &self.allowance);
         let elf = Elf::read(&file).filter(Elf::is_native);
         let table = elf.as_ref().and_then(Elf::search_table);
-        let loads: Option<Box<[Load]>> = elf.map(|elf| elf.loads().take(LOADS_LIMIT + 1).collect());
+        let loads: Option<Box<[Segment]>> = elf.map(|elf| elf.loads().take(LOADS_LIMIT + 1).collect());
         let state = match (loads, table) {
             (_, None) if self.allowance.is_exceeded() => {
                 self.later = true;
@@ -381,7 +371,7 @@ impl Tables {
             }
             (None, _) => State::Nothing,
             (Some(loads), _) if loads.len() > LOADS_LIMIT => {
-                accounts.lose(Loss::UnwindBroken);
+                library.accounts.lose(Loss::UnwindBroken);
                 State::Nothing
             }
             (Some(loads), Some(table)) => {
@@ -431,7 +421,7 @@ impl Tables {
     /// Has a file indexed.
     fn ask(&mut self, place: &Place, library: &mut Library) {
         self.later = true;
-        let Some(opened) = library.file(place.module, || place.seen) else { return };
+        let Some(opened) = library.file(place.module, place.seen) else { return };
         let number = self.next_number();
         let aside = match self.aside.take() {
             Some(aside) => Some(aside),
@@ -449,18 +439,18 @@ impl Tables {
     }
 
     /// Takes in what came of indexing a file.
-    fn take(&mut self, module: ModuleId, number: u32, indexed: Indexed, accounts: &mut Accounts) {
+    fn take(&mut self, module: ModuleId, number: u32, indexed: Indexed, library: &mut Library) {
         let state = match indexed {
             Indexed::Done(loads, index) => {
                 self.keep(Head { number, loads, functions: Functions::Index(index), broken: false })
             }
             Indexed::Large(bytes) => self.wait(bytes),
             Indexed::Absent => {
-                accounts.lose(Loss::UnwindAbsent);
+                library.accounts.lose(Loss::UnwindAbsent);
                 State::Nothing
             }
             Indexed::Broken => {
-                accounts.lose(Loss::UnwindBroken);
+                library.accounts.lose(Loss::UnwindBroken);
                 State::Nothing
             }
             Indexed::Later => return self.forget(module),

@@ -17,20 +17,26 @@ const LIMIT: u64 = 1 << 20;
 /// The largest list of our own mappings, in bytes.
 const MAPS_LIMIT: u64 = 4 << 20;
 
-/// The image of this process.
+/// The image of this process, as a file.
 pub(super) fn image() -> Option<Opened> {
+    let bytes = vdso(Path::new("/proc"))?;
+    let mut file: File = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?.into();
+    file.write_all(&bytes).ok()?;
+    Some(Opened::own(file, PathBuf::from("[vdso]")))
+}
+
+/// The image of this process. `proc` is where the file system of processes is.
+pub(crate) fn vdso(proc: &Path) -> Option<Vec<u8>> {
     let mut found = None;
-    host::lines(Path::new("/proc/self/maps"), MAPS_LIMIT, |line| {
-        let line = Line::parse(line).filter(|line| Name::of(&line.path, line.inode) == Name::Vdso);
+    host::lines(&proc.join("self/maps"), MAPS_LIMIT, |line| {
+        let line = Line::parse(line).filter(|line| line.name() == Name::Vdso);
         found = found.or(line.map(|line| (line.start, line.end - line.start)));
     })
     .ok()?;
     let (start, size) = found.filter(|&(_, size)| size <= LIMIT)?;
     let mut bytes = vec![0; usize::try_from(size).ok()?];
-    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
-    let mut file: File = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?.into();
-    file.write_all(&bytes).ok()?;
-    Some(Opened::own(file, PathBuf::from("[vdso]")))
+    File::open(proc.join("self/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]

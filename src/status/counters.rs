@@ -137,7 +137,7 @@ fn event_status(group: &GroupState, event: &str, states: &[(Verdict, usize)], re
 }
 
 fn how(group: &GroupState) -> String {
-    let what = group.plan.scope().targets();
+    let what = group.plan.scope().words().targets;
     let way = if group.plan.source == Source::Stream { "switch stream" } else { "own descriptors" };
     match (group.targets, group.left_out) {
         (targets, 0) => format!("{targets} {what}, {way}"),
@@ -186,7 +186,7 @@ fn unattributed(scope: Scope, groups: &[GroupState]) -> Option<Unattributed> {
 pub(crate) fn series(group: &GroupState) -> impl Iterator<Item = Series> {
     let (series, in_other) = (group.series as u64, group.in_other as u64);
     group.plan.counters.iter().map(move |counter| Series {
-        metric: format!("{}_total", counter.metric.name()),
+        metric: counter.metric.sample_name(),
         series,
         in_other,
     })

@@ -1,100 +1,52 @@
 //! Why code has no name, and how often.
 
-/// Why a frame has no name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// The file could not be opened when it was mapped.
-    NoFile,
-    /// The file could not be read.
-    Unreadable,
-    /// It is no ELF file.
-    NotElf,
-    /// It is ELF, and breaks the format.
-    Damaged,
-    /// Somebody has written into it since it was read.
-    Changed,
-    /// It has more functions at nearly one address than there is memory for, or a table of symbols of more than 256 MiB.
-    TooLarge,
-    /// It has no functions with names at all, and no debug file was found.
-    NoSymbols,
-    /// It has only the names that it exports, no debug file was found, and none of them is there.
-    Stripped,
-    /// It has all its names, and none is there: code that a linker or an assembler made.
-    Between,
-    /// Nothing was mapped there that we know of.
-    Unmapped,
-    /// Code that was made at run time, by a process that tells nobody what it made (`/tmp/perf-PID.map`), or that ended
-    /// before it was asked.
-    MapMissing,
-    /// It tells, and this process may not read it; or somebody else than the process's user wrote it.
-    MapForbidden,
-    /// It tells, and what it tells could not be read.
-    MapUnreadable,
-    /// It tells, and does not tell of this address.
-    NotInMap,
-    /// The files that tell were not read to their end: they grow, or are rewritten, faster than they are read.
-    MapBehind,
-    /// The files tell of more functions than there is memory for, and this one may be one that was dropped.
-    MapFull,
-    /// The kernel hides where its functions are from this process.
-    KernelForbidden,
-    /// The kernel's list of functions could not be read.
-    KernelUnreadable,
-    /// The kernel does not list a function there.
-    KernelUnknown,
-    /// Tables of symbols were read as fast as they may be. It gets its name when it is asked for again.
-    Postponed,
-}
+use crate::words::words;
 
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 20] = [
-        Self::NoFile,
-        Self::Unreadable,
-        Self::NotElf,
-        Self::Damaged,
-        Self::Changed,
-        Self::TooLarge,
-        Self::NoSymbols,
-        Self::Stripped,
-        Self::Between,
-        Self::Unmapped,
-        Self::MapMissing,
-        Self::MapForbidden,
-        Self::MapUnreadable,
-        Self::NotInMap,
-        Self::MapBehind,
-        Self::MapFull,
-        Self::KernelForbidden,
-        Self::KernelUnreadable,
-        Self::KernelUnknown,
-        Self::Postponed,
-    ];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoFile => "no_file",
-            Self::Unreadable => "unreadable",
-            Self::NotElf => "not_elf",
-            Self::Damaged => "damaged",
-            Self::Changed => "changed",
-            Self::TooLarge => "too_large",
-            Self::NoSymbols => "no_symbols",
-            Self::Stripped => "stripped",
-            Self::Between => "between",
-            Self::Unmapped => "unmapped",
-            Self::MapMissing => "map_missing",
-            Self::MapForbidden => "map_forbidden",
-            Self::MapUnreadable => "map_unreadable",
-            Self::NotInMap => "not_in_map",
-            Self::MapBehind => "map_behind",
-            Self::MapFull => "map_full",
-            Self::KernelForbidden => "kernel_forbidden",
-            Self::KernelUnreadable => "kernel_unreadable",
-            Self::KernelUnknown => "kernel_unknown",
-            Self::Postponed => "postponed",
-        }
+words! {
+    /// Why a frame has no name.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Reason {
+        /// The file could not be opened when it was mapped.
+        NoFile = "no_file",
+        /// The file could not be read.
+        Unreadable = "unreadable",
+        /// It is no ELF file.
+        NotElf = "not_elf",
+        /// It is ELF, and breaks the format.
+        Damaged = "damaged",
+        /// Somebody has written into it since it was read.
+        Changed = "changed",
+        /// It has more functions at nearly one address than there is memory for, or a table of symbols of more than 256 MiB.
+        TooLarge = "too_large",
+        /// It has no functions with names at all, and no debug file was found.
+        NoSymbols = "no_symbols",
+        /// It has only the names that it exports, no debug file was found, and none of them is there.
+        Stripped = "stripped",
+        /// It has all its names, and none is there: code that a linker or an assembler made.
+        Between = "between",
+        /// Nothing was mapped there that we know of.
+        Unmapped = "unmapped",
+        /// Code that was made at run time, by a process that tells nobody what it made (`/tmp/perf-PID.map`), or that ended
+        /// before it was asked.
+        MapMissing = "map_missing",
+        /// It tells, and this process may not read it; or somebody else than the process's user wrote it.
+        MapForbidden = "map_forbidden",
+        /// It tells, and what it tells could not be read.
+        MapUnreadable = "map_unreadable",
+        /// It tells, and does not tell of this address.
+        NotInMap = "not_in_map",
+        /// The files that tell were not read to their end: they grow, or are rewritten, faster than they are read.
+        MapBehind = "map_behind",
+        /// The files tell of more functions than there is memory for, and this one may be one that was dropped.
+        MapFull = "map_full",
+        /// The kernel hides where its functions are from this process.
+        KernelForbidden = "kernel_forbidden",
+        /// The kernel's list of functions could not be read.
+        KernelUnreadable = "kernel_unreadable",
+        /// The kernel does not list a function there.
+        KernelUnknown = "kernel_unknown",
+        /// Tables of symbols were read as fast as they may be. It gets its name when it is asked for again.
+        Postponed = "postponed",
     }
 }
 

@@ -108,14 +108,10 @@ fn checksum(opened: &Opened) -> Option<u32> {
     }
     let (mut crc, mut buffer, mut at) = (Crc::new(), vec![0; CHUNK], 0);
     while at < length {
-        let read = match opened.read_at(&mut buffer, at) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => return None,
-        };
-        crc.update(&buffer[..read]);
-        at += read as u64;
+        let piece = &mut buffer[..usize::try_from(length - at).unwrap_or(CHUNK).min(CHUNK)];
+        opened.read_exact_at(piece, at).ok()?;
+        crc.update(piece);
+        at += piece.len() as u64;
     }
     Some(crc.sum())
 }

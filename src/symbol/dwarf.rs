@@ -16,9 +16,10 @@ mod unit;
 mod walk;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
-use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId, UnitHeader, UnitRef, UnitType};
+use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId, UnitHeader, UnitType};
 
 use self::unit::Units;
 use self::walk::Walk;
@@ -26,6 +27,11 @@ use crate::probe::binary::DebugInfo;
 
 /// The bytes of a section.
 type Bytes<'d> = EndianSlice<'d, RunTimeEndian>;
+/// A unit, with the sections that it refers to.
+type UnitRef<'u, 'd> = gimli::UnitRef<'u, Bytes<'d>>;
+/// The value of an attribute.
+type Value<'d> = gimli::AttributeValue<Bytes<'d>>;
+type Result<T, E = Trouble> = std::result::Result<T, E>;
 
 /// How much work may be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,18 +58,18 @@ impl From<gimli::Error> for Trouble {
 }
 
 impl Budget {
-    fn take(&mut self, steps: u64) -> Result<(), Trouble> {
+    fn take(&mut self, steps: u64) -> Result<()> {
         self.steps = self.steps.checked_sub(steps).ok_or(Trouble::Exhausted)?;
         Ok(())
     }
 
-    fn hold(&mut self, bytes: usize) -> Result<(), Trouble> {
+    fn hold(&mut self, bytes: usize) -> Result<()> {
         self.memory = self.memory.checked_sub(bytes).ok_or(Trouble::Exhausted)?;
         Ok(())
     }
 
     /// For so many bytes.
-    fn take_bytes(&mut self, bytes: usize) -> Result<(), Trouble> {
+    fn take_bytes(&mut self, bytes: usize) -> Result<()> {
         self.take(bytes as u64 / 16 + 1)
     }
 }
@@ -110,7 +116,7 @@ fn look_through(
     addresses: &[u64],
     found: &mut [Found],
     budget: &mut Budget,
-) -> Result<(), Trouble> {
+) -> Result<()> {
     let mut missing = addresses.len();
     let mut headers = units.dwarf.units();
     let mut trouble = Ok(());
@@ -128,6 +134,13 @@ fn look_through(
     trouble
 }
 
+/// The places of the addresses from `from` up to `to` (exclusive). The addresses are in order.
+fn between(addresses: &[u64], from: u64, to: u64) -> Range<usize> {
+    let first = addresses.partition_point(|&address| address < from);
+    let count = addresses[first..].iter().take_while(|&&address| address < to).count();
+    first..first + count
+}
+
 /// What a unit knows of the addresses of which nothing is known yet; of how many it knew something.
 fn look_into<'d>(
     units: &mut Units<'d>,
@@ -135,7 +148,7 @@ fn look_into<'d>(
     addresses: &[u64],
     found: &mut [Found],
     budget: &mut Budget,
-) -> Result<usize, Trouble> {
+) -> Result<usize> {
     match header.type_() {
         UnitType::Compilation | UnitType::Skeleton(_) => {}
         _ => return Ok(0),
@@ -144,10 +157,9 @@ fn look_into<'d>(
     let mut wanted = BTreeSet::new();
     let unit = UnitRef::new(units.dwarf, &opened.unit);
     opened.ranges.each(unit, budget, |from, to| {
-        let first = addresses.partition_point(|&address| address < from);
-        let inside = addresses[first..].iter().take_while(|&&address| address < to).count();
-        wanted.extend((first..first + inside).filter(|&place| found[place].levels.is_empty()));
-        inside
+        let inside = between(addresses, from, to);
+        wanted.extend(inside.clone().filter(|&place| found[place].levels.is_empty()));
+        inside.len()
     })?;
     if wanted.is_empty() {
         return Ok(0);
@@ -157,8 +169,7 @@ fn look_into<'d>(
     if !opened.split {
         walk.walk(unit, budget)?;
     }
-    let named = walk.name(units, &opened, budget)?;
-    let lines = rows::look_up(unit, opened.lines, &places, named, budget)?;
+    let lines = rows::look_up(units, &opened, &places, walk.chains, budget)?;
     let mut known = 0;
     for (&place, levels) in wanted.iter().zip(lines) {
         known += usize::from(!levels.levels.is_empty());

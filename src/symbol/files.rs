@@ -5,7 +5,6 @@
 //! is not tried again.
 
 use std::fmt;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,12 +19,10 @@ use super::work::Work;
 use super::{FileHash, Reason, Segment, debug};
 use crate::clock::Monotonic;
 use crate::files::Files;
-use crate::host::{self, ReadAt};
+use crate::host::ReadAt;
 use crate::probe::binary::{self, Addresses, Binary, BinaryError, Region, Stubs};
 use crate::stack::{self, Code, Module, ModuleId};
 
-/// What the kernel gives every process, in bytes at most.
-const VDSO_LIMIT: u64 = 256 << 10;
 /// What is known of a file beside its tables, in bytes, roughly.
 const KNOWN: usize = 400;
 /// The most functions that a region is to have: a list of 160 KiB, made in 512 KiB.
@@ -155,18 +152,21 @@ impl FileNames {
     /// Forgets what a number stood for that stands for another file now. Whether there was any.
     pub(super) fn begin(&mut self, code: &Code, now: Monotonic) -> bool {
         self.work.refill(now);
-        let before = self.known.len();
-        self.known.retain(|id, known| {
+        self.retain(0, |id, known| {
             !known.temporary
                 && code.modules.get(id.0 as usize).is_some_and(|module| known.identity.is(module))
-        });
-        let any = self.known.len() < before;
-        if any {
-            self.known_bytes = self.known.values().map(Known::bytes).sum();
-            let known = &self.known;
-            self.lists.retain(|id| known.contains_key(&id));
-        }
-        any
+        })
+    }
+
+    /// Drops the files for which `keep` returns false, with their lists, and lists not used after `since`. Whether a file
+    /// was dropped.
+    fn retain(&mut self, since: u64, keep: impl FnMut(&ModuleId, &mut Known) -> bool) -> bool {
+        let before = self.known.len();
+        self.known.retain(keep);
+        self.known_bytes = self.known.values().map(Known::bytes).sum();
+        let known = &self.known;
+        self.lists.retain(|id, list| list.used > since && known.contains_key(&id));
+        self.known.len() < before
     }
 
     /// Whether answers about a space hold: those about a file that is not known any more do not, for its number may be
@@ -219,14 +219,14 @@ impl FileNames {
             self.known_bytes += known.bytes();
             self.known.insert(id, known);
             if self.make_room(Some(id)) {
-                spans.retain(|space, _| self.answers_for(space));
+                spans.retain(|&(space, _), _| self.answers_for(space));
             }
         }
         let known = self.known.get_mut(&id)?;
         known.used = self.now;
         let (segment, address) = known.locate(offset);
         let space = Space::File(id);
-        if let Some(answer) = spans.get(space, address) {
+        if let Some(answer) = spans.find(space, address) {
             return Some(Found { name: answer.name, segment, address });
         }
         let (limit, now) = (self.limit.saturating_sub(self.known_bytes), self.now);
@@ -237,7 +237,7 @@ impl FileNames {
             Ok(names) => reading.name(names, address),
         };
         if let Some(span) = span {
-            spans.insert(space, span, Answer { name: name.clone(), segment: None });
+            spans.keep(space, span, Answer { name: name.clone(), segment: None });
         }
         Some(Found { name, segment, address })
     }
@@ -252,7 +252,7 @@ impl FileNames {
             if let Some(known) = self.known.remove(&oldest) {
                 self.known_bytes -= known.bytes();
             }
-            self.lists.retain(|id| id != oldest);
+            self.lists.retain(|id, _| id != oldest);
         }
         self.lists.shrink(self.limit.saturating_sub(self.known_bytes), None);
         self.known.len() < before
@@ -260,13 +260,8 @@ impl FileNames {
 
     /// Drops what is known of files that were not used since the last call. Whether there was any.
     pub(super) fn age(&mut self) -> bool {
-        let (since, before) = (std::mem::replace(&mut self.aged, self.now), self.known.len());
-        self.known.retain(|_, known| known.used > since);
-        self.known_bytes = self.known.values().map(Known::bytes).sum();
-        let known = &self.known;
-        self.lists.held.retain(|(id, ..), list| list.used > since && known.contains_key(id));
-        self.lists.bytes = self.lists.held.values().map(List::bytes).sum();
-        self.known.len() < before
+        let since = std::mem::replace(&mut self.aged, self.now);
+        self.retain(since, |_, known| known.used > since)
     }
 
     /// How much memory they take, in bytes, roughly.
@@ -276,8 +271,8 @@ impl FileNames {
 }
 
 impl Lists {
-    fn retain(&mut self, keep: impl Fn(ModuleId) -> bool) {
-        self.held.retain(|(id, ..), _| keep(*id));
+    fn retain(&mut self, keep: impl Fn(ModuleId, &List) -> bool) {
+        self.held.retain(|(id, ..), list| keep(*id, list));
         self.bytes = self.held.values().map(List::bytes).sum();
     }
 
@@ -303,7 +298,9 @@ impl Known {
     fn read(module: &Module, code: &Code, files: &Files, limit: usize) -> Self {
         let identity = Identity::of(module);
         let mut segments = Vec::new();
-        let copied = (&*module.path == "[vdso]" && module.file.is_err()).then(|| vdso(files)).flatten();
+        let copied = (&*module.path == "[vdso]" && module.file.is_err())
+            .then(|| stack::vdso(&files.roots().proc))
+            .flatten();
         let copied = copied.map(|bytes| Arc::new(Bytes(bytes)));
         let file: Option<&dyn ReadAt> = match (&copied, &module.file) {
             (Some(bytes), _) => Some(&**bytes),
@@ -545,17 +542,4 @@ fn reason(error: &BinaryError) -> Reason {
         BinaryError::TooMany { .. } => Reason::TooLarge,
         _ => Reason::Unreadable,
     }
-}
-
-/// What the kernel maps into every process, which is in no file. It is taken out of this one, where it is the same.
-fn vdso(files: &Files) -> Option<Vec<u8>> {
-    let own = files.roots().proc.join("self");
-    let maps = host::read_text(&own.join("maps")).ok()?;
-    let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;
-    let (start, end) = range.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let size = end.checked_sub(start).filter(|&size| size <= VDSO_LIMIT)?;
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
-    ReadAt::read_exact_at(&File::open(own.join("mem")).ok()?, &mut bytes, start).ok()?;
-    Some(bytes)
 }

@@ -1,7 +1,9 @@
 //! Reads a file that its writer appends to, in small rounds and at a bounded rate.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::regions::Regions;
 use crate::clock::{Allowance, Monotonic};
 use crate::error::FileError;
 use crate::files::Opened;
@@ -27,6 +29,21 @@ pub(super) trait Reader {
 
     /// Forgets everything: the next piece is the beginning of the file.
     fn restart(&mut self);
+}
+
+/// A [`Reader`] of functions.
+pub(super) trait Made: Reader + Debug + Send + Sync {
+    fn functions(&self) -> &Regions;
+
+    fn functions_mut(&mut self) -> &mut Regions;
+
+    /// How many lines or records could not be parsed.
+    fn malformed(&self) -> u64;
+
+    /// Memory in use, in bytes, roughly.
+    fn bytes(&self) -> usize {
+        self.functions().bytes()
+    }
 }
 
 /// A file and how far it was read. It stays open, so that the rest can be read when its writer has ended.
@@ -59,7 +76,7 @@ impl Followed {
     /// The refusal of the kernel to read.
     pub(super) fn poll(
         &mut self,
-        reader: &mut impl Reader,
+        reader: &mut dyn Reader,
         allowances: [&mut Allowance; 2],
         now: Monotonic,
     ) -> Result<bool, FileError> {
@@ -82,7 +99,7 @@ impl Position {
     fn poll(
         &mut self,
         file: &impl ReadAt,
-        reader: &mut impl Reader,
+        reader: &mut dyn Reader,
         mut allowances: [&mut Allowance; 2],
         now: Monotonic,
     ) -> std::io::Result<bool> {

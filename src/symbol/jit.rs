@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::follow::{Followed, ROUND};
-use super::jitdump::JitDump;
+use super::follow::{Followed, Made, ROUND};
+use super::jitdump::{JitDump, name_and_line};
 use super::perfmap::PerfMap;
 use super::texts::TextId;
 use super::{NamedLine, Reason};
@@ -58,16 +58,15 @@ pub(super) struct Jits {
 #[derive(Debug)]
 struct Jit {
     process: Process,
-    map: Map,
-    dump: Option<(Option<Followed>, JitDump)>,
+    /// Its list, or why there is none, or none that can be trusted.
+    map: Result<Told, Reason>,
+    dump: Option<Told>,
     allowance: Allowance,
     /// When its files were looked for, and read, last.
     looked: Option<Monotonic>,
     polled: Option<Monotonic>,
     ended: Option<Ended>,
     used: u64,
-    texts: LookedUp,
-    dump_texts: LookedUp,
 }
 
 /// The process has ended: another one may have its number.
@@ -79,12 +78,13 @@ struct Ended {
     unread: bool,
 }
 
+/// A file in which a process tells of its functions.
 #[derive(Debug)]
-enum Map {
-    /// There is none, or none that can be trusted.
-    Missing(Reason),
-    /// Its functions, and the file, unless it is closed.
-    Read(Option<Followed>, Box<PerfMap>),
+struct Told {
+    /// `None` if it is closed.
+    file: Option<Followed>,
+    made: Box<dyn Made>,
+    texts: LookedUp,
 }
 
 /// Lines that could not be parsed, and functions that were dropped.
@@ -124,14 +124,16 @@ impl Jits {
 
     /// How many files are held open.
     pub(super) fn open_files(&self) -> usize {
-        let maps = self.known.values().filter(|jit| matches!(jit.map, Map::Read(Some(_), _)));
-        maps.count() + self.known.values().filter(|jit| matches!(jit.dump, Some((Some(_), _)))).count()
+        self.known.values().flat_map(Jit::told).filter(|told| told.file.is_some()).count()
     }
 
     /// Sets the limit of memory in bytes, and keeps it at once.
     pub(super) fn set_limit(&mut self, limit: usize) {
         (self.limit, self.each) = (limit, limit / 2);
-        self.known.values_mut().for_each(|jit| jit.set_limit(limit / 2));
+        for told in self.known.values_mut().flat_map(Jit::told_mut) {
+            told.made.functions_mut().set_limit(limit / 2);
+            told.texts.clear();
+        }
         self.make_space(None);
     }
 
@@ -174,11 +176,26 @@ impl Jits {
             return Losses::default();
         };
         jit.ended = Some(Ended { at: now, rounds: 0, unread: false });
+        self.finish(id, now)
+    }
+
+    /// Reads one round of the files of a process that has ended.
+    fn finish(&mut self, id: ProcessId, now: Monotonic) -> Losses {
+        let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_some()) else {
+            return Losses::default();
+        };
         let before = jit.losses();
         if jit.finish(&mut self.allowance, now) {
             self.ending.push_back(id);
         }
         jit.losses().since(before)
+    }
+
+    /// Drops what is known of a process, unless its number was given to another one already.
+    pub(super) fn forget(&mut self, id: ProcessId, process: &Process) {
+        if self.known.get(&id).is_some_and(|jit| jit.process == *process) {
+            self.known.remove(&id);
+        }
     }
 
     /// Reads one round of the files of one process that has ended.
@@ -188,14 +205,7 @@ impl Jits {
         }
         let Some(id) = self.ending.pop_front() else { return Losses::default() };
         self.caught_up = Some(now);
-        let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_some()) else {
-            return Losses::default();
-        };
-        let before = jit.losses();
-        if jit.finish(&mut self.allowance, now) {
-            self.ending.push_back(id);
-        }
-        let losses = jit.losses().since(before);
+        let losses = self.finish(id, now);
         self.make_space(Some(id));
         losses
     }
@@ -236,54 +246,49 @@ impl Jit {
     fn new(process: Process, now: Monotonic) -> Self {
         Self {
             process,
-            map: Map::Missing(Reason::MapMissing),
+            map: Err(Reason::MapMissing),
             dump: None,
             allowance: Allowance::new(OF_ONE.0, OF_ONE.1, SECOND, now),
             looked: None,
             polled: None,
             ended: None,
             used: 0,
-            texts: LookedUp::default(),
-            dump_texts: LookedUp::default(),
         }
+    }
+
+    fn told(&self) -> impl Iterator<Item = &Told> {
+        self.map.iter().chain(&self.dump)
+    }
+
+    fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
+        self.map.iter_mut().chain(&mut self.dump)
     }
 
     /// Opens the files that it writes, as far as they are not open.
     fn open(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
         match open_map(files, &self.process) {
-            Ok(opened) if matches!(&self.map, Map::Read(Some(held), _) if held.is(&opened)) => {}
-            Ok(opened) => {
-                self.map = Map::Read(Some(Followed::new(Arc::new(opened))), Box::new(PerfMap::new(limit)));
-                self.texts.clear();
-            }
+            Ok(opened) if self.map.as_ref().is_ok_and(|told| told.is_of(&opened)) => {}
+            Ok(opened) => self.map = Ok(Told::new(Arc::new(opened), PerfMap::new(limit))),
             // What was read of a file that is gone is still true.
-            Err(reason) => {
-                if let Map::Missing(missing) = &mut self.map {
-                    *missing = reason;
-                }
-            }
+            Err(reason) => self.map = std::mem::replace(&mut self.map, Err(reason)).or(Err(reason)),
         }
         if self.dump.is_none() {
             let file = dump_of(id, &self.process, code);
-            self.dump = file.map(|file| (Some(Followed::new(file)), JitDump::new(limit)));
+            self.dump = file.map(|file| Told::new(file, JitDump::new(limit)));
         }
     }
 
     /// Reads one round of what was appended to each open file.
     fn poll(&mut self, all: &mut Allowance, now: Monotonic) {
         self.polled = Some(now);
-        if let Map::Read(Some(file), map) = &mut self.map {
-            match file.poll(&mut **map, [&mut self.allowance, &mut *all], now) {
-                // The numbers of names may be others now.
-                Ok(true) => self.texts.clear(),
-                Err(_) if map.functions.is_empty() => self.map = Map::Missing(Reason::MapUnreadable),
-                Ok(false) | Err(_) => {}
-            }
-        }
-        if let Some((Some(file), dump)) = &mut self.dump
-            && !matches!(file.poll(dump, [&mut self.allowance, all], now), Ok(false))
+        if let Ok(told) = &mut self.map
+            && !told.poll([&mut self.allowance, &mut *all], now)
+            && told.made.functions().is_empty()
         {
-            self.dump_texts.clear();
+            self.map = Err(Reason::MapUnreadable);
+        }
+        if let Some(told) = &mut self.dump {
+            told.poll([&mut self.allowance, all], now);
         }
     }
 
@@ -298,56 +303,21 @@ impl Jit {
             return true;
         }
         ended.unread = is_behind;
-        if let Map::Read(file, _) = &mut self.map {
-            *file = None;
-        }
-        if let Some((file, _)) = &mut self.dump {
-            *file = None;
-        }
+        self.told_mut().for_each(|told| told.file = None);
         false
     }
 
     /// Whether a file has bytes that were not read.
     fn is_behind(&self) -> bool {
-        let map = matches!(&self.map, Map::Read(Some(file), _) if file.is_behind());
-        map || matches!(&self.dump, Some((Some(file), _)) if file.is_behind())
-    }
-
-    fn set_limit(&mut self, limit: usize) {
-        if let Map::Read(_, map) = &mut self.map {
-            map.functions.set_limit(limit);
-        }
-        if let Some((_, dump)) = &mut self.dump {
-            dump.functions.set_limit(limit);
-        }
-        self.texts.clear();
-        self.dump_texts.clear();
+        self.told().filter_map(|told| told.file.as_ref()).any(Followed::is_behind)
     }
 
     fn find(&mut self, address: u64) -> Result<NamedLine, Reason> {
-        if let Some((_, dump)) = &mut self.dump
-            && let Some(found) = dump.functions.find(address)
-        {
-            dump.functions.touch(found.start);
-            let (name, texts) = (dump.name(&found), &mut self.dump_texts);
-            let line = dump.line(&found);
-            let file = line.filter(|line| !line.file.is_empty());
-            // The name has the first place.
-            let file = file.map(|line| texts.text(found.name, line.place.saturating_add(1), line.file));
-            let name = texts.text(found.name, 0, name);
-            let number = line.map_or(0, |line| line.number);
-            return Ok(NamedLine { linkage: Arc::clone(&name), name, file, line: number });
-        }
-        match &mut self.map {
-            Map::Missing(_) if self.dump.is_some() => Err(self.why_not()),
-            Map::Missing(reason) => Err(*reason),
-            Map::Read(_, map) => {
-                let Some(found) = map.functions.find(address) else { return Err(self.why_not()) };
-                map.functions.touch(found.start);
-                let name = self.texts.text(found.name, 0, map.functions.name(found.name));
-                Ok(NamedLine { linkage: Arc::clone(&name), name, file: None, line: 0 })
-            }
-        }
+        let mut told = self.dump.iter_mut().chain(self.map.iter_mut());
+        told.find_map(|told| told.find(address)).ok_or_else(|| match self.map {
+            Err(reason) if self.dump.is_none() => reason,
+            _ => self.why_not(),
+        })
     }
 
     /// Why an address is in no function, though there is a file.
@@ -362,20 +332,48 @@ impl Jit {
     }
 
     fn losses(&self) -> Losses {
-        let mut losses = Losses::default();
-        if let Map::Read(_, map) = &self.map {
-            losses = Losses { malformed: map.malformed, dropped: map.functions.dropped };
-        }
-        if let Some((_, dump)) = &self.dump {
-            losses = losses.and(Losses { malformed: dump.malformed, dropped: dump.functions.dropped });
-        }
-        losses
+        self.told().fold(Losses::default(), |losses, told| {
+            let (malformed, dropped) = (told.made.malformed(), told.made.functions().dropped);
+            losses.and(Losses { malformed, dropped })
+        })
     }
 
     fn bytes(&self) -> usize {
-        let map = if let Map::Read(_, map) = &self.map { map.functions.bytes() } else { 0 };
-        let dump = self.dump.as_ref().map_or(0, |(_, dump)| dump.bytes());
-        KNOWN + map + dump + self.texts.bytes + self.dump_texts.bytes
+        KNOWN + self.told().map(|told| told.made.bytes() + told.texts.bytes).sum::<usize>()
+    }
+}
+
+impl Told {
+    fn new(file: Arc<Opened>, made: impl Made + 'static) -> Self {
+        Self { file: Some(Followed::new(file)), made: Box::new(made), texts: LookedUp::default() }
+    }
+
+    /// Whether it is this file, and open.
+    fn is_of(&self, opened: &Opened) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is(opened))
+    }
+
+    /// Reads one round of what was appended, if the file is open. Whether it could be read.
+    fn poll(&mut self, allowances: [&mut Allowance; 2], now: Monotonic) -> bool {
+        let Some(file) = &mut self.file else { return true };
+        let polled = file.poll(&mut *self.made, allowances, now);
+        if !matches!(polled, Ok(false)) {
+            // The numbers of names may be others now.
+            self.texts.clear();
+        }
+        polled.is_ok()
+    }
+
+    fn find(&mut self, address: u64) -> Option<NamedLine> {
+        let functions = self.made.functions_mut();
+        let found = functions.find(address)?;
+        functions.touch(found.start);
+        let (name, line) = name_and_line(functions, &found);
+        let file = line.filter(|line| !line.file.is_empty());
+        // The name has the first place.
+        let file = file.map(|line| self.texts.text(found.name, line.place.saturating_add(1), line.file));
+        let name = self.texts.text(found.name, 0, name);
+        Some(NamedLine { linkage: Arc::clone(&name), name, file, line: line.map_or(0, |line| line.number) })
     }
 }
 

@@ -5,7 +5,9 @@
 //! is passed over. V8 adds 64 to the addresses of lines, for the header of the ELF file that perf makes: its lines are
 //! so much behind.
 
-use super::follow::Reader;
+use gimli::{EndianSlice, Reader as _, RunTimeEndian};
+
+use super::follow::{Made, Reader};
 use super::perfmap::truncated;
 use super::regions::{Found, Regions};
 use super::texts;
@@ -24,6 +26,9 @@ const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;
 const CLOSE: u32 = 3;
+
+/// Bytes that are not read yet.
+type Words<'b> = EndianSlice<'b, RunTimeEndian>;
 
 /// The functions of a jitdump.
 ///
@@ -47,8 +52,8 @@ pub(super) struct JitDump {
 enum State {
     /// The header of the file is to come.
     Beginning,
-    /// Records are to come, in this or the other byte order.
-    Records { swapped: bool },
+    /// Records are to come, in this byte order.
+    Records(RunTimeEndian),
     /// Nothing is: the file was closed, or it breaks the format.
     Over,
 }
@@ -59,42 +64,20 @@ impl JitDump {
         Self { functions: Regions::new(limit), ahead: None, malformed: 0, state: State::Beginning, skip: 0 }
     }
 
-    /// The name of a function that was found.
-    pub(super) fn name(&self, found: &Found) -> &[u8] {
-        truncated(self.functions.name(found.name))
-    }
-
-    /// The line of the address that was looked for.
-    pub(super) fn line(&self, found: &Found) -> Option<Line<'_>> {
-        let entry = self.functions.name(found.name);
-        let lines = entry.get(self.name(found).len() + 1..)?;
-        decode(lines, u32::try_from(found.offset).ok()?)
-    }
-
-    /// Memory in use, in bytes, roughly.
-    pub(super) fn bytes(&self) -> usize {
-        self.functions.bytes() + self.ahead.as_ref().map_or(0, |(_, lines)| lines.len())
-    }
-
     /// The header of the file; how long it is.
-    fn begin(&mut self, bytes: &[u8]) -> Option<u64> {
-        let mut words = Words { bytes, swapped: false };
-        let swapped = match words.u32()? {
-            MAGIC => false,
-            magic if magic.swap_bytes() == MAGIC => true,
-            _ => {
-                self.give_up();
-                return None;
+    fn begin(&mut self, bytes: &[u8]) -> u64 {
+        let orders = [RunTimeEndian::Little, RunTimeEndian::Big].map(|order| Words::new(bytes, order));
+        for mut words in orders {
+            let header = (words.read_u32(), words.read_u32(), words.read_u32());
+            if let (Ok(MAGIC), Ok(1..), Ok(size)) = header
+                && size as usize >= FILE_HEADER
+            {
+                self.state = State::Records(words.endian());
+                return size.into();
             }
-        };
-        words.swapped = swapped;
-        let (version, size) = (words.u32()?, words.u32()?);
-        if version == 0 || (size as usize) < FILE_HEADER {
-            self.give_up();
-            return None;
         }
-        self.state = State::Records { swapped };
-        Some(size.into())
+        self.give_up();
+        0
     }
 
     fn give_up(&mut self) {
@@ -102,28 +85,28 @@ impl JitDump {
         self.state = State::Over;
     }
 
-    /// One record without its header; `None` if it breaks the format.
-    fn record(&mut self, kind: u32, mut words: Words<'_>) -> Option<()> {
+    /// One record without its header.
+    fn record(&mut self, kind: u32, mut words: Words<'_>) -> gimli::Result<()> {
         match kind {
             LOAD => {
-                let (_pid, _tid, vma) = (words.u32()?, words.u32()?, words.u64()?);
-                let (_code, size, _index) = (words.u64()?, words.u64()?, words.u64()?);
-                self.load(vma, size, words.text()?);
+                let (_pid, _tid, vma) = (words.read_u32()?, words.read_u32()?, words.read_u64()?);
+                let (_code, size, _index) = (words.read_u64()?, words.read_u64()?, words.read_u64()?);
+                self.load(vma, size, words.read_null_terminated_slice()?.slice());
             }
             MOVE => {
-                let (_pid, _tid, vma) = (words.u32()?, words.u32()?, words.u64()?);
-                let from = words.u64()?;
+                let (_pid, _tid, vma) = (words.read_u32()?, words.read_u32()?, words.read_u64()?);
+                let from = words.read_u64()?;
                 let refused = self.functions.shift(from, vma).is_err();
                 self.functions.dropped += u64::from(refused);
             }
             DEBUG_INFO => {
-                let (code, count) = (words.u64()?, words.u64()?);
+                let (code, count) = (words.read_u64()?, words.read_u64()?);
                 self.ahead = Some((code, encode(lines(&mut words, count), code)));
             }
             CLOSE => self.state = State::Over,
             _ => {}
         }
-        Some(())
+        Ok(())
     }
 
     fn load(&mut self, start: u64, size: u64, name: &[u8]) {
@@ -154,11 +137,11 @@ impl Reader for JitDump {
             match self.state {
                 State::Over => return bytes.len(),
                 State::Beginning if rest.len() < FILE_HEADER => return taken,
-                State::Beginning => self.skip = self.begin(rest).unwrap_or(0),
-                State::Records { swapped } => {
-                    let mut words = Words { bytes: rest, swapped };
-                    let header = (words.u32(), words.u32(), words.u64());
-                    let (Some(kind), Some(size), Some(_)) = header else { return taken };
+                State::Beginning => self.skip = self.begin(rest),
+                State::Records(order) => {
+                    let mut words = Words::new(rest, order);
+                    let header = (words.read_u32(), words.read_u32(), words.read_u64());
+                    let (Ok(kind), Ok(size), Ok(_)) = header else { return taken };
                     let size = size as usize;
                     if size < HEADER {
                         // Where the next one begins is not known.
@@ -167,7 +150,7 @@ impl Reader for JitDump {
                     }
                     let needed = size.min(PARSED);
                     let Some(body) = rest.get(HEADER..needed) else { return taken };
-                    if self.record(kind, Words { bytes: body, swapped }).is_none() {
+                    if self.record(kind, Words::new(body, order)).is_err() {
                         self.malformed += 1;
                     }
                     self.skip = size as u64;
@@ -186,6 +169,33 @@ impl Reader for JitDump {
         self.functions.restart();
         (self.ahead, self.state, self.skip) = (None, State::Beginning, 0);
     }
+}
+
+impl Made for JitDump {
+    fn functions(&self) -> &Regions {
+        &self.functions
+    }
+
+    fn functions_mut(&mut self) -> &mut Regions {
+        &mut self.functions
+    }
+
+    fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    fn bytes(&self) -> usize {
+        self.functions.bytes() + self.ahead.as_ref().map_or(0, |(_, lines)| lines.len())
+    }
+}
+
+/// The name of a function that was found, and the line of the address that was looked for: `None` in a list, which has
+/// names alone.
+pub(super) fn name_and_line<'r>(functions: &'r Regions, found: &Found) -> (&'r [u8], Option<Line<'r>>) {
+    let entry = functions.name(found.name);
+    let name = truncated(entry);
+    let line = || decode(entry.get(name.len() + 1..)?, u32::try_from(found.offset).ok()?);
+    (name, line())
 }
 
 /// A line of a source file.
@@ -211,13 +221,12 @@ fn lines<'b>(words: &mut Words<'b>, count: u64) -> Vec<Written<'b>> {
     let mut lines = Vec::new();
     let mut file: &[u8] = b"";
     for _ in 0..count.min(LINES_LIMIT as u64) {
-        let (Some(address), Some(number), Some(_column)) = (words.u64(), words.u32(), words.u32()) else {
-            break;
-        };
-        let Some(name) = words.text() else { break };
+        let numbers = (words.read_u64(), words.read_u32(), words.read_u32());
+        let (Ok(address), Ok(number), Ok(_column)) = numbers else { break };
+        let Ok(name) = words.read_null_terminated_slice() else { break };
         // This one byte stands for the file of the line before.
-        if name != b"\xff" {
-            file = name;
+        if name.slice() != b"\xff" {
+            file = name.slice();
         }
         lines.push(Written { address, file, number });
     }
@@ -273,40 +282,6 @@ fn decode(bytes: &[u8], offset: u32) -> Option<Line<'_>> {
     let (length, text) = files.get(place as usize..)?.split_first_chunk()?;
     let file = text.get(..usize::from(u16::from_ne_bytes(*length)))?;
     Some(Line { file, place, number })
-}
-
-/// Bytes that are not read yet.
-#[derive(Debug, Clone, Copy)]
-struct Words<'b> {
-    bytes: &'b [u8],
-    /// Whether they are in the byte order that is not this machine's.
-    swapped: bool,
-}
-
-impl<'b> Words<'b> {
-    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (chunk, rest) = self.bytes.split_first_chunk()?;
-        self.bytes = rest;
-        Some(*chunk)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let number = u32::from_ne_bytes(self.chunk()?);
-        Some(if self.swapped { number.swap_bytes() } else { number })
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let number = u64::from_ne_bytes(self.chunk()?);
-        Some(if self.swapped { number.swap_bytes() } else { number })
-    }
-
-    /// What stands before the next NUL.
-    fn text(&mut self) -> Option<&'b [u8]> {
-        let end = memchr::memchr(0, self.bytes)?;
-        let (text, rest) = self.bytes.split_at_checked(end)?;
-        self.bytes = rest.get(1..)?;
-        Some(text)
-    }
 }
 
 #[cfg(test)]
@@ -366,8 +341,8 @@ mod tests {
 
     fn at(dump: &JitDump, address: u64) -> Option<String> {
         let found = dump.functions.find(address)?;
-        let name = String::from_utf8_lossy(dump.name(&found));
-        let line = dump.line(&found);
+        let (name, line) = name_and_line(&dump.functions, &found);
+        let name = String::from_utf8_lossy(name);
         let line = line.map(|line| format!(" {}:{}", String::from_utf8_lossy(line.file), line.number));
         Some(name.into_owned() + line.as_deref().unwrap_or_default())
     }

@@ -130,12 +130,11 @@ impl Kernel {
             Some(Err((reason, _))) => Err(*reason),
             None => Err(Reason::KernelUnreadable),
         };
+        let here = (address, address.saturating_add(1));
         match (listed, heard) {
             (Ok((answer, (start, end))), _) => (answer, (start.max(bounds.0), end.min(bounds.1))),
-            (Err(_), Some((_, heard))) => (heard.answer(), (address, address.saturating_add(1))),
-            (Err(reason), None) => {
-                (Answer { name: Err(reason), segment: None }, (address, address.saturating_add(1)))
-            }
+            (Err(_), Some((_, heard))) => (heard.answer(), here),
+            (Err(reason), None) => (Answer { name: Err(reason), segment: None }, here),
         }
     }
 

@@ -20,6 +20,7 @@ use super::{Named, NamedLine, Reason};
 use crate::files::Files;
 use crate::probe::binary::{Binary, BinaryError, NoDebugInfo};
 use crate::stack::{Code, Frame, Module, ModuleId};
+use crate::words::words;
 
 /// Memory for answers and for what is known of files, in bytes, unless [`Lines::set_memory`] says otherwise.
 const MEMORY: usize = 4 << 20;
@@ -34,61 +35,31 @@ const STEPS_OF_ALL: u64 = 1 << 27;
 /// How much memory may be taken by what is found in one file, in bytes.
 const FOUND: usize = 8 << 20;
 
-/// Why a frame has no line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LineReason {
-    /// The file could not be opened when it was mapped.
-    NoFile,
-    /// The file, or its debug file, could not be read, or is no ELF file that is understood.
-    Unreadable,
-    /// It was compiled without debug information, or that was taken out and no debug file was found.
-    NoDebugInfo,
-    /// Its functions are in `.dwo` files, or names in a file of `dwz`. The lines are there; what was inlined is not, or has
-    /// no name.
-    Split,
-    /// It is compressed in another way than by zlib.
-    Compressed,
-    /// It is larger than `limits.debug_info`, or so much work that nothing came of it.
-    TooLarge,
-    /// It breaks the format.
-    Damaged,
-    /// Somebody has written into the file since it was looked at first.
-    Changed,
-    /// It tells nothing of this address: code that was compiled without, or that a linker or an assembler made.
-    NotCovered,
-    /// It, or other files, took all that one profile may. When it is asked for again, it goes on from there.
-    Postponed,
-}
-
-impl LineReason {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::NoFile,
-        Self::Unreadable,
-        Self::NoDebugInfo,
-        Self::Split,
-        Self::Compressed,
-        Self::TooLarge,
-        Self::Damaged,
-        Self::Changed,
-        Self::NotCovered,
-        Self::Postponed,
-    ];
-
-    /// The word for it in labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoFile => "no_file",
-            Self::Unreadable => "unreadable",
-            Self::NoDebugInfo => "no_debug_info",
-            Self::Split => "split",
-            Self::Compressed => "compressed",
-            Self::TooLarge => "too_large",
-            Self::Damaged => "damaged",
-            Self::Changed => "changed",
-            Self::NotCovered => "not_covered",
-            Self::Postponed => "postponed",
-        }
+words! {
+    /// Why a frame has no line.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum LineReason {
+        /// The file could not be opened when it was mapped.
+        NoFile = "no_file",
+        /// The file, or its debug file, could not be read, or is no ELF file that is understood.
+        Unreadable = "unreadable",
+        /// It was compiled without debug information, or that was taken out and no debug file was found.
+        NoDebugInfo = "no_debug_info",
+        /// Its functions are in `.dwo` files, or names in a file of `dwz`. The lines are there; what was inlined is not, or has
+        /// no name.
+        Split = "split",
+        /// It is compressed in another way than by zlib.
+        Compressed = "compressed",
+        /// It is larger than `limits.debug_info`, or so much work that nothing came of it.
+        TooLarge = "too_large",
+        /// It breaks the format.
+        Damaged = "damaged",
+        /// Somebody has written into the file since it was looked at first.
+        Changed = "changed",
+        /// It tells nothing of this address: code that was compiled without, or that a linker or an assembler made.
+        NotCovered = "not_covered",
+        /// It, or other files, took all that one profile may. When it is asked for again, it goes on from there.
+        Postponed = "postponed",
     }
 }
 
@@ -127,15 +98,8 @@ struct Answer {
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    debug: Result<Debug, LineReason>,
-}
-
-/// Where it is. The file is open only while it is read.
-#[derive(Debug)]
-struct Debug {
-    source: Source,
-    /// It is too large, damaged, or not what can be read.
-    spoilt: Option<LineReason>,
+    /// Where it is, unless it is too large, damaged, or not what can be read. The file is open only while it is read.
+    source: Result<Source, LineReason>,
 }
 
 /// Finds lines and inlined functions.
@@ -198,7 +162,7 @@ impl Lines {
     }
 
     fn known_bytes(&self) -> usize {
-        let held = |known: &Known| known.debug.as_ref().map_or(0, |debug| debug.source.bytes());
+        let held = |known: &Known| known.source.as_ref().map_or(0, Source::bytes);
         self.known.values().map(|known| size_of::<(ModuleId, Known)>() + held(known)).sum()
     }
 
@@ -304,15 +268,15 @@ impl Lines {
     ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
         let module = code.modules.get(id.0 as usize).ok_or(LineReason::NoFile)?;
         let files = &self.files;
-        let known = self.known.entry(id).or_insert_with(|| Known {
-            identity: Identity::of(module),
-            debug: Debug::find(module, code, files),
-        });
-        let debug = known.debug.as_mut().map_err(|reason| *reason)?;
-        match debug.read(module, files, addresses, self.limit, left) {
+        let known = self
+            .known
+            .entry(id)
+            .or_insert_with(|| Known { identity: Identity::of(module), source: find(module, code, files) });
+        let source = known.source.as_ref().map_err(|reason| *reason)?;
+        match left.read(source, module, files, addresses, self.limit) {
             // A file that was closed may be open again the next time.
             Err(reason) if !matches!(reason, LineReason::Postponed | LineReason::NoFile) => {
-                debug.spoilt = Some(reason);
+                known.source = Err(reason);
                 Err(reason)
             }
             answer => answer,
@@ -320,38 +284,33 @@ impl Lines {
     }
 }
 
-impl Debug {
-    /// The file of a module, or the one that its debug information was moved to.
-    fn find(module: &Module, code: &Code, files: &Files) -> Result<Self, LineReason> {
-        let file = module.file.as_ref().map_err(|_| LineReason::NoFile)?;
-        let binary = file.binary().map_err(|_| LineReason::Unreadable)?;
-        let source = if binary.has_debug_info() {
-            Source::Own(Written::of(file))
-        } else {
-            let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-            let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
-            Source::Beside(found.map_err(|_| LineReason::NoDebugInfo)?.0)
-        };
-        Ok(Self { source, spoilt: None })
+/// The file of a module, or the one that its debug information was moved to.
+fn find(module: &Module, code: &Code, files: &Files) -> Result<Source, LineReason> {
+    let file = module.file.as_ref().map_err(|_| LineReason::NoFile)?;
+    let binary = file.binary().map_err(|_| LineReason::Unreadable)?;
+    if binary.has_debug_info() {
+        return Ok(Source::Own(Written::of(file)));
     }
+    let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
+    let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
+    Ok(Source::Beside(found.map_err(|_| LineReason::NoDebugInfo)?.0))
+}
 
+impl Left {
     fn read(
-        &self,
+        &mut self,
+        source: &Source,
         module: &Module,
         files: &Files,
         addresses: &[u64],
         limit: u64,
-        left: &mut Left,
     ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
-        if let Some(reason) = self.spoilt {
-            return Err(reason);
-        }
-        let reader = self.source.open(module, files).map_err(|reason| match reason {
+        let reader = source.open(module, files).map_err(|reason| match reason {
             Reason::Changed => LineReason::Changed,
             _ => LineReason::NoFile,
         })?;
         let binary = Binary::read(&*reader, Path::new("")).map_err(|_| LineReason::Unreadable)?;
-        let info = binary.debug_info(limit.min(left.bytes)).map_err(|error| match error {
+        let info = binary.debug_info(limit.min(self.bytes)).map_err(|error| match error {
             NoDebugInfo::Absent => LineReason::NoDebugInfo,
             NoDebugInfo::TooLarge { size } if size <= limit => LineReason::Postponed,
             NoDebugInfo::TooLarge { .. } => LineReason::TooLarge,
@@ -360,11 +319,11 @@ impl Debug {
             NoDebugInfo::Unreadable(BinaryError::TooMany { .. }) => LineReason::TooLarge,
             NoDebugInfo::Unreadable(_) => LineReason::Unreadable,
         })?;
-        left.bytes = left.bytes.saturating_sub(info.size());
-        let steps = STEPS.min(left.steps);
+        self.bytes = self.bytes.saturating_sub(info.size());
+        let steps = STEPS.min(self.steps);
         let mut budget = Budget { steps, memory: FOUND };
         let (found, trouble) = dwarf::look_up(&info, addresses, &mut budget);
-        left.steps = left.steps.saturating_sub(steps - budget.steps);
+        self.steps = self.steps.saturating_sub(steps - budget.steps);
         let has_some = found.iter().any(|found| !found.levels.is_empty());
         let reason = trouble.map(|trouble| match trouble {
             Trouble::Damaged => LineReason::Damaged,

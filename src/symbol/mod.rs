@@ -54,7 +54,8 @@ use crate::error::printable;
 use crate::files::Files;
 use crate::probe::kallsyms::KallsymsError;
 use crate::ring::Ksymbol;
-use crate::stack::{BuildId, Code, Frame, ModuleId, ProcessId};
+use crate::stack::{BuildId, Code, Frame, ModuleId, Process, ProcessId};
+use crate::words::words;
 
 /// A frame with names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,17 +76,19 @@ pub struct Named {
     pub address: u64,
 }
 
-/// Whose code something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Origin {
-    /// The kernel and its modules.
-    Kernel,
-    /// A file that was compiled.
-    Native,
-    /// Made at run time, by node, Java and their kin.
-    Jit,
-    /// Nobody knows, or it is no code: where a stack was cut off.
-    Unknown,
+words! {
+    /// Whose code something is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Origin {
+        /// The kernel and its modules.
+        Kernel = "kernel",
+        /// A file that was compiled.
+        Native = "native",
+        /// Made at run time, by node, Java and their kin.
+        Jit = "jit",
+        /// Nobody knows, or it is no code: where a stack was cut off.
+        Unknown = "unknown",
+    }
 }
 
 /// A function, and where in it.
@@ -161,8 +164,8 @@ impl Held {
     }
 }
 
-/// The time after which unused names are dropped.
-const AGE: Duration = Duration::from_secs(5 * 60);
+/// Unused names are dropped after this time at the earliest, and after twice this time at the latest.
+const AGE: Duration = Duration::from_secs(150);
 
 /// Finds the names of frames. Keeps what it has read within a limit of memory.
 #[derive(Debug)]
@@ -211,7 +214,7 @@ impl Symbolizer {
         self.jits.set_limit(quarter);
         self.names.set_limit(quarter);
         // What was too large may not be any more.
-        self.names.retain(|_, answer| answer.name != Err(Reason::TooLarge));
+        self.names.retain(|_, (_, answer)| answer.name != Err(Reason::TooLarge));
         self.share();
     }
 
@@ -220,7 +223,7 @@ impl Symbolizer {
         let quarter = self.options.memory / 4;
         let rest = self.options.memory.saturating_sub(2 * quarter);
         if self.files.set_limit(rest.saturating_sub(self.kernel.bytes())) {
-            self.names.retain(|space, _| self.files.answers_for(space));
+            self.names.retain(|&(space, _), _| self.files.answers_for(space));
         }
     }
 
@@ -269,6 +272,11 @@ impl Symbolizer {
         self.lose(losses);
     }
 
+    /// Drops the functions of a process whose number will be given to another one: no frame refers to it any more.
+    pub fn forget(&mut self, id: ProcessId, process: &Process) {
+        self.jits.forget(id, process);
+    }
+
     /// How many frames have names, and why the others have none.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
@@ -310,7 +318,7 @@ impl Symbolizer {
         }
         if gone {
             let files = &self.files;
-            self.names.retain(|space, _| files.answers_for(space));
+            self.names.retain(|&(space, _), _| files.answers_for(space));
         }
         let kernel = frames.iter().filter_map(|frame| match frame {
             Frame::Kernel(address) => Some(*address),
@@ -321,7 +329,7 @@ impl Symbolizer {
             self.share();
         }
         if is_read || self.heard {
-            self.names.retain(|space, _| space != Space::Kernel);
+            self.names.retain(|&(space, _), _| space != Space::Kernel);
             self.heard = false;
         }
     }
@@ -347,20 +355,16 @@ impl Symbolizer {
     }
 
     fn name_in_kernel(&mut self, address: u64) -> Named {
-        let Answer { name, segment } = match self.names.get(Space::Kernel, address) {
+        let Answer { name, segment } = match self.names.find(Space::Kernel, address) {
             Some(answer) => answer,
             None => {
                 let (answer, span) = self.kernel.find(address);
-                self.names.insert(Space::Kernel, span, answer.clone());
+                self.names.keep(Space::Kernel, span, answer.clone());
                 answer
             }
         };
-        match name {
-            Ok(name) => Named { segment, ..Named::known(Origin::Kernel, address, name.line()) },
-            Err(reason) => {
-                Named::unknown(Origin::Kernel, address, format!("[kernel] {address:#x}"), Some(reason))
-            }
-        }
+        let line = name.map(|name| name.line());
+        Named { segment, ..Named::of(Origin::Kernel, address, line, || format!("[kernel] {address:#x}")) }
     }
 
     fn name_in_file(&mut self, module: ModuleId, offset: u64, code: &Code) -> Named {
@@ -370,28 +374,32 @@ impl Symbolizer {
             return Named::unknown(Origin::Unknown, offset, text, Some(Reason::NoFile));
         };
         let (address, segment) = (found.address, found.segment);
-        let named = match found.name {
-            Ok(name) => Named::known(Origin::Native, address, name.line()),
-            Err(reason) => {
-                let text = place_in(&segment.path, address);
-                Named::unknown(Origin::Native, address, text, Some(reason))
-            }
-        };
+        let line = found.name.map(|name| name.line());
+        let named = Named::of(Origin::Native, address, line, || place_in(&segment.path, address));
         Named { segment: Some(segment), ..named }
     }
 
     fn name_in_memory(&mut self, process: ProcessId, address: u64, code: &Code) -> Named {
         self.notice(process, code);
-        match self.jits.find(process, address) {
-            Ok(line) => Named::known(Origin::Jit, address, line),
-            Err(reason) => Named::unknown(Origin::Jit, address, format!("[anon] {address:#x}"), Some(reason)),
-        }
+        let line = self.jits.find(process, address);
+        Named::of(Origin::Jit, address, line, || format!("[anon] {address:#x}"))
     }
 }
 
 impl Named {
-    fn known(origin: Origin, address: u64, line: NamedLine) -> Self {
-        Self { origin, lines: Box::new([line]), unknown: None, reason: None, segment: None, address }
+    /// With a name, or else a text that says what is known.
+    fn of(
+        origin: Origin,
+        address: u64,
+        line: Result<NamedLine, Reason>,
+        text: impl FnOnce() -> String,
+    ) -> Self {
+        match line {
+            Ok(line) => {
+                Self { lines: Box::new([line]), unknown: None, reason: None, origin, segment: None, address }
+            }
+            Err(reason) => Self::unknown(origin, address, text(), Some(reason)),
+        }
     }
 
     fn unknown(origin: Origin, address: u64, text: String, reason: Option<Reason>) -> Self {

@@ -4,7 +4,7 @@
 //! The file is untrusted, and often damaged: some writers put `0x` in front of numbers, lines are mixed up by threads or
 //! truncated by a full disk. A line that cannot be parsed is counted and skipped.
 
-use super::follow::Reader;
+use super::follow::{Made, Reader};
 use super::regions::Regions;
 
 /// The longest line, in bytes. A longer one is skipped.
@@ -68,6 +68,20 @@ impl Reader for PerfMap {
     fn restart(&mut self) {
         self.functions.restart();
         self.in_long_line = false;
+    }
+}
+
+impl Made for PerfMap {
+    fn functions(&self) -> &Regions {
+        &self.functions
+    }
+
+    fn functions_mut(&mut self) -> &mut Regions {
+        &mut self.functions
+    }
+
+    fn malformed(&self) -> u64 {
+        self.malformed
     }
 }
 

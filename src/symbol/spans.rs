@@ -63,44 +63,18 @@ impl Name {
 ///
 /// An answer is kept for the addresses that share it, which are one function or a part of it that no other is nested in.
 /// So one entry serves every address of a function, and which one was asked for first makes no difference.
-#[derive(Debug)]
-pub(super) struct Spans(Cache<(Space, u64), (u64, Answer)>);
+pub(super) type Spans = Cache<(Space, u64), (u64, Answer)>;
 
 impl Spans {
-    /// `limit` is in bytes.
-    pub(super) fn new(limit: usize) -> Self {
-        Self(Cache::new(limit))
-    }
-
-    /// Changes the limit. What is over it is dropped.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        self.0.set_limit(limit);
-    }
-
-    pub(super) fn get(&mut self, space: Space, address: u64) -> Option<Answer> {
+    pub(super) fn find(&mut self, space: Space, address: u64) -> Option<Answer> {
         let before = (space, 0)..=(space, address);
-        self.0.last_in(before, |(end, _)| address < *end).map(|(_, answer)| answer)
+        self.last_in(before, |(end, _)| address < *end).map(|(_, answer)| answer)
     }
 
     /// Keeps the answer of the addresses from `start` to `end` (exclusive).
-    pub(super) fn insert(&mut self, space: Space, (start, end): Span, answer: Answer) {
+    pub(super) fn keep(&mut self, space: Space, (start, end): Span, answer: Answer) {
         let held = answer.name.as_ref().map_or(0, Name::bytes);
-        self.0.insert((space, start), (end, answer), held);
-    }
-
-    /// Drops what was not used since the last call.
-    pub(super) fn age(&mut self) {
-        self.0.age();
-    }
-
-    /// Drops the answers for which `keep` returns false.
-    pub(super) fn retain(&mut self, keep: impl Fn(Space, &Answer) -> bool) {
-        self.0.retain(|&(space, _), (_, answer)| keep(space, answer));
-    }
-
-    /// How much memory it takes, in bytes, roughly.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.insert((space, start), (end, answer), held);
     }
 }
 
@@ -125,7 +99,7 @@ mod tests {
     #[test]
     fn all_addresses_of_a_span_have_its_answer_and_no_others() {
         let mut spans = Spans::new(1 << 20);
-        spans.insert(Space::File(ModuleId(1)), (10, 20), answer("f"));
+        spans.keep(Space::File(ModuleId(1)), (10, 20), answer("f"));
         for (space, address, found) in [
             (Space::File(ModuleId(1)), 9, false),
             (Space::File(ModuleId(1)), 10, true),
@@ -135,21 +109,21 @@ mod tests {
             (Space::File(ModuleId(2)), 15, false),
             (Space::Kernel, 15, false),
         ] {
-            assert_eq!(spans.get(space, address).is_some(), found, "{space:?} {address}");
+            assert_eq!(spans.find(space, address).is_some(), found, "{space:?} {address}");
         }
     }
 
     #[test]
     fn what_is_used_stays_and_what_is_not_goes() {
-        let mut spans = Spans::new(20 * (Cache::<(Space, u64), (u64, Answer)>::ENTRY + 100));
+        let mut spans = Spans::new(20 * (Spans::ENTRY + 100));
         for number in 0..1000 {
-            spans.insert(Space::Kernel, (number * 10, number * 10 + 10), answer(&"x".repeat(84)));
-            assert!(spans.get(Space::Kernel, 5).is_some(), "after {number}");
+            spans.keep(Space::Kernel, (number * 10, number * 10 + 10), answer(&"x".repeat(84)));
+            assert!(spans.find(Space::Kernel, 5).is_some(), "after {number}");
         }
-        assert_eq!(spans.get(Space::Kernel, 15), None);
-        assert!(spans.get(Space::Kernel, 9995).is_some());
+        assert_eq!(spans.find(Space::Kernel, 15), None);
+        assert!(spans.find(Space::Kernel, 9995).is_some());
         spans.set_limit(0);
-        assert_eq!((spans.bytes(), spans.get(Space::Kernel, 9995)), (0, None));
+        assert_eq!((spans.bytes(), spans.find(Space::Kernel, 9995)), (0, None));
     }
 
     proptest! {
@@ -160,9 +134,9 @@ mod tests {
             let mut spans = Spans::new(limit);
             for (place, length, put) in steps {
                 if put {
-                    spans.insert(Space::Kernel, (place * 10, place * 10 + 10), answer(&"x".repeat(length)));
+                    spans.keep(Space::Kernel, (place * 10, place * 10 + 10), answer(&"x".repeat(length)));
                 } else {
-                    spans.get(Space::Kernel, place * 10 + 3);
+                    spans.find(Space::Kernel, place * 10 + 3);
                 }
                 prop_assert!(spans.bytes() <= limit, "{}", spans.bytes());
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Monotonic;
+use crate::clock::{Allowance, Monotonic};
 
 /// How much may be read in the long run, in bytes for each second: some per cent of a CPU.
 const RATE: u64 = 64 << 20;
@@ -13,40 +13,33 @@ const BURST: u64 = 1 << 30;
 /// choice of theirs takes more of a CPU, or holds up the names of other programs for longer than a second.
 #[derive(Debug)]
 pub(super) struct Work {
-    left: u64,
-    /// When it was added to last.
-    since: Option<Monotonic>,
+    allowance: Allowance,
+    now: Monotonic,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { left: BURST, since: None }
+        let now = Monotonic::default();
+        Self { allowance: Allowance::new(BURST, RATE, Duration::from_secs(1), now), now }
     }
 }
 
 impl Work {
     /// Adds what the time since the last call allows.
     pub(super) fn refill(&mut self, now: Monotonic) {
-        let elapsed = self.since.map_or(Duration::ZERO, |since| now.since(since));
-        let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        if milliseconds > 0 || self.since.is_none() {
-            self.left = self.left.saturating_add((RATE / 1000).saturating_mul(milliseconds)).min(BURST);
-            self.since = Some(now);
-        }
+        self.now = now;
     }
 
     /// Takes so many bytes; `false` if there is nothing left.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
-        if self.left == 0 {
-            return false;
-        }
-        self.left = self.left.saturating_sub(bytes);
-        true
+        let is_left = !self.is_spent();
+        self.allowance.spend(bytes);
+        is_left
     }
 
     /// Whether nothing is left.
-    pub(super) fn is_spent(&self) -> bool {
-        self.left == 0
+    pub(super) fn is_spent(&mut self) -> bool {
+        self.allowance.left(self.now) == 0
     }
 }
 

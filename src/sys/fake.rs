@@ -1,7 +1,7 @@
 //! A kernel that answers from a table, for tests and benchmarks of everything above the seam: refusals, frozen and
 //! multiplexed counters, full descriptor tables. It makes no system call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,16 @@ pub enum FakePlace {
     },
 }
 
+impl FakePlace {
+    /// Returns the CPU, if the kernel removes events there when that CPU goes offline.
+    pub fn cpu(self) -> Option<u32> {
+        match self {
+            Self::Cpu(cpu) | Self::Cgroup { cpu, .. } => Some(cpu),
+            Self::Thread(_) | Self::ThreadOn { .. } => None,
+        }
+    }
+}
+
 /// An event that is open in the fake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
@@ -42,6 +52,10 @@ pub struct Opened {
     pub place: FakePlace,
     /// What it reads.
     pub count: Count,
+    /// Whether its counting was started, by [`Event::enable`] of itself or of its leader.
+    pub enabled: bool,
+    /// Whether its CPU went offline: it counts nothing more, and its group is dissolved.
+    pub removed: bool,
     leader: u64,
     id: u64,
 }
@@ -88,6 +102,8 @@ struct State {
     /// Leader of a ring → its unread records.
     rings: BTreeMap<u64, Vec<u8>>,
     most_ring_pages: Option<usize>,
+    /// CPUs that are offline.
+    offline: BTreeSet<u32>,
 }
 
 impl FakeKernel {
@@ -106,9 +122,28 @@ impl FakeKernel {
         self.state().limit = Some(limit);
     }
 
-    /// Changes what open events read.
-    pub fn update(&self, mut change: impl FnMut(&mut Opened)) {
-        self.state().open.values_mut().for_each(&mut change);
+    /// Changes what open events read; those whose CPU went offline stay as they are.
+    pub fn update(&self, change: impl FnMut(&mut Opened)) {
+        self.state().open.values_mut().filter(|event| !event.removed).for_each(change);
+    }
+
+    /// Takes a CPU offline. Its events count nothing more, in groups of one, and no others can be opened there (`ENODEV`).
+    pub fn take_offline(&self, cpu: u32) {
+        let State { open, groups, offline, .. } = &mut *self.state();
+        offline.insert(cpu);
+        for event in open.values_mut().filter(|event| event.place.cpu() == Some(cpu)) {
+            event.removed = true;
+            if event.is_member()
+                && let Some(group) = groups.get_mut(&event.leader)
+            {
+                group.retain(|&id| id != event.id);
+            }
+        }
+    }
+
+    /// Brings a CPU online again. Events from before stay removed.
+    pub fn bring_online(&self, cpu: u32) {
+        self.state().offline.remove(&cpu);
     }
 
     /// Whether reads of leaders find their pinned group in error state.
@@ -176,6 +211,9 @@ impl Kernel for FakeKernel {
         if let Some(&(_, errno)) = refusal {
             return Err(errno);
         }
+        if place.cpu().is_some_and(|cpu| state.offline.contains(&cpu)) {
+            return Err(Errno::ENODEV);
+        }
         if state.limit.is_some_and(|limit| state.open.len() >= limit) {
             return Err(Errno::EMFILE);
         }
@@ -183,8 +221,20 @@ impl Kernel for FakeKernel {
         state.next += 1;
         let leader = leader.map_or(id, |leader| leader.id);
         state.groups.entry(leader).or_default().push(id);
-        state.open.insert(id, Opened { attr: attr.clone(), place, count: Count::default(), leader, id });
+        let (count, enabled) = (Count::default(), false);
+        state
+            .open
+            .insert(id, Opened { attr: attr.clone(), place, count, enabled, removed: false, leader, id });
         Ok(FakeEvent { kernel: self.clone(), id })
+    }
+}
+
+impl FakeEvent {
+    fn set_enabled(&self, enabled: bool) {
+        let State { open, groups, .. } = &mut *self.kernel.state();
+        for id in groups.get(&self.id).into_iter().flatten() {
+            open.entry(*id).and_modify(|event| event.enabled = enabled);
+        }
     }
 }
 
@@ -196,8 +246,13 @@ impl Event for FakeEvent {
         if state.unplaced {
             return Ok(0);
         }
-        let leader = state.open.get(&self.id).ok_or(Errno::EBADF)?;
-        let group = state.groups.get(&self.id).into_iter().flatten();
+        let event = state.open.get(&self.id).ok_or(Errno::EBADF)?;
+        if event.attr.reads_alone() {
+            *words.first_mut().ok_or(Errno::ENOSPC)? = event.count.value;
+            return Ok(1);
+        }
+        let leader = state.open.get(&event.leader).ok_or(Errno::EBADF)?;
+        let group = state.groups.get(&leader.id).into_iter().flatten();
         let values = group.filter_map(|id| state.open.get(id)).map(|event| event.count.value);
         let untimed =
             leader.attr.sampling.and_then(|sampling| sampling.fields.read).is_some_and(|read| read.untimed);
@@ -212,10 +267,12 @@ impl Event for FakeEvent {
     }
 
     fn enable(&self) -> Result<(), Errno> {
+        self.set_enabled(true);
         Ok(())
     }
 
     fn disable(&self) -> Result<(), Errno> {
+        self.set_enabled(false);
         Ok(())
     }
 

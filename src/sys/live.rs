@@ -146,9 +146,15 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
         raw.config2 = probe.offset;
     }
     raw.config3 = config3;
-    raw.read_format = u64::from(
-        abi::PERF_FORMAT_GROUP | abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING,
-    );
+    // The kernel reads a group by its leader's format. After the CPU has gone offline, a member with PERF_FORMAT_GROUP would read the
+    // count of its former leader.
+    if !attr.reads_alone() {
+        raw.read_format = u64::from(
+            abi::PERF_FORMAT_GROUP
+                | abi::PERF_FORMAT_TOTAL_TIME_ENABLED
+                | abi::PERF_FORMAT_TOTAL_TIME_RUNNING,
+        );
+    }
     let bit = u64::from;
     let modifiers = attr.modifiers;
     raw.set_exclude_user(bit(modifiers.exclude_user));
@@ -219,7 +225,8 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
-    raw.set_sample_id_all(u64::from(ordered));
+    // A record of a switch does not tell the thread and the time itself.
+    raw.set_sample_id_all(u64::from(ordered || sideband.switches));
     // Half of a ring would be too late where records come in bursts: the other half is full before the reader has a CPU.
     raw.set_watermark(1);
     raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;
@@ -271,6 +278,7 @@ mod tests {
         let mut attr = attr(1, [0; 4]);
         attr.start = Start::WithLeader;
         assert_eq!(raw_attr(&attr).disabled(), 0);
+        assert_eq!(raw_attr(&attr).read_format, 0, "it reads its own count");
         attr.start = Start::OnExec;
         let raw = raw_attr(&attr);
         assert_eq!((raw.disabled(), raw.enable_on_exec()), (1, 1));

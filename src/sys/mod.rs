@@ -19,10 +19,11 @@ pub mod scheduling;
 pub mod spawn;
 pub mod usage;
 
+pub use crate::config::profiled::Rate;
 pub use budget::Budget;
 pub use descriptors::OpenDescriptors;
 pub use registers::Registers;
-pub use sample::{Drained, Fields, Rate, ReadFormat, Ring, Sampling, Sideband, WAKE_UP};
+pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband, WAKE_UP};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -60,6 +61,9 @@ pub trait Event {
     /// (`PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`; without the times if this event's
     /// [`ReadFormat`] leaves them out). Returns how many words were read: 0 means
     /// that a pinned group could not be placed on the PMU and is in error state.
+    ///
+    /// When a CPU goes offline, the kernel dissolves the groups of its events: the leader is then the only member. A member that
+    /// writes no records ([`Attr::reads_alone`]) always reads one word, its own count, which it keeps after its CPU has gone.
     ///
     /// # Errors
     /// The kernel's errno; `ENOSPC` when `words` is too small for the group.
@@ -131,16 +135,8 @@ pub struct Attr {
 impl Attr {
     /// What counts `event` for whom it is opened for, from the first [`Event::enable`] on.
     pub fn counting(event: &event::Event) -> Self {
-        Self {
-            selector: event.selector,
-            modifiers: event.modifiers,
-            inherit: Inherit::Nothing,
-            start: Start::Later,
-            sampling: None,
-            probe: event.probe.clone(),
-            filter: event.filter.clone(),
-            ordered: false,
-        }
+        let (probe, filter) = (event.probe.clone(), event.filter.clone());
+        Self { modifiers: event.modifiers, probe, filter, ..Self::of(event.selector) }
     }
 
     /// The same as a member of a group, which follows its leader.
@@ -149,14 +145,24 @@ impl Attr {
         Self { modifiers: self.modifiers.of_member(), start: Start::WithLeader, ..self }
     }
 
+    /// Whether a read gives the count of this event alone: it is a member of a group, and writes no records.
+    pub fn reads_alone(&self) -> bool {
+        self.start == Start::WithLeader && self.sampling.is_none()
+    }
+
     /// A software event of the kernel (`PERF_COUNT_SW_*`).
     pub fn software(config: u64, sampling: Option<Sampling>, start: Start) -> Self {
+        let selector = Selector { kind: SOFTWARE, config: [config, 0, 0, 0] };
+        Self { start, sampling, ..Self::of(selector) }
+    }
+
+    fn of(selector: Selector) -> Self {
         Self {
-            selector: Selector { kind: SOFTWARE, config: [config, 0, 0, 0] },
+            selector,
             modifiers: Modifiers::default(),
-            inherit: Inherit::Nothing,
-            start,
-            sampling,
+            inherit: Inherit::default(),
+            start: Start::default(),
+            sampling: None,
             probe: None,
             filter: None,
             ordered: false,

@@ -1,5 +1,7 @@
 //! Events that write records: how often, with what in them, and the ring they write to.
 
+use super::Rate;
+
 /// After so many bytes of records whoever polls a ring is woken up. A ring of less than twice as many has to be looked at now and
 /// then.
 pub const WAKE_UP: usize = 64 << 10;
@@ -7,7 +9,8 @@ pub const WAKE_UP: usize = 64 << 10;
 /// How an event writes records into a ring. Whoever polls it is woken up each time that [`WAKE_UP`] bytes were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
-    /// How often.
+    /// How often. Software events of period 1 are never throttled; a frequency is at most
+    /// `kernel.perf_event_max_sample_rate`, else `EINVAL`.
     pub rate: Rate,
     /// What each record carries.
     pub fields: Fields,
@@ -16,16 +19,6 @@ pub struct Sampling {
     /// Whether times are those of `CLOCK_MONOTONIC`, which is the same on all CPUs, and stand at the end of the other
     /// records as well (`sample_id_all`).
     pub ordered: bool,
-}
-
-/// How often an event writes a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
-    /// Each time it counted so many. For clocks: nanoseconds. Software events of period 1 are never throttled.
-    Period(u64),
-    /// About so many times a second and CPU while it counts: the kernel adapts the period. At most
-    /// `kernel.perf_event_max_sample_rate`, else `EINVAL`.
-    Frequency(u64),
 }
 
 /// What a `PERF_RECORD_SAMPLE` carries. Each costs time in the kernel, in the path that the record is about.
@@ -58,6 +51,23 @@ pub struct Fields {
     pub width: bool,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
+}
+
+impl Fields {
+    /// Nothing: [`Default`] in constants.
+    pub const NONE: Self = Self {
+        identifier: false,
+        ip: false,
+        tid: false,
+        time: false,
+        period: false,
+        read: None,
+        callchain: false,
+        raw: false,
+        user_stack: 0,
+        width: false,
+        cgroup: false,
+    };
 }
 
 /// What stands beside each count of a group.

@@ -28,13 +28,9 @@ impl Sampling {
     /// against what another ring tells of files that were mapped.
     pub fn of(sampler: &Sampler) -> Self {
         let waits = sampler.waits.is_some();
-        let rate = match sampler.rate {
-            // A frequency would not do: switches come in bursts, after which the kernel goes on with a period that is by far
-            // too long, and what its samples then say of their weight does not make up for that.
-            _ if waits => Rate::Period(1),
-            profiled::Rate::Frequency(frequency) => Rate::Frequency(frequency),
-            profiled::Rate::Period(period) => Rate::Period(period),
-        };
+        // A frequency would not do: switches come in bursts, after which the kernel goes on with a period that is by far
+        // too long, and what its samples then say of their weight does not make up for that.
+        let rate = if waits { Rate::Period(1) } else { sampler.rate };
         let fields = Fields {
             identifier: true,
             ip: true,
@@ -77,7 +73,7 @@ mod tests {
     use crate::config::profiled::{Unwind, Whose};
     use crate::plan::Value;
 
-    fn sampler(rate: profiled::Rate, period: Option<u64>, unwind: Unwind) -> Sampler {
+    fn sampler(rate: Rate, period: Option<u64>, unwind: Unwind) -> Sampler {
         Sampler {
             entry: "a".into(),
             events: Vec::new(),
@@ -98,20 +94,19 @@ mod tests {
 
     #[test]
     fn a_sample_tells_what_is_not_known_without_it() {
-        let clock = sampler(profiled::Rate::Frequency(19), Some(52_631_578), Unwind::FramePointers);
+        let clock = sampler(Rate::Frequency(19), Some(52_631_578), Unwind::FramePointers);
         let Sampling { rate, fields, ordered, .. } = Sampling::of(&clock);
         assert_eq!((rate, ordered), (Rate::Frequency(19), true));
         assert_eq!((fields.period, fields.raw, fields.user_stack), (false, false, 0));
-        let faults = sampler(profiled::Rate::Frequency(19), None, Unwind::Dwarf { stack: 8192 });
+        let faults = sampler(Rate::Frequency(19), None, Unwind::Dwarf { stack: 8192 });
         let fields = Sampling::of(&faults).fields;
         assert_eq!((fields.period, fields.callchain, fields.user_stack), (true, true, 8192));
     }
 
     #[test]
     fn a_sample_has_room_for_its_chain_and_its_stack_and_ends_at_64_kib() {
-        let bytes = |unwind, depth| {
-            Sampling::of(&sampler(profiled::Rate::Period(1), Some(1), unwind)).most_bytes(depth)
-        };
+        let bytes =
+            |unwind, depth| Sampling::of(&sampler(Rate::Period(1), Some(1), unwind)).most_bytes(depth);
         assert_eq!(bytes(Unwind::FramePointers, Some(127)), 40 + 136 * 8 + 8);
         assert_eq!(bytes(Unwind::FramePointers, None), bytes(Unwind::FramePointers, Some(127)));
         let stack = bytes(Unwind::Auto { stack: 16 << 10 }, None) - bytes(Unwind::FramePointers, None);

@@ -49,8 +49,7 @@ impl Ended {
 /// What could not be told. Everything only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Untold {
-    /// Ends of calls whose beginning was not seen: of new threads, whose first is the end of the call that made them, and
-    /// of those who called before anybody looked.
+    /// Ends of calls whose beginning was not seen: of those who called before anybody looked.
     pub unbegun: u64,
     /// Beginnings that were followed by another, or the end of another call.
     pub unended: u64,
@@ -62,10 +61,19 @@ pub struct Untold {
     pub full: u64,
 }
 
+/// What a thread does in the kernel.
+#[derive(Debug, Clone, Copy)]
+enum Under {
+    /// A call that is followed.
+    Followed(Begun),
+    /// One that is not: when it ends, nothing is told.
+    LeftOut,
+}
+
 /// The calls that are under way.
 #[derive(Debug, Default)]
 pub struct Calls {
-    begun: FxHashMap<u32, Begun>,
+    under: FxHashMap<u32, Under>,
     untold: Untold,
 }
 
@@ -73,20 +81,39 @@ impl Calls {
     /// A thread enters the kernel.
     #[inline]
     pub fn begin(&mut self, begun: Begun) {
-        if self.begun.len() >= MOST && !self.begun.contains_key(&begun.who.tid) {
+        if self.has_room(begun.who.tid) {
+            let before = self.under.insert(begun.who.tid, Under::Followed(begun));
+            self.untold.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+        } else {
             self.untold.full += 1;
-            return;
         }
-        let before = self.begun.insert(begun.who.tid, begun);
-        self.untold.unended += u64::from(before.is_some());
+    }
+
+    /// A thread is in a call of which only the end may be recorded, and that is not followed: another call has the same number, or
+    /// the thread was made by it.
+    #[inline]
+    pub fn leave_out(&mut self, tid: u32) {
+        if self.has_room(tid) {
+            let before = self.under.insert(tid, Under::LeftOut);
+            self.untold.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+        }
+    }
+
+    #[inline]
+    fn has_room(&self, tid: u32) -> bool {
+        self.under.len() < MOST || self.under.contains_key(&tid)
     }
 
     /// A thread leaves the kernel; the call that it ends, if its beginning is known.
     #[inline]
     pub fn end(&mut self, tid: u32, number: u32, time: u64, result: i64) -> Option<Ended> {
-        let Some(begun) = self.begun.remove(&tid) else {
-            self.untold.unbegun += 1;
-            return None;
+        let begun = match self.under.remove(&tid) {
+            Some(Under::Followed(begun)) => begun,
+            Some(Under::LeftOut) => return None,
+            None => {
+                self.untold.unbegun += 1;
+                return None;
+            }
         };
         // What a signal handler returns to is the call that it interrupted, under the number of that one or of none.
         if begun.call.number != number {
@@ -103,34 +130,31 @@ impl Calls {
 
     /// A thread has ended, in whatever call.
     pub fn forget(&mut self, tid: u32) {
-        self.begun.remove(&tid);
+        self.under.remove(&tid);
     }
 
     /// Records were lost: nobody knows which calls have ended.
     pub fn mark_gap(&mut self) {
-        self.untold.dropped += self.begun.len() as u64;
-        self.begun.clear();
+        self.untold.dropped += self.followed().count() as u64;
+        self.under.clear();
     }
 
     /// Those that take longer than `threshold` nanoseconds by now, and for how long.
     pub fn stuck(&self, now: u64, threshold: u64) -> impl Iterator<Item = (&Begun, u64)> {
-        let aged = self.begun.values().map(move |begun| (begun, now.saturating_sub(begun.time)));
+        let aged = self.followed().map(move |begun| (begun, now.saturating_sub(begun.time)));
         aged.filter(move |&(_, age)| age > threshold)
+    }
+
+    fn followed(&self) -> impl Iterator<Item = &Begun> {
+        self.under.values().filter_map(|under| match under {
+            Under::Followed(begun) => Some(begun),
+            Under::LeftOut => None,
+        })
     }
 
     /// What could not be told so far.
     pub fn untold(&self) -> Untold {
         self.untold
-    }
-
-    /// How many are under way.
-    pub fn len(&self) -> usize {
-        self.begun.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.begun.is_empty()
     }
 }
 
@@ -152,7 +176,7 @@ mod tests {
         let ended = calls.end(1, 35, 160, 0).unwrap();
         assert_eq!((ended.took, ended.error(), ended.call.to_string()), (60, None, "nanosleep".to_owned()));
         assert_eq!(calls.end(2, 202, 120, -110).unwrap().error(), Some(110));
-        assert_eq!((calls.len(), calls.untold()), (0, Untold::default()));
+        assert_eq!((calls.under.len(), calls.untold()), (0, Untold::default()));
     }
 
     #[test]
@@ -181,6 +205,22 @@ mod tests {
         assert_eq!(calls.end(1, 1, 70, 0), None);
         let expected = Untold { unbegun: 2, unended: 2, backwards: 1, dropped: 1, full: 0 };
         assert_eq!(calls.untold(), expected);
+    }
+
+    #[test]
+    fn the_end_of_a_call_that_is_not_followed_tells_nothing() {
+        let mut calls = Calls::default();
+        calls.leave_out(1);
+        assert_eq!(calls.end(1, 3, 10, 0), None);
+        calls.leave_out(1);
+        assert_eq!(calls.stuck(10_000, 0).count(), 0);
+        calls.begin(begun(1, 0, 20));
+        assert!(calls.end(1, 0, 30, 0).is_some(), "its end was not recorded either");
+        assert_eq!((calls.under.len(), calls.untold()), (0, Untold::default()));
+        calls.begin(begun(1, 0, 40));
+        calls.leave_out(1);
+        calls.mark_gap();
+        assert_eq!(calls.untold(), Untold { unended: 1, ..Untold::default() });
     }
 
     #[test]

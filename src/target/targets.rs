@@ -42,7 +42,7 @@ impl Targets {
     pub fn has_label(&self, name: &str) -> bool {
         match self {
             Self::Cpus(_) | Self::Cgroups(_) => self.scope().label() == Some(name),
-            Self::Processes(selection) => selection.by.iter().any(|by| by.label() == name),
+            Self::Processes(selection) => selection.by.iter().any(|by| by.as_str() == name),
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
     ProcessSelection, Processes,
 };
 use crate::error::FileError;
-use crate::host::{CpuSet, Roots, online_cpus};
+use crate::host::{CpuSet, Online, Roots};
 
 /// Who is to be looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +32,8 @@ impl Needs {
 /// What changed since the look before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
+    /// CPUs that are online, and were offline between the two looks: their events are gone.
+    pub restarted: CpuSet,
     /// Cgroups; those added come parents first.
     pub cgroups: Diff<Arc<Cgroup>, CgroupId>,
     /// Processes.
@@ -43,6 +45,7 @@ pub struct Changes {
 pub struct Watch {
     roots: Roots,
     needs: Needs,
+    cpus: Online,
     online: CpuSet,
     mount: Result<CgroupMount, CgroupAbsent>,
     cgroups: Option<Cgroups>,
@@ -56,6 +59,7 @@ impl Watch {
     pub fn new(roots: Roots) -> Self {
         Self {
             needs: Needs::default(),
+            cpus: Online::default(),
             online: CpuSet::default(),
             mount: CgroupMount::find(&roots),
             cgroups: None,
@@ -91,13 +95,25 @@ impl Watch {
         self.look(Some(changed))
     }
 
+    /// Looks at the CPUs alone. If that fails, they stay as they were; the next [`refresh`](Self::refresh) tells why.
+    pub fn refresh_cpus(&mut self) -> Changes {
+        Changes { restarted: self.look_at_cpus().unwrap_or_default(), ..Changes::default() }
+    }
+
+    /// Looks at the CPUs, and returns those that were offline in between.
+    fn look_at_cpus(&mut self) -> Result<CpuSet, FileError> {
+        let before = std::mem::replace(&mut self.cpus, Online::read(&self.roots)?);
+        self.online = self.cpus.cpus();
+        Ok(self.cpus.restarted_since(&before))
+    }
+
     fn look(&mut self, changed: Option<&Changed>) -> Changes {
         self.problems.clear();
-        match online_cpus(&self.roots) {
-            Ok(online) => self.online = online,
+        let mut changes = Changes::default();
+        match self.look_at_cpus() {
+            Ok(restarted) => changes.restarted = restarted,
             Err(error) => self.problems.push(error),
         }
-        let mut changes = Changes::default();
         if self.needs.cgroups
             && let Ok(mount) = &self.mount
         {

@@ -163,7 +163,7 @@ struct Scratch {
 }
 
 /// What a collection takes out of an entry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Taken {
     /// For each output.
     pub(super) tables: Vec<Vec<(Key, Cell)>>,
@@ -246,12 +246,7 @@ impl Aggregate {
             tables: sums.tables.iter_mut().map(Table::take).collect(),
             fresh: sums.values.iter_mut().map(Values::take_fresh).collect(),
             expired,
-            unpaired: self
-                .pending
-                .iter()
-                .flat_map(Pending::unpaired)
-                .map(|(why, n)| (why.as_str(), n))
-                .collect(),
+            unpaired: self.pending.iter().flat_map(Pending::unpaired).collect(),
             waiting: self.pending.as_ref().map_or(0, Pending::waiting),
             dropped: sums.dropped,
         };

@@ -161,15 +161,8 @@ impl Book {
     }
 
     fn text(&self, label: usize, id: ValueId) -> Arc<str> {
-        match id {
-            ValueId::NONE => "".into(),
-            id => self
-                .texts
-                .get(label)
-                .and_then(|texts| texts.get(&id))
-                .cloned()
-                .unwrap_or_else(|| OTHER.into()),
-        }
+        let known = self.texts.get(label).and_then(|texts| texts.get(&id)).cloned();
+        known.unwrap_or_else(|| if id == ValueId::NONE { "".into() } else { OTHER.into() })
     }
 
     /// Adds to the series of an owner.

@@ -5,29 +5,17 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::aggregate::{Aggregate, Hit, Taken};
-use super::open::{Lane, Use, Wanted};
+use super::open::{Lane, Wanted};
 use super::owners::{Owners, Round, Who};
 use super::sheets::Sheet;
 use super::tasks::{Remarkable, Tasks, Untold};
-use crate::plan::{Feed, Role, Trace};
+use crate::plan::{Feed, Trace};
 use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
 use crate::sys::Fields;
 
 /// So many threads left a CPU that they were not seen to come to, and nobody knows yet that the kernel does not tell: a few
 /// may be told out of order.
 const UNSEEN: u64 = 8;
-
-/// Who looks into the records of an event.
-#[derive(Debug)]
-struct Tap {
-    /// What its records begin with, if they hold fields.
-    number: Option<u16>,
-    /// What its records carry.
-    fields: Fields,
-    /// What it tells of threads.
-    role: Role,
-    uses: Arc<[Use]>,
-}
 
 /// Where the series of an entry come from.
 #[derive(Debug)]
@@ -68,7 +56,8 @@ pub(super) struct DeskTaken {
 pub(super) struct Desk {
     sources: Vec<Source>,
     tasks: Tasks,
-    taps: FxHashMap<u64, Tap>,
+    /// Events by the identifiers in their records.
+    taps: FxHashMap<u64, Arc<Wanted>>,
     owners: Owners,
     /// Turns before which the switch stream has no record of a switch.
     incomplete: u64,
@@ -92,10 +81,8 @@ impl Desk {
     }
 
     /// An event was opened whose records bear `id`.
-    pub(super) fn tap(&mut self, id: u64, wanted: &Wanted) {
-        let Wanted { number, fields, role, uses, .. } = wanted;
-        let (role, uses) = (role.clone(), Arc::clone(uses));
-        self.taps.insert(id, Tap { number: *number, fields: *fields, role, uses });
+    pub(super) fn tap(&mut self, id: u64, wanted: &Arc<Wanted>) {
+        self.taps.insert(id, Arc::clone(wanted));
     }
 
     /// It was closed, and what it wrote has been read.
@@ -131,9 +118,10 @@ impl Desk {
             return;
         }
         self.losses.records += 1;
-        self.losses.unreadable += u64::from(!self.tasks.read(&tap.role, cpu, &sample, &mut self.owners));
+        let read = self.tasks.read(&tap.role, cpu, &sample, &mut self.owners);
+        self.losses.unreadable += u64::from(read.is_none());
         let who = Who { cpu, pid: sample.pid, tid: sample.tid, cgroup: sample.cgroup };
-        for &(source, place) in tap.uses.iter() {
+        for &(source, place) in &tap.uses {
             if let Some(Source::Fields(aggregate)) = self.sources.get_mut(source) {
                 let hit = Hit { source: place, who, time: sample.time, raw: sample.raw };
                 aggregate.hit(hit, &mut self.owners);

@@ -87,7 +87,7 @@ impl<R: Ring> Intake<R> {
     pub(super) fn close(&mut self, ring: RingId, hits: u64) {
         // Those of this very moment, too: who wrote them will not be known any more.
         let until = self.clock.kernel().saturating_add(1);
-        self.rings_of(Lane::Ordered).into_iter().for_each(|ring| self.load(ring));
+        self.empty_lane(Lane::Ordered);
         self.flush(until);
         self.remove(ring);
         if let Some(mut account) = self.accounts.remove(&ring) {
@@ -113,7 +113,7 @@ impl<R: Ring> Intake<R> {
             return self.drain_all(now);
         }
         let direct = rings.iter().filter(|&&ring| Lane::of(ring) == Lane::Direct);
-        direct.for_each(|&ring| self.drain_direct(ring));
+        direct.for_each(|&ring| self.empty(ring));
         if rings.iter().any(|&ring| Lane::of(ring) == Lane::Ordered) {
             self.drain_ordered(now);
         }
@@ -121,37 +121,18 @@ impl<R: Ring> Intake<R> {
 
     /// Empties all rings; records from after `now`, on their clock, may wait for the next time.
     pub(super) fn drain_all(&mut self, now: u64) {
-        for ring in self.rings_of(Lane::Direct) {
-            self.drain_direct(ring);
-        }
+        self.empty_lane(Lane::Direct);
         self.drain_ordered(now);
     }
 
-    fn rings_of(&self, lane: Lane) -> Vec<RingId> {
-        self.rings.keys().copied().filter(|&ring| Lane::of(ring) == lane).collect()
-    }
-
-    fn drain_direct(&mut self, id: RingId) {
-        let Some(ring) = self.rings.get_mut(&id) else { return };
-        let (desk, fields) = (&mut self.desk, &self.fields[Lane::Direct as usize]);
-        let (before, mut hits) = (desk.losses.ring_full, 0);
-        let drained = ring.drain(|record| {
-            hits += u64::from(is_sample(record));
-            desk.read(Lane::Direct, id.cpu, record, fields);
-        });
-        if let Some(account) = self.accounts.get_mut(&id) {
-            account.read += hits;
-            account.told += desk.losses.ring_full - before;
-            account.usage.read(drained);
-        }
-        desk.losses.unreadable += u64::from(drained.torn);
+    fn empty_lane(&mut self, lane: Lane) {
+        let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| Lane::of(ring) == lane).collect();
+        rings.into_iter().for_each(|ring| self.empty(ring));
     }
 
     /// Reads what was written on all CPUs before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
-        for ring in self.rings_of(Lane::Ordered) {
-            self.load(ring);
-        }
+        self.empty_lane(Lane::Ordered);
         self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
     }
 
@@ -189,27 +170,31 @@ impl<R: Ring> Intake<R> {
         self.waiting.drain(..followed);
     }
 
-    /// Takes the records of a ring, to be read in order.
-    fn load(&mut self, id: RingId) {
+    /// Empties a ring: reads its records, or queues them where they are read in order.
+    fn empty(&mut self, id: RingId) {
         let Some(ring) = self.rings.get_mut(&id) else { return };
-        let (merger, fields) = (&mut self.merger, &self.fields[Lane::Ordered as usize]);
-        let (mut timeless, mut hits, late) = (0, 0, merger.late());
+        let lane = Lane::of(id);
+        let (desk, merger, fields) = (&mut self.desk, &mut self.merger, &self.fields[lane as usize]);
+        let (before, late, mut hits) = (desk.losses.ring_full, merger.late(), 0);
         let drained = ring.drain(|record| {
             hits += u64::from(is_sample(record));
-            match time_of(record, fields) {
-                Some(time) => merger.push(id.cpu, time, record),
-                None => timeless += 1,
+            match lane {
+                Lane::Direct => desk.read(lane, id.cpu, record, fields),
+                Lane::Ordered => match time_of(record, fields) {
+                    Some(time) => merger.push(id.cpu, time, record),
+                    None => desk.losses.unreadable += 1,
+                },
             }
         });
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
+            account.told += desk.losses.ring_full - before;
             account.usage.read(drained);
         }
-        let losses = &mut self.desk.losses;
-        losses.unreadable += timeless + u64::from(drained.torn);
-        losses.late += merger.late() - late;
-        if drained.torn {
-            self.desk.mark_gap();
+        desk.losses.unreadable += u64::from(drained.torn);
+        desk.losses.late += merger.late() - late;
+        if drained.torn && lane == Lane::Ordered {
+            desk.mark_gap();
         }
     }
 
@@ -232,10 +217,7 @@ impl<R: Ring> Intake<R> {
 
 impl<R: Ring> Consumer<R> for Intake<R> {
     fn remove(&mut self, ring: RingId) {
-        match Lane::of(ring) {
-            Lane::Direct => self.drain_direct(ring),
-            Lane::Ordered => self.load(ring),
-        }
+        self.empty(ring);
         self.rings.remove(&ring);
     }
 

@@ -66,7 +66,7 @@ const THREADS: (f64, usize) = (20_000.0, 120);
 pub(crate) struct Tracer<K: Kernel> {
     clock: Clock,
     books: Vec<Book>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<Arc<Wanted>>,
     /// Of each lane.
     carried: [Carried; 2],
     /// How switches are told.
@@ -206,6 +206,11 @@ impl<K: Kernel> Tracer<K> {
         self.books.iter_mut().for_each(|book| book.set_names(per_cgroup));
     }
 
+    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    pub(crate) fn set_ring_memory(&mut self, memory: u64) {
+        self.memory = memory;
+    }
+
     /// Leads what is opened from now on to the entries; nothing is open.
     fn retrace(&mut self) {
         let traces: Vec<Arc<Trace>> = self.books.iter().map(|book| Arc::clone(&book.trace)).collect();
@@ -239,13 +244,13 @@ impl<K: Kernel> Tracer<K> {
         self.switches.of_stream = self.turns.is_some();
     }
 
-    /// Lets CPUs tell who comes where the kernel passes switches over.
+    /// Enables `PERF_RECORD_SWITCH` if the kernel writes no records of some switches, and no switch stream reports turns.
     fn follow_switches(&mut self, context: &mut Context<'_, K>) {
-        if self.switches.of_cpus || !self.intake().desk.misses_switches() {
+        if self.switches.of_cpus || self.switches.of_stream || !self.intake().desk.misses_switches() {
             return;
         }
         tracing::info!(
-            "this kernel does not tell of all switches from an idle CPU: each CPU tells itself who comes, by a record more"
+            "enabled PERF_RECORD_SWITCH on all CPUs: the kernel writes no records of some context switches"
         );
         self.switches.of_cpus = true;
         self.stop(context);
@@ -357,7 +362,7 @@ impl<K: Kernel> Tracer<K> {
                 continue;
             }
             let mut told: Vec<&Arc<str>> = Vec::new();
-            for &(book, _) in wanted.uses.iter() {
+            for &(book, _) in &wanted.uses {
                 let Some(trace) = self.books.get(book).map(|book| &book.trace) else { continue };
                 // What is told of threads is one entry with several books.
                 if trace.feed != Feed::Records && told.contains(&&trace.entry) {

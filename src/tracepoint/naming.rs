@@ -64,10 +64,7 @@ impl Names<'_> {
             Targets::Cpus(cpus) => Ok(vec![Vec::from_iter(cpus.label_of(self.nodes.cpu(owner.0))).into()]),
             Targets::Cgroups(selection) => {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
-                let path: Arc<str> = match *id {
-                    ROOT => "/".into(),
-                    id => self.index.path_of(id).ok_or(rest::UNKNOWN)?,
-                };
+                let path = self.path(*id).ok_or(rest::UNKNOWN)?;
                 let above = std::iter::successors(Some(&*path), |path| parent_of(path));
                 let selected = above.filter(|path| selection.matches(&Cgroup::at(path)));
                 let most = if selection.descendants { usize::MAX } else { 1 };
@@ -110,14 +107,21 @@ impl Names<'_> {
             Some(Take::Field(field)) => Some(field),
             _ => None,
         };
-        let functions = self.functions(fresh.iter().filter(|fresh| field(fresh).is_some_and(is_function)));
+        let is_function = |field: &Field| field.show == Show::Function;
+        let address = |fresh: &Fresh| match (&fresh.value, field(fresh)) {
+            (Owned::Unsigned(address), Some(field)) if is_function(field) => Some(*address),
+            _ => None,
+        };
+        let functions = self.functions(fresh.iter().filter_map(address).collect());
         let text = |fresh: &Fresh| -> Arc<str> {
             match (&fresh.value, field(fresh)) {
                 (Owned::Unsigned(address), Some(field)) if is_function(field) => {
                     functions.get(address).cloned().unwrap_or_else(|| format!("{address:#x}").into())
                 }
                 (value, Some(field)) => field.render(&value.borrow()).into(),
-                (Owned::Unsigned(id), None) if trace.feed != Feed::Records => self.cgroup(CgroupId(*id)),
+                (Owned::Unsigned(id), None) if trace.feed != Feed::Records => {
+                    self.path(CgroupId(*id)).unwrap_or_else(|| rest::UNKNOWN.into())
+                }
                 (Owned::Unsigned(number), None) => number.to_string().into(),
                 (Owned::Signed(number), None) => number.to_string().into(),
                 (Owned::Bytes(bytes), None) => String::from_utf8_lossy(bytes).into(),
@@ -127,21 +131,12 @@ impl Names<'_> {
     }
 
     /// The path of a cgroup.
-    fn cgroup(&self, id: CgroupId) -> Arc<str> {
-        match id {
-            ROOT => "/".into(),
-            id => self.index.path_of(id).unwrap_or_else(|| rest::UNKNOWN.into()),
-        }
+    fn path(&self, id: CgroupId) -> Option<Arc<str>> {
+        if id == ROOT { Some("/".into()) } else { self.index.path_of(id) }
     }
 
     /// The functions of the kernel at some addresses.
-    fn functions<'f>(&self, fresh: impl Iterator<Item = &'f Fresh>) -> BTreeMap<u64, Arc<str>> {
-        let addresses: Vec<u64> = fresh
-            .filter_map(|fresh| match fresh.value {
-                Owned::Unsigned(address) => Some(address),
-                _ => None,
-            })
-            .collect();
+    fn functions(&self, addresses: Vec<u64>) -> BTreeMap<u64, Arc<str>> {
         if addresses.is_empty() {
             return BTreeMap::new();
         }
@@ -156,8 +151,4 @@ impl Names<'_> {
             }
         }
     }
-}
-
-fn is_function(field: &Field) -> bool {
-    field.show == Show::Function
 }

@@ -44,7 +44,7 @@ pub(super) struct Wanted {
     pub(super) fields: Fields,
     /// What it tells of threads.
     pub(super) role: Role,
-    pub(super) uses: Arc<[Use]>,
+    pub(super) uses: Vec<Use>,
 }
 
 /// What the records of a lane have in common.
@@ -52,15 +52,6 @@ pub(super) struct Wanted {
 pub(super) struct Carried {
     pub(super) fields: Fields,
     pub(super) sideband: Sideband,
-}
-
-/// An event, and who uses it.
-struct Found<'t> {
-    lane: Lane,
-    event: Named,
-    source: &'t Source,
-    cgroup: bool,
-    uses: Vec<Use>,
 }
 
 /// How it is told which thread leaves a CPU, and which one comes, besides `sched:sched_switch`.
@@ -73,8 +64,8 @@ pub(super) struct Switches {
 }
 
 /// Which events the traces need, each once, and what the records of each lane carry.
-pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Wanted>, [Carried; 2]) {
-    let mut found: Vec<Found<'_>> = Vec::new();
+pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Wanted>>, [Carried; 2]) {
+    let mut found: Vec<Wanted> = Vec::new();
     let fields = Fields { identifier: true, raw: true, ..Fields::default() };
     let mut carried = [Carried { fields, sideband: Sideband::default() }; 2];
     for (number, trace) in traces.iter().enumerate() {
@@ -93,34 +84,33 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Wanted>,
                 Feed::Records => trace.needs_cgroup(),
                 Feed::Tasks(..) => source.role.tells_cgroup(),
             };
-            let same = |found: &&mut Found<'_>| found.lane == lane && found.event.counts_as(&event);
+            let same = |found: &&mut Wanted| found.lane == lane && found.event.counts_as(&event);
             match found.iter_mut().find(same) {
                 // The second event of a pair goes before the first: if they are the same one, a hit ends what the hit
                 // before it began.
                 Some(known) => {
                     known.uses.insert(0, (number, place));
-                    known.cgroup |= cgroup;
+                    known.fields.cgroup |= cgroup;
                     if source.role != Role::Fields {
-                        known.source = source;
+                        (known.number, known.role) = (source.number, source.role.clone());
                     }
                 }
-                None => found.push(Found { lane, event, source, cgroup, uses: vec![(number, place)] }),
+                None => found.push(Wanted {
+                    lane,
+                    event,
+                    number: source.number,
+                    fields: Fields { cgroup, ..Fields::default() },
+                    role: source.role.clone(),
+                    uses: vec![(number, place)],
+                }),
             }
         }
     }
-    let wanted = found.into_iter().map(|Found { lane, event, source, cgroup, uses }| Wanted {
-        lane,
-        event,
-        number: source.number,
-        fields: Fields {
-            cgroup,
-            width: matches!(source.role, Role::Enter { .. }),
-            ..carried[lane as usize].fields
-        },
-        role: source.role.clone(),
-        uses: uses.into(),
-    });
-    (wanted.collect(), carried)
+    for wanted in &mut found {
+        let (cgroup, width) = (wanted.fields.cgroup, matches!(wanted.role, Role::Enter { .. }));
+        wanted.fields = Fields { cgroup, width, ..carried[wanted.lane as usize].fields };
+    }
+    (found.into_iter().map(Arc::new).collect(), carried)
 }
 
 /// What to open for a source.
@@ -137,14 +127,14 @@ fn event_of(source: &Source, switches: Switches) -> Named {
 }
 
 /// What to open for a lane on each CPU; the events by their places among those wanted.
-pub(super) fn request(lane: Lane, wanted: &[Wanted], carried: Carried) -> Request<'_, usize> {
+pub(super) fn request(lane: Lane, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
     let ordered = lane == Lane::Ordered;
     let sampling = |fields, sideband| Some(Sampling { rate: Rate::Period(1), fields, sideband, ordered });
     let holder = Attr::software(DUMMY, sampling(carried.fields, carried.sideband), Start::Later);
     let mine = wanted.iter().enumerate().filter(|(_, wanted)| wanted.lane == lane);
-    let events = mine.map(|(place, Wanted { event, fields, .. })| {
-        let attr = Attr { sampling: sampling(*fields, Sideband::default()), ..Attr::counting(event) };
-        (attr, event, place)
+    let events = mine.map(|(place, wanted)| {
+        let sampling = sampling(wanted.fields, Sideband::default());
+        (Attr { sampling, ..Attr::counting(&wanted.event) }, &wanted.event, place)
     });
     Request { holders: vec![holder], events: events.collect() }
 }

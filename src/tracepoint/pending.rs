@@ -19,8 +19,8 @@ pub(super) struct Begun {
 }
 
 /// Why events found no partner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unpaired {
+#[derive(Debug, Clone, Copy)]
+enum Unpaired {
     /// A second event without a first: it began before we listened, or its first was filtered out.
     NoBegin,
     /// A first event that was followed by another first of the same key.
@@ -35,34 +35,20 @@ pub(super) enum Unpaired {
     Backwards,
 }
 
-impl Unpaired {
-    pub(super) const ALL: [Self; 6] =
-        [Self::NoBegin, Self::NoEnd, Self::Expired, Self::Full, Self::Lost, Self::Backwards];
-
-    /// The word in metrics.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoBegin => "no_begin",
-            Self::NoEnd => "no_end",
-            Self::Expired => "expired",
-            Self::Full => "full",
-            Self::Lost => "lost",
-            Self::Backwards => "backwards",
-        }
-    }
-}
+/// Values of the label `reason`, in the order of [`Unpaired`].
+const REASONS: [&str; 6] = ["no_begin", "no_end", "expired", "full", "lost", "backwards"];
 
 /// The first events of one pair, by the bytes of their key.
 #[derive(Debug)]
 pub(super) struct Pending {
     limits: Pairing,
     begun: FxHashMap<Box<[u8]>, Begun>,
-    unpaired: [u64; Unpaired::ALL.len()],
+    unpaired: [u64; REASONS.len()],
 }
 
 impl Pending {
     pub(super) fn new(limits: Pairing) -> Self {
-        Self { limits, begun: FxHashMap::default(), unpaired: [0; Unpaired::ALL.len()] }
+        Self { limits, begun: FxHashMap::default(), unpaired: [0; REASONS.len()] }
     }
 
     /// A first event.
@@ -79,21 +65,18 @@ impl Pending {
 
     /// A second event, at `time`: its first, and the nanoseconds between them.
     pub(super) fn end(&mut self, key: &[u8], time: u64) -> Option<(Begun, u64)> {
-        let Some(begun) = self.begun.remove(key) else {
-            self.count(Unpaired::NoBegin, 1);
-            return None;
+        let begun = self.begun.remove(key);
+        let elapsed = begun.as_ref().map(|begun| time.checked_sub(begun.time));
+        let why = match (begun, elapsed.flatten()) {
+            (Some(begun), Some(elapsed)) if u128::from(elapsed) <= self.limits.timeout.as_nanos() => {
+                return Some((begun, elapsed));
+            }
+            (Some(_), Some(_)) => Unpaired::Expired,
+            (Some(_), None) => Unpaired::Backwards,
+            (None, _) => Unpaired::NoBegin,
         };
-        match time.checked_sub(begun.time) {
-            Some(elapsed) if u128::from(elapsed) <= self.limits.timeout.as_nanos() => Some((begun, elapsed)),
-            Some(_) => {
-                self.count(Unpaired::Expired, 1);
-                None
-            }
-            None => {
-                self.count(Unpaired::Backwards, 1);
-                None
-            }
-        }
+        self.count(why, 1);
+        None
     }
 
     /// Records were lost: who waits now may have been answered by one of them.
@@ -128,8 +111,8 @@ impl Pending {
     }
 
     /// How many found no partner so far, by reason.
-    pub(super) fn unpaired(&self) -> impl Iterator<Item = (Unpaired, u64)> + '_ {
-        Unpaired::ALL.into_iter().zip(self.unpaired)
+    pub(super) fn unpaired(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        REASONS.into_iter().zip(self.unpaired)
     }
 
     /// How many wait.
@@ -151,8 +134,7 @@ mod tests {
     }
 
     fn unpaired(pending: &Pending) -> Vec<(&'static str, u64)> {
-        let counted = pending.unpaired().filter(|(_, count)| *count > 0);
-        counted.map(|(why, count)| (why.as_str(), count)).collect()
+        pending.unpaired().filter(|(_, count)| *count > 0).collect()
     }
 
     #[test]

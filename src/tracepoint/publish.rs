@@ -1,5 +1,6 @@
 //! The families about entries and rings themselves, whatever they tell of.
 
+use std::iter::zip;
 use std::sync::Arc;
 
 use super::TracerState;
@@ -108,32 +109,16 @@ impl Metrics {
 /// What could not be told of threads, for the sections that tell of them.
 fn untold(books: &[Book], state: &TracerState) -> Vec<Point> {
     let (sched, calls) = (state.untold.sched, state.untold.calls);
-    let told = [
-        (
-            TracedKind::Scheduler,
-            vec![
-                ("backwards", sched.backwards),
-                ("unseen", sched.unseen),
-                ("unwoken", sched.unwoken),
-                ("lost", sched.dropped),
-                ("full", sched.full),
-            ],
-        ),
-        (
-            TracedKind::Syscalls,
-            vec![
-                ("no_begin", calls.unbegun),
-                ("no_end", calls.unended),
-                ("backwards", calls.backwards),
-                ("lost", calls.dropped),
-                ("full", calls.full),
-            ],
-        ),
-    ];
-    let there = |kind| books.iter().find(|book| book.trace.kind == kind).map(|book| (kind, book.start));
-    let points = told.into_iter().filter_map(|(kind, counts)| Some((there(kind)?, counts)));
-    let points = points.flat_map(|((kind, start), counts)| {
-        counts.into_iter().map(move |(reason, count)| Point {
+    let reasons = ["backwards", "unseen", "unwoken", "lost", "full"];
+    let of_sched = zip(reasons, [sched.backwards, sched.unseen, sched.unwoken, sched.dropped, sched.full]);
+    let reasons = ["backwards", "no_begin", "no_end", "lost", "full"];
+    let of_calls = zip(reasons, [calls.backwards, calls.unbegun, calls.unended, calls.dropped, calls.full]);
+    let points = [(TracedKind::Scheduler, of_sched), (TracedKind::Syscalls, of_calls)];
+    let points = points.into_iter().filter_map(|(kind, counts)| {
+        Some((kind, books.iter().find(|book| book.trace.kind == kind)?.start, counts))
+    });
+    let points = points.flat_map(|(kind, start, counts)| {
+        counts.map(move |(reason, count)| Point {
             labels: Labels::new([("section", kind.section()), ("reason", reason)]),
             value: Value::Integer(count),
             start,

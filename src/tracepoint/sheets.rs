@@ -1,8 +1,9 @@
 //! What threads did, as the tables that books are made of: each fact a sheet of its own, with its labels.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::aggregate::{Cell, Dropped, Taken};
+use super::aggregate::{Cell, Taken};
 use super::owners::OwnerId;
 use super::tasks;
 use super::values::{ValueId, Values};
@@ -15,20 +16,14 @@ use crate::syscall::{self, errno};
 const STATES: [&str; 3] = ["preempted", "sleeping", "uninterruptible"];
 
 /// One row: who, the texts or numbers of its labels, and what is added to it.
-type Row<'a> = (OwnerId, Vec<Label<'a>>, Cell);
+type Row = (OwnerId, Vec<Label>, Cell);
 
 /// The value of a label before it has a number.
 #[derive(Debug, Clone)]
-enum Label<'a> {
-    Text(std::borrow::Cow<'a, str>),
+enum Label {
+    Text(Cow<'static, str>),
     /// A cgroup.
     Cgroup(u64),
-}
-
-impl<'a> Label<'a> {
-    fn text(text: impl Into<std::borrow::Cow<'a, str>>) -> Self {
-        Self::Text(text.into())
-    }
 }
 
 /// One fact about threads.
@@ -64,14 +59,12 @@ impl Sheet {
             tables,
             fresh: self.values.iter_mut().map(Values::take_fresh).collect(),
             expired,
-            unpaired: Vec::new(),
-            waiting: 0,
-            dropped: Dropped::default(),
+            ..Taken::default()
         }
     }
 
     /// Numbers the values of a row's labels.
-    fn number(&mut self, (owner, labels, mut cell): Row<'_>) -> ((OwnerId, u32, Box<[ValueId]>), Cell) {
+    fn number(&mut self, (owner, labels, mut cell): Row) -> ((OwnerId, u32, Box<[ValueId]>), Cell) {
         let round = self.round;
         let numbers = labels.iter().zip(&mut self.values).map(|(label, values)| match label {
             Label::Text(text) => values.id(Value::Bytes(text.as_bytes()), 0, round),
@@ -89,7 +82,7 @@ impl Sheet {
 }
 
 /// The rows of a fact for one output.
-fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row<'static>> {
+fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row> {
     match fact {
         Fact::Calls | Fact::Errors | Fact::Durations => {
             let rows = taken.calls.get(output).into_iter().flatten();
@@ -98,7 +91,7 @@ fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row<'static>> {
         Fact::Stuck(_) => {
             let stuck = taken.stuck.get(output).into_iter().flatten();
             let row = |&(owner, call, age): &(OwnerId, syscall::Call, u64)| {
-                (owner, vec![Label::text(call.to_string())], cell(1, age))
+                (owner, vec![Label::Text(call.to_string().into())], cell(1, age))
             };
             stuck.map(row).collect()
         }
@@ -122,8 +115,8 @@ fn cell(hits: u64, sum: u64) -> Cell {
     Cell { hits, sum, histogram: None }
 }
 
-fn sched_rows(fact: Fact, owner: OwnerId, sum: &Sum) -> Vec<Row<'static>> {
-    let labelled = |label: &'static str, hits, sum| (owner, vec![Label::text(label)], cell(hits, sum));
+fn sched_rows(fact: Fact, owner: OwnerId, sum: &Sum) -> Vec<Row> {
+    let labelled = |label: &'static str, hits, sum| (owner, vec![Label::Text(label.into())], cell(hits, sum));
     match fact {
         Fact::Delay => {
             let histogram = (sum.delays.count() > 0).then(|| sum.delays.clone());
@@ -148,15 +141,15 @@ fn sched_rows(fact: Fact, owner: OwnerId, sum: &Sum) -> Vec<Row<'static>> {
     }
 }
 
-fn call_rows(fact: Fact, (owner, call, sum): &syscall::Row<OwnerId>) -> Vec<Row<'static>> {
-    let (owner, name) = (owner.unwrap_or(OwnerId::UNKNOWN), Label::text(call.to_string()));
+fn call_rows(fact: Fact, (owner, call, sum): &syscall::Row<OwnerId>) -> Vec<Row> {
+    let (owner, name) = (owner.unwrap_or(OwnerId::UNKNOWN), Label::Text(call.to_string().into()));
     let count = sum.durations.count();
     match fact {
         Fact::Calls => vec![(owner, vec![name], cell(count, 0))],
         Fact::Errors => {
             let errors = sum.errors.iter();
             let row = |(&number, &count): (&u16, &u64)| {
-                (owner, vec![name.clone(), Label::text(errno(number))], cell(count, 0))
+                (owner, vec![name.clone(), Label::Text(errno(number))], cell(count, 0))
             };
             errors.map(row).collect()
         }

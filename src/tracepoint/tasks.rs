@@ -1,6 +1,9 @@
 //! What threads do: the scheduler's decisions and system calls, added up by those who own them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::owners::{OwnerId, Owners, Who};
 use crate::health::Scope;
@@ -64,6 +67,16 @@ impl<S> Side<S> {
         if self.outputs != outputs {
             *self = Self::new(outputs, sums);
         }
+    }
+
+    /// Takes out what each output gets: what was kept apart for it, or all of it together.
+    fn take<T: Clone + Default>(&mut self, take: impl Fn(&mut S) -> T, all: impl Fn(&T) -> T) -> Vec<T> {
+        let taken: Vec<(Scope, T)> = self.sums.iter_mut().map(|(scope, sums)| (*scope, take(sums))).collect();
+        let of = |scope: &Scope| match taken.iter().find(|(of, _)| of == scope) {
+            Some((_, own)) => own.clone(),
+            None => taken.first().map(|(_, first)| all(first)).unwrap_or_default(),
+        };
+        self.outputs.iter().map(of).collect()
     }
 }
 
@@ -199,33 +212,30 @@ impl Tasks {
         self.sched.is_empty() && self.syscalls.is_empty()
     }
 
-    /// A record of an event of theirs.
+    /// A record of an event of theirs; `None` if it cannot be read.
     #[inline]
-    pub(super) fn read(&mut self, source: &Role, cpu: u32, sample: &Sample<'_>, owners: &mut Owners) -> bool {
+    pub(super) fn read(
+        &mut self,
+        source: &Role,
+        cpu: u32,
+        sample: &Sample<'_>,
+        owners: &mut Owners,
+    ) -> Option<()> {
         match source {
-            Role::Fields => true,
-            Role::Scheduler(layout) => match layout.read(sample.raw) {
-                Some(event) => {
-                    self.enter((cpu, sample.time), (sample.pid, sample.cgroup), event, owners);
-                    true
-                }
-                None => false,
-            },
-            Role::Enter { number, calls } => match number.number(sample.raw) {
-                Some(number) => {
-                    self.begin(number as u32, cpu, calls.as_deref(), sample);
-                    true
-                }
-                None => false,
-            },
-            Role::Exit { number, result } => match (number.number(sample.raw), result.number(sample.raw)) {
-                (Some(number), Some(result)) => {
-                    self.end((sample.tid, number as u32), (cpu, sample.time), result as i64, owners);
-                    true
-                }
-                _ => false,
-            },
+            Role::Fields => {}
+            Role::Scheduler(layout) => {
+                let event = layout.read(sample.raw)?;
+                self.enter((cpu, sample.time), (sample.pid, sample.cgroup), event, owners);
+            }
+            Role::Enter { number, calls } => {
+                self.begin(number.number(sample.raw)? as u32, cpu, calls.as_deref(), sample);
+            }
+            Role::Exit { number, result } => {
+                let (number, result) = (number.number(sample.raw)?, result.number(sample.raw)?);
+                self.end((sample.tid, number as u32), (cpu, sample.time), result as i64, owners);
+            }
         }
+        Some(())
     }
 
     #[inline]
@@ -238,11 +248,10 @@ impl Tasks {
     }
 
     fn begin(&mut self, number: u32, cpu: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
-        let Some(abi) = Abi::here(!sample.narrow) else { return };
-        let call = Call { abi, number };
-        if wanted.is_some_and(|wanted| wanted.binary_search(&call).is_err()) {
-            return;
-        }
+        let call = Abi::here(!sample.narrow).map(|abi| Call { abi, number });
+        let is_wanted = |call: &Call| wanted.is_none_or(|wanted| wanted.binary_search(call).is_ok());
+        // The kernel's filter knows numbers alone, which are of two calls where programs of 32 bits run.
+        let Some(call) = call.filter(is_wanted) else { return self.calls.leave_out(sample.tid) };
         let Sample { pid, tid, cgroup, time, .. } = *sample;
         let known = self.timeline.who(tid).map(|who| who.comm).unwrap_or_default();
         let who = sched::Who { tid, pid, cgroup, comm: known, kernel: false };
@@ -265,7 +274,7 @@ impl Tasks {
         }
     }
 
-    /// A thread was made: it is in the cgroup of who made it.
+    /// A thread was made: it is in the cgroup of who made it, most often.
     pub(super) fn fork(&mut self, task: &Task) {
         if self.is_idle() {
             return;
@@ -274,7 +283,8 @@ impl Tasks {
         let kernel = task.parent_pid == KTHREADD;
         let Task { pid, tid, .. } = *task;
         self.timeline.born(sched::Who { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
-        self.calls.forget(tid);
+        // The call that made it ends in the child as well.
+        self.calls.leave_out(tid);
     }
 
     /// What the switch stream tells of a CPU.
@@ -325,22 +335,14 @@ impl Tasks {
     pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
         let sums = &mut self.sched.sums;
         self.timeline.pass(now, |cpu, who, told| add(sums, cpu, who, &told, owners));
-        let sched: Vec<_> = self.sched.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
-        let calls: Vec<_> =
-            self.syscalls.sums.iter_mut().map(|(scope, sums)| (*scope, sums.take())).collect();
         let mut remarkable = self.remarkable(now);
         for (begun, _) in remarkable.stuck.iter_mut().filter(|(begun, _)| begun.who.comm.bytes().is_empty()) {
             let process = owners.name(begun.who.pid).map(|name| sched::Comm::new(name.as_bytes()));
             begun.who.comm = process.unwrap_or_default();
         }
         Taken {
-            sched: self.sched.outputs.iter().map(|&scope| of_output(&sched, scope, sched_of_all)).collect(),
-            calls: self
-                .syscalls
-                .outputs
-                .iter()
-                .map(|&scope| of_output(&calls, scope, calls_of_all))
-                .collect(),
+            sched: self.sched.take(sched::Sums::take, sched_of_all),
+            calls: self.syscalls.take(syscall::Sums::take, calls_of_all),
             stuck: self.stuck(now, owners),
             remarkable,
         }
@@ -382,20 +384,12 @@ fn add(
     }
 }
 
-/// What an output gets: what was kept apart for it, or all of it together.
-fn of_output<T: Clone + Default>(taken: &[(Scope, T)], scope: Scope, all: impl Fn(&T) -> T) -> T {
-    match taken.iter().find(|(of, _)| *of == scope) {
-        Some((_, own)) => own.clone(),
-        None => taken.first().map(|(_, first)| all(first)).unwrap_or_default(),
-    }
-}
-
 fn sched_of_all(taken: &sched::Taken<OwnerId>) -> sched::Taken<OwnerId> {
     let whole = taken.sums.iter().map(|(_, sum)| sum.clone()).reduce(|mut one, other| {
         one.merge(&other);
         one
     });
-    let mut pairs = rustc_hash::FxHashMap::default();
+    let mut pairs = FxHashMap::default();
     for &(_, by, count) in &taken.pairs {
         *pairs.entry(by).or_insert(0) += count;
     }
@@ -407,12 +401,9 @@ fn sched_of_all(taken: &sched::Taken<OwnerId>) -> sched::Taken<OwnerId> {
 }
 
 fn calls_of_all(rows: &Vec<syscall::Row<OwnerId>>) -> Vec<syscall::Row<OwnerId>> {
-    let mut all: std::collections::BTreeMap<Call, syscall::Sum> = std::collections::BTreeMap::new();
+    let mut all: BTreeMap<Call, syscall::Sum> = BTreeMap::new();
     for (_, call, sum) in rows {
-        match all.entry(*call) {
-            std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(sum.clone())),
-            std::collections::btree_map::Entry::Occupied(mut taken) => taken.get_mut().merge(sum),
-        }
+        all.entry(*call).and_modify(|total| total.merge(sum)).or_insert_with(|| sum.clone());
     }
     all.into_iter().map(|(call, sum)| (Some(OwnerId(0)), call, sum)).collect()
 }

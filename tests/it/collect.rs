@@ -234,6 +234,26 @@ fn a_counter_that_never_ran_is_a_state_and_not_zero() {
 }
 
 #[test]
+fn a_group_that_waits_for_the_pmu_is_not_idle_while_its_cgroup_sleeps() {
+    let mut world = World::new(100);
+    let a = world.cgroup("a");
+    world.count("cycles", Targets::Cgroups(cgroups(&["/a"])));
+    let states =
+        |families: &[Family]| ["idle", "never_ran"].map(|word| state(families, "cycles", "cgroup", word));
+    let total = |families: &[Family]| value(families, "perf_cgroup_cycles", "cgroup=\"/a\"");
+    let families = world.collect();
+    assert_eq!((states(&families), total(&families)), ([2, 0], Some(0)), "it has not run");
+    world.run_for(0, SECOND, 0, in_cgroup(&a));
+    for _ in 0..2 {
+        let families = world.collect();
+        assert_eq!((states(&families), total(&families)), ([1, 1], None), "on one of the CPUs it waits");
+    }
+    world.run_for(5_000_000_000, SECOND, SECOND, in_cgroup(&a));
+    let families = world.collect();
+    assert_eq!((states(&families), total(&families)), ([1, 0], Some(5_000_000_000)));
+}
+
+#[test]
 fn cycles_that_stand_still_in_a_busy_cgroup_are_not_published() {
     let mut world = World::new(100);
     let a = world.cgroup("a");

@@ -276,7 +276,7 @@ fn attributes(event: &Event) -> String {
 #[test]
 fn without_rights_on_the_kernel_a_name_says_that_user_space_is_counted() {
     let catalog = catalog("intel-server");
-    let resolve = |text: &str| catalog.resolve_in_user_space(&parse(text).unwrap()[0].events[0]);
+    let resolve = |text: &str| catalog.resolve_permitted(&parse(text).unwrap()[0].events[0], true);
     for (text, name) in [
         ("cycles", "cycles:u"),
         ("cycles:k", "cycles:k"),
@@ -319,6 +319,32 @@ fn a_kind_of_core_that_is_offline_has_no_events() {
          cpu_atom/cycles/\n  AbsentOnHost: cpu_atom/cycles/: none of the CPUs of the PMU is online; \
          put one of them online, or leave the event out\n"
     );
+}
+
+/// Intel's kernels list only the CPUs of a kind of core that are online.
+#[test]
+fn a_kind_of_core_keeps_the_cpus_that_are_offline_for_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots::under(dir.path());
+    let write = |pmu: &str, file: &str, text: &str| {
+        let pmu = roots.sys.join("bus/event_source/devices").join(pmu);
+        std::fs::create_dir_all(&pmu).unwrap();
+        std::fs::write(pmu.join(file), text).unwrap();
+    };
+    for (pmu, number, cpus) in [("cpu_core", "4\n", "0-3\n"), ("cpu_atom", "10\n", "4-7\n")] {
+        write(pmu, "type", number);
+        write(pmu, "cpus", cpus);
+    }
+    let mut facts = host("intel-hybrid").1;
+    facts.online = "0-7".parse().unwrap();
+    let before = Catalog::load(&roots, &facts);
+    facts.online = "0-1,3-7".parse().unwrap();
+    write("cpu_core", "cpus", "0-1,3\n");
+    let mut after = Catalog::load(&roots, &facts);
+    after.keep_cpus(&before);
+    let cycles = resolved(&before, &["cycles"]);
+    assert!(cycles.contains("cpus=0-3") && cycles.contains("cpus=4-7"), "{cycles}");
+    assert_eq!(resolved(&after, &["cycles"]), cycles);
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod files;
 mod formats;
 mod hostile;
 mod hosts;
+mod hotplug;
 mod layers;
 mod manual;
 mod otlp_profiles_checked;

@@ -74,7 +74,7 @@ fn every_yaml_of_the_readme_is_a_configuration_without_a_warning() {
 pub(crate) fn configurations() -> Vec<(String, String)> {
     let examples = files::list(&repository("config/examples")).unwrap();
     let examples = examples.iter().map(|name| format!("config/examples/{name}"));
-    let presets = Preset::ALL.iter().map(|preset| format!("config/presets/{}.yaml", preset.name()));
+    let presets = Preset::ALL.iter().map(|preset| format!("config/presets/{}.yaml", preset.as_str()));
     let others = [
         "config/perf-exporter.yaml",
         "deploy/otel-collector/agent-collector.yaml",

@@ -249,7 +249,7 @@ fn waits_are_sampled_where_threads_leave_the_cpu() {
     let sampled = Sampling::of(waiting);
     assert!(sampled.fields.raw && sampled.fields.callchain && !sampled.fields.period);
     // Each switch at first: it is seen later whether there are too many.
-    assert_eq!(sampled.rate, perf_exporter::sys::Rate::Period(1));
+    assert_eq!(sampled.rate, Rate::Period(1));
     // The event, the clock, and what holds the ring, on each of two CPUs.
     assert_eq!(plan.sampled_descriptors(&facts.online), 2 * (1 + 1 + 1));
     // Where tracefs tells of the tracepoint and not of its fields, it is said.

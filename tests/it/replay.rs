@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 
-use perf_exporter::attribute::{Attributor, Owner, Shares};
+use perf_exporter::attribute::{Attributor, Owner, Share, Shares};
 use perf_exporter::host as files;
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn who(owner: &Owner) -> String {
 
 /// The counts of each owner, and behind them its nanoseconds.
 fn add_up(shares: &Shares, name: impl Fn(&Owner) -> String, to: &mut BTreeMap<String, Vec<u64>>) {
-    for (owner, counts, time) in shares.iter() {
+    for (owner, Share { counts, time, .. }) in shares.iter() {
         let sum = to.entry(name(owner)).or_insert_with(|| vec![0; counts.len() + 1]);
         let time = u64::try_from(time.as_nanos()).unwrap();
         sum.iter_mut().zip(counts.iter().chain([&time])).for_each(|(sum, count)| *sum += count);
@@ -108,8 +108,8 @@ fn a_cgroup_that_was_made_in_a_capture_leaves_its_path() {
     let (_, shares) = replay(&load("cgroup"));
     let paths: Vec<_> = shares
         .iter()
-        .filter_map(|(owner, _, time)| match owner {
-            Owner::Cgroup(id) if !time.is_zero() => shares.created().get(*id),
+        .filter_map(|(owner, share)| match owner {
+            Owner::Cgroup(id) if !share.time.is_zero() => shares.created().get(*id),
             _ => None,
         })
         .collect();

@@ -12,6 +12,7 @@ use perf_exporter::host::{Facts, Roots, list, read_text};
 use crate::support::books::{Accountant, Books, Growth};
 use crate::support::cgroup::TestCgroup;
 use crate::support::cpu_times::CpuTimes;
+use crate::support::load::PingPong;
 use crate::support::mixed::{Amounts, Mixed};
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
@@ -173,6 +174,43 @@ fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
     }
 }
 
+/// Some kernels write no samples of switches out of idle. The stream finds out, and asks for records of switches there.
+#[test]
+fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_left() {
+    let Some(_machine) = machine() else { return };
+    let (one, other) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
+    let mut switching = PingPong::between(&one, &other);
+    let scopes = ["cgroup", "process"];
+    let mut accountant = Accountant::of(&configuration(&scopes));
+    let mut trade = || {
+        let before = accountant.collect();
+        switching.begin_on([0, 1], 5_000);
+        switching.finish();
+        let after = accountant.collect();
+        let since = |value: &dyn Fn(&Books) -> u64| value(&after) - value(&before);
+        let all = since(&|books| books.sum("perf_cpu_context_switches", &[]));
+        let unrecorded =
+            scopes.map(|scope| since(&|books| books.balance(scope, METRICS[1]).of("unrecorded")));
+        (unrecorded, all, before, after)
+    };
+    // A CPU is asked once it was seen to hide switches, which can be later on one than on the other.
+    let mut seen = Vec::new();
+    let (before, after) = loop {
+        let (unrecorded, all, before, after) = trade();
+        if unrecorded.iter().all(|count| count * 1000 <= all) {
+            break (before, after);
+        }
+        seen.push((unrecorded, all));
+        assert!(seen.len() < 6, "switches without an owner, by cgroup and process, of all: {seen:?}");
+    };
+    for cgroup in [&one, &other] {
+        let switches =
+            |books: &Books| books.sum("perf_cgroup_context_switches", &[("cgroup", cgroup.path())]);
+        let (before, after) = (switches(&before), switches(&after));
+        assert!(after - before >= 4_950, "{} left the CPU {} times", cgroup.path(), after - before);
+    }
+}
+
 /// The clock of the stream ends a slice at least ten times a second.
 #[test]
 fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
@@ -185,7 +223,10 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     let mut accountant = Accountant::of(&configuration(&scopes));
     let before = cpu_time_of(hog.pid());
     // What nobody can be charged with may have been the hog's: where the kernel hides threads of its own, for one.
-    let nobodys = |books: &Books, scope| books.balance(scope, METRICS[0]).failed();
+    let nobodys = |books: &Books, scope| {
+        let balance = books.balance(scope, METRICS[0]);
+        balance.failed() + balance.of("unrecorded")
+    };
     let books = accountant.collect();
     let nobodys_before = scopes.map(|scope| nobodys(&books, scope));
     hog.begin(&Work::Burn(3000).to_string());

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use perf_exporter::files::{Files, Root, RootError};
+use perf_exporter::files::{Files, Root, RootError, Stuck};
 use perf_exporter::host::Roots;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -279,7 +279,7 @@ fn a_file_system_that_was_mounted_a_moment_ago_is_known_by_its_type() {
     let mount = Mount::of(&[("late", program.path())], 0);
     mount.stop(Stop::Everything, LONGEST_STOP);
     let error = files.open(&here, &path(&mount.file("late")), None).unwrap_err();
-    let RootError::Stuck { filesystem, mount: point, .. } = &error else { panic!("{error}") };
+    let RootError::Stuck(Stuck { filesystem, mount: point, .. }) = &error else { panic!("{error}") };
     assert_eq!((&**filesystem, Path::new(point)), ("fuse", mount.path()), "{error}");
     files.stop();
 }

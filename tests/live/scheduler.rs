@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -209,6 +210,7 @@ either_way!(
     threads_that_trade_bytes_switch_as_often_as_the_kernel_counts,
     who_has_used_up_its_quota_is_throttled,
     the_page_names_who_waited_longest,
+    first_waits_of_processes_are_counted_in_the_cgroup_that_they_are_started_in,
 );
 
 fn who_sleeps_and_burns_is_told_as_the_kernel_has_it(way: Way) {
@@ -460,4 +462,68 @@ fn the_page_names_who_waited_longest(way: Way) {
     assert!(status.contains("\"comm\": \"latecomer\""), "{status}");
     let (_, page) = get_path(&service.address, "/status");
     assert!(page.contains("latecomer"), "{page}");
+}
+
+/// The kernel counts each wait for a CPU in `schedstat`, the first one as well.
+fn first_waits_of_processes_are_counted_in_the_cgroup_that_they_are_started_in(way: Way) {
+    if lacks_any(way) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let _alone = alone();
+    let program = Program::compile_threads("parent");
+    let (own, other) = (TestCgroup::new("sched-parent"), TestCgroup::new("sched-child"));
+    if !other.dir().join("cgroup.controllers").exists() {
+        eprintln!("skipped: a process can be started in a cgroup of version 2 alone");
+        return;
+    }
+    let mut forks = program.start();
+    let mut clones = Running::by(Command::new(program.path()).arg(other.dir()));
+    own.take(forks.pid());
+    let service = following(
+        &mut clones,
+        way,
+        &format!("cgroups: {{include: [\"{}\", \"{}\"]}}\n", own.path(), other.path()),
+    );
+    for (sleeps, forker) in [(0, false), (3, false), (0, true), (3, true)] {
+        let (parent, cgroup) = if forker { (&mut forks, &own) } else { (&mut clones, &other) };
+        // As in `both`: it may begin anew once.
+        let held = (0..2).any(|_| first_waits_hold(&service, parent, cgroup, sleeps));
+        assert!(held, "what was under way was lost twice");
+    }
+}
+
+/// Has a process start others in a cgroup, which may be its own, and holds their waits against the kernel's. `false` if what was under
+/// way was lost meanwhile.
+fn first_waits_hold(service: &Service, parent: &mut Running, cgroup: &TestCgroup, sleeps: u32) -> bool {
+    let pid = parent.pid();
+    let members = read_text(&cgroup.dir().join("cgroup.procs")).unwrap();
+    let is_member = members.lines().any(|line| line == pid.to_string());
+    let of_parent = || if is_member { waits(pid) } else { 0.0 };
+    wait_for_sleep(parent);
+    let (before, first) = (service.metrics(), of_parent());
+    let of_children = parent.does(&format!("bears 40 {sleeps}")) as f64;
+    wait_for_sleep(parent);
+    let (after, theirs) = (service.metrics(), of_children + of_parent() - first);
+    let grew = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
+    let untold = |reason| grew("perf_untold_events_total", &[("section", "scheduler"), ("reason", reason)]);
+    let ours = grew("perf_cgroup_sched_runqueue_latency_seconds_count", &[("cgroup", cgroup.path())]);
+    let (lost, unwoken) = (untold("lost"), untold("unwoken"));
+    let said = format!(
+        "{sleeps} sleeps, in the cgroup of the parent: {is_member}; {ours} waits, the kernel counts {theirs}, nobody woke {unwoken}"
+    );
+    eprintln!("{said}, {lost} lost");
+    if lost > 0.0 {
+        return false;
+    }
+    assert!(ours <= theirs + 1.0, "{said}");
+    // Some kernels do not record who is woken by the timer of an idle CPU.
+    let missing = if sleeps == 0 { 1.0 } else { unwoken + 1.0 };
+    assert!(ours >= theirs - missing, "{said}");
+    true
+}
+
+/// How often a process of one thread has waited for a CPU, as the kernel counts it.
+fn waits(pid: u32) -> f64 {
+    let times = read_text(&PathBuf::from(format!("/proc/{pid}/schedstat"))).unwrap();
+    times.split_ascii_whitespace().nth(2).unwrap().parse().unwrap()
 }

@@ -139,6 +139,29 @@ fn programs_of_32_bits_have_numbers_of_their_own_and_the_same_names() {
 }
 
 #[test]
+fn calls_that_the_filter_leaves_out_lack_no_beginning() {
+    if lacks_any() {
+        return;
+    }
+    let program = Program::compile_threads("filtered");
+    let mut worker = program.start();
+    // What is read in programs of 32 bits is close in others.
+    let service = calling(&worker, "per: [process], include: [read, clone, clone3]", "");
+    let unbegun = |metrics: &Exposition| {
+        metrics.sum("perf_untold_events_total", &[("section", "syscalls"), ("reason", "no_begin")])
+    };
+    let before = unbegun(&service.metrics());
+    worker.does("fails 1000");
+    worker.does("bears 100 0");
+    let metrics = service.metrics();
+    let calls = |call| metrics.sum("perf_process_syscalls_total", &[("syscall", call)]);
+    assert_eq!((calls("close"), calls("clone") + calls("clone3")), (0.0, 100.0), "{metrics:?}");
+    // Other programs may have been in a call when the service began to look.
+    let grown = unbegun(&metrics) - before;
+    assert!(grown < 50.0, "{grown} calls had no beginning");
+}
+
+#[test]
 fn strace_counts_the_same() {
     if lacks_any() || lacks(Feature::Strace) {
         return;

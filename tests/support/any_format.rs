@@ -25,7 +25,7 @@ pub(crate) fn holds(bytes: &[u8]) {
     }
     let wanted = String::from_utf8_lossy(wanted);
     if let Err(error) = filter::check(&wanted, &format) {
-        assert!(error.position() <= wanted.len());
+        assert!(error.at <= wanted.len());
         assert!(format!("{error}{error:#}").lines().count() == 3);
     }
 }

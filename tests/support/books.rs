@@ -9,7 +9,7 @@ use perf_exporter::config;
 use perf_exporter::counter::{Bounds, Collector, StreamState};
 use perf_exporter::event::Catalog;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::metrics::{Family, Labels, Value};
+use perf_exporter::metrics::{Family, Labels, Point, Value};
 use perf_exporter::plan::{Entries, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
@@ -68,6 +68,13 @@ impl Accountant {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
         Books(self.collector.collect())
+    }
+
+    /// Follows the CPUs alone.
+    #[allow(dead_code, reason = "only guests take CPUs offline")]
+    pub(crate) fn follow_cpus(&mut self) {
+        let changes = self.watch.refresh_cpus();
+        self.collector.follow_cpus(&changes.restarted, &self.watch);
     }
 
     /// The end of counting, after which the books must balance.
@@ -130,6 +137,18 @@ impl Books {
             counted: self.sum(&format!("perf_cpu_{metric}"), &[]),
             attributed: self.sum(&format!("perf_{scope}_{metric}"), &[]),
             rest: self.by(&format!("perf_unattributed_{metric}"), "reason", &[("scope", scope)]),
+        }
+    }
+
+    /// The value of the gauge of that name that has these labels.
+    #[allow(dead_code, reason = "only guests have counters that are scaled")]
+    pub(crate) fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let family = self.0.iter().find(|family| family.metadata().name() == name)?;
+        let has = |point: &&Point| labels.iter().all(|&(key, value)| point.labels.get(key) == Some(value));
+        match family.points().iter().find(has)?.value {
+            Value::Float(value) => Some(value),
+            Value::Integer(value) => Some(value as f64),
+            Value::Histogram(_) => None,
         }
     }
 

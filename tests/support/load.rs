@@ -71,9 +71,14 @@ impl PingPong {
 
     /// Has them begin with it.
     pub(crate) fn begin(&mut self, cpu: usize, trips: u64) {
+        self.begin_on([cpu, cpu], trips);
+    }
+
+    /// Has each begin with it on a CPU of its own.
+    pub(crate) fn begin_on(&mut self, [ping, pong]: [usize; 2], trips: u64) {
         let pipes = self.pipes.path().display();
-        self.ping.begin(&format!("ping {cpu} {trips} {pipes}"));
-        self.pong.begin(&format!("pong {cpu} {trips} {pipes}"));
+        self.ping.begin(&format!("ping {ping} {trips} {pipes}"));
+        self.pong.begin(&format!("pong {pong} {trips} {pipes}"));
     }
 
     /// Waits until they have done it.

@@ -97,10 +97,12 @@ pub(crate) enum Feature {
     Containerd,
     /// The switch stream: a program that can be told to use it, and `cgroup-switches` of Linux 5.13.
     Stream,
+    /// A CPU that may be taken offline. Only a guest allows it, by requiring it: it disturbs everything else on a machine.
+    Hotplug,
 }
 
 impl Feature {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Software,
         Self::Tracepoint,
         Self::Tracefs,
@@ -120,6 +122,7 @@ impl Feature {
         Self::Strace,
         Self::Containerd,
         Self::Stream,
+        Self::Hotplug,
     ];
 
     /// Why `roots` does not offer it, or `None` if it does.
@@ -153,6 +156,7 @@ impl Feature {
                 .or_else(|| no_compiler(roots))
                 .or_else(|| no_writable_cgroup(roots)),
             Self::Stream => no_stream(roots).or_else(|| events_of_others_refused(roots)),
+            Self::Hotplug => no_hotplug(roots),
         }
     }
 }
@@ -179,6 +183,7 @@ impl fmt::Display for Feature {
             Self::Strace => "strace",
             Self::Containerd => "containerd",
             Self::Stream => "stream",
+            Self::Hotplug => "hotplug",
         })
     }
 }
@@ -290,6 +295,13 @@ fn not_paranoid(roots: &Roots) -> Option<String> {
         Some(level) if level < 1 => Some(format!("kernel.perf_event_paranoid is {level}")),
         Some(_) => None,
     }
+}
+
+fn no_hotplug(roots: &Roots) -> Option<String> {
+    if !env::var(REQUIRE).unwrap_or_default().split(',').any(|word| word.trim() == "hotplug") {
+        return Some(format!("{REQUIRE} does not name it, and it disturbs the machine"));
+    }
+    unreadable(&roots.sys.join("devices/system/cpu/cpu1/online"))
 }
 
 fn no_stream(roots: &Roots) -> Option<String> {

@@ -45,10 +45,15 @@ impl Capture {
     /// An attributor that knows the CPUs, and has read nothing.
     pub(crate) fn attributor(&self) -> Attributor {
         let stream = Self::stream(self.by_process);
-        let mut attributor = Attributor::new(stream.granularity, fields(&stream), self.counters.len());
-        let bundle = |counters: &Vec<Vec<usize>>| Bundle { counters: counters.clone(), untimed: false };
+        let mut attributor =
+            Attributor::new(stream.granularity, fields(&stream), self.counters.len(), self.bundles.len() > 1);
+        let bundle = |counters: &Vec<Vec<usize>>| Bundle {
+            counters: counters.clone(),
+            measures: Vec::new(),
+            untimed: false,
+        };
         for cpu in self.cpus() {
-            attributor.add_cpu(cpu, self.bundles.iter().map(bundle).collect());
+            attributor.add_cpu(cpu, &self.bundles.iter().map(bundle).collect::<Vec<_>>());
         }
         attributor
     }
@@ -67,9 +72,9 @@ impl Capture {
     /// Ends all CPUs, and takes what is charged.
     pub(crate) fn end(&self, mut attributor: Attributor) -> Shares {
         for cpu in self.cpus() {
-            let words: Vec<_> =
+            let mut words: Vec<_> =
                 self.rings.iter().filter(|ring| ring.cpu == cpu).map(|ring| ring.last.clone()).collect();
-            attributor.remove_cpu(cpu, &words);
+            attributor.remove_cpu(cpu, &mut words);
         }
         attributor.take(|_| true)
     }
@@ -105,8 +110,8 @@ pub(crate) fn split(mut bytes: &[u8]) -> Vec<&[u8]> {
 
 /// The sums over all owners, and behind them that of their times.
 pub(crate) fn sums(shares: &Shares, sums: &mut [u64]) {
-    for (_, counts, time) in shares.iter() {
-        let time = u64::try_from(time.as_nanos()).unwrap();
-        sums.iter_mut().zip(counts.iter().chain([&time])).for_each(|(sum, count)| *sum += count);
+    for (_, share) in shares.iter() {
+        let time = u64::try_from(share.time.as_nanos()).unwrap();
+        sums.iter_mut().zip(share.counts.iter().chain([&time])).for_each(|(sum, count)| *sum += count);
     }
 }

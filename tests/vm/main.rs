@@ -9,6 +9,7 @@ mod support;
 
 mod attribution;
 mod hierarchy_v1;
+mod hotplug;
 mod loops;
 mod pmus;
 mod probes;

@@ -3,7 +3,8 @@
 #
 # Runs integration tests (the target `vm`, unless --test names others) in guests: on arm64, whose emulated PMU counts
 # cycles and instructions, and on x86-64, which has kprobes and no PMU. Sets up the test bed where it is missing
-# (TESTBED, or target/testbed). What a guest offers is required of it: there, no test is skipped for lack of it.
+# (TESTBED, or target/testbed). VM_LIMIT is what a run may take, in seconds (900); HOTPLUG_CYCLES is for the tests that take a CPU
+# offline. What a guest offers is required of it: there, no test is skipped for lack of it.
 set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -44,7 +45,7 @@ build() {
       program=$target/arm64/aarch64-unknown-linux-gnu/debug/perf-exporter
       ;;
     amd64)
-      cargo=cargo strip=strip features=$common
+      cargo=cargo strip=strip features=$common,hotplug
       program=$target/debug/perf-exporter
       ;;
   esac
@@ -56,7 +57,9 @@ build() {
 run_tests() {
   local arch=$1 kernel=$2
   echo "== $arch, kernel $kernel"
-  VM_OPTS="-v -k $kernel -t 900 -T 900 -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
+  local limit=${VM_LIMIT:-900}
+  VM_OPTS="-v -k $kernel -t $limit -T $limit -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
+  VM_OPTS+=" ${HOTPLUG_CYCLES:+-e HOTPLUG_CYCLES=$HOTPLUG_CYCLES}"
   VM_OPTS+=" -p $scratch/perf-exporter-$arch:$program"
   export VM_OPTS
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh arm64" \

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use perf_exporter::host::{Facts, Roots};
 
+use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
@@ -129,5 +130,34 @@ fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
         let value = scrape.value(&format!("perf_cpu_{event}_total"), &[("cpu", "0")]);
         assert_eq!(value.is_some_and(|value| value > 0.0), counts, "{event}: {value:?}");
         assert_eq!(value.is_some(), counts, "{event}: {value:?}, and no count is not zero");
+    }
+}
+
+#[test]
+fn a_group_that_waits_for_the_pmu_is_not_idle_while_its_cgroup_sleeps() {
+    let Some(_counters) = counters_with(Feature::Emulated) else { return };
+    let cgroup = TestCgroup::new("waits");
+    let mut worker = Worker::start("waits");
+    cgroup.take(worker.pid());
+    // All that count instructions are taken.
+    let _theirs = Service::start(&format!(
+        "{ALWAYS_FRESH}counters:\n{}",
+        entry("theirs", ":D", &["a1", "a2", "a3", "a4", "a5", "a6"]),
+    ));
+    let ours = Service::start(&format!(
+        "{ALWAYS_FRESH}counters: {{ours: {{events: [\"{}\"], per: [cgroup]}}}}\n\
+         cgroups: {{include: [\"{}\"], attribution: dedicated}}\n",
+        instructions_called("x1"),
+        cgroup.path()
+    ));
+    worker.does(Work::Spin(2_000_000));
+    let states = |scrape: &Exposition| ["idle", "never_ran"].map(|word| state(scrape, "x1", word));
+    let busy = ours.metrics();
+    assert!(states(&busy)[1] >= 1.0, "{busy:?}");
+    for _ in 0..2 {
+        let asleep = ours.metrics();
+        assert_eq!(states(&asleep), states(&busy), "{asleep:?}");
+        let total = asleep.value("perf_cgroup_x1_total", &[("cgroup", cgroup.path())]);
+        assert_eq!(total, None, "no count is not zero");
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Errno;
 use crate::export::http::Source;
 use crate::export::otlp::logs::Switch;
 use crate::metrics::Build;
-use crate::sys::fake::FakeKernel;
+use crate::sys::fake::{FakeKernel, FakePlace, Opened};
 
 /// An engine on a host of one CPU, with a kernel and a clock that the test keeps.
 fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
@@ -87,4 +87,52 @@ fn limits_cpu_does_not_bound_what_requests_take() {
     engine.collect(&publisher);
     let (all, measuring) = (engine.spending.part.unwrap(), engine.measuring.part.unwrap());
     assert!(all - measuring >= 0.199, "{all} {measuring}");
+}
+
+/// Counters, samplers and their rings: with the built-in configuration all of them are open on each CPU.
+#[test]
+fn between_two_collections_a_cpu_that_comes_is_followed_and_nothing_is_opened_anew_on_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut engine, kernel, clock) = engine(&dir);
+    let (publisher, _published) = watch::channel(Arc::new(engine.unpublished()));
+    let set_online =
+        |cpus: &str| std::fs::write(dir.path().join("sys/devices/system/cpu/online"), cpus).unwrap();
+    let open_on = |cpu: u32| -> Vec<u64> {
+        let on = |event: &&Opened| event.place == FakePlace::Cpu(cpu);
+        kernel.opened().iter().filter(on).map(Opened::id).collect()
+    };
+    set_online("0-1\n");
+    engine.collect(&publisher);
+    let before = [0, 1].map(open_on);
+    let samples = |event: &Opened| event.attr.sampling.is_some();
+    assert!(kernel.opened().iter().any(samples) && before[1].len() > 2, "{before:?}");
+    for _ in 0..3 {
+        clock.advance(Duration::from_millis(100));
+        kernel.take_offline(1);
+        set_online("0\n");
+        let changes = engine.watch.refresh_cpus();
+        engine.follow_cpus(&changes.restarted);
+        assert_eq!((open_on(0), open_on(1)), (before[0].clone(), vec![]));
+        kernel.bring_online(1);
+        set_online("0-1\n");
+        let changes = engine.watch.refresh_cpus();
+        engine.follow_cpus(&changes.restarted);
+        assert_eq!((open_on(0), open_on(1).len()), (before[0].clone(), before[1].len()));
+    }
+    engine.collect(&publisher);
+    assert_eq!(open_on(0), before[0]);
+}
+
+#[test]
+fn a_suspension_is_noted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut engine, _kernel, clock) = engine(&dir);
+    clock.suspend(Duration::from_secs(60));
+    let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
+    engine.collect(&publisher);
+    assert_eq!(engine.suspended, Duration::from_secs(60));
+    clock.advance(Duration::from_secs(1));
+    let begin = clock.monotonic();
+    engine.collect(&publisher);
+    assert_eq!((engine.suspended, published.borrow().at), (Duration::from_secs(60), begin));
 }

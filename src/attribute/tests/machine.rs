@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Attributor, Bundle, Owner, Shares};
+use super::super::{Attributor, Bundle, Measure, Owner, Shares, bundle_fields, clock_fields};
 use crate::plan::Granularity;
 use crate::ring::Task;
 use crate::ring::testing::{self, Switch};
@@ -25,13 +25,14 @@ pub(super) struct Totals {
 impl Totals {
     /// Leader and clock are members like others, which nobody asked for.
     fn values(&self) -> Vec<u64> {
-        [&[self.switches, 4712][..], &self.counts].concat()
+        [&[self.switches, self.running][..], &self.counts].concat()
     }
 
-    /// As the group's leader answers when it is read.
-    pub(super) fn words(&self) -> Vec<u64> {
+    /// As the group's leader answers when it is read. The first bundle's readings carry no times.
+    pub(super) fn words(&self, bundle: usize) -> Vec<u64> {
         let values = self.values();
-        [&[values.len() as u64, self.enabled, self.running][..], &values].concat()
+        let times: &[u64] = if bundle == 0 { &[] } else { &[self.enabled, self.running] };
+        [&[values.len() as u64][..], times, &values].concat()
     }
 }
 
@@ -42,26 +43,43 @@ pub(super) struct Machine {
     granularity: Granularity,
     fields: Fields,
     totals: BTreeMap<(u32, usize), Totals>,
+    /// What a counter counts in a step.
+    pub(super) unit: u64,
 }
 
 impl Machine {
     /// `cpus` CPUs, each with `bundles` of one counter.
     pub(super) fn new(granularity: Granularity, cpus: u32, bundles: usize) -> Self {
+        Self::measuring(granularity, cpus, bundles, Measure::Other)
+    }
+
+    /// As [`Machine::new`], with counters of this unit.
+    pub(super) fn measuring(granularity: Granularity, cpus: u32, bundles: usize, measure: Measure) -> Self {
         let fields = Fields {
             tid: granularity == Granularity::Process,
+            time: bundles > 1,
             read: Some(ReadFormat::default()),
             cgroup: true,
             ..Fields::default()
         };
-        let mut attributor = Attributor::new(granularity, fields, bundles);
+        let leader = match granularity {
+            Granularity::Cgroup => Measure::CgroupSwitches,
+            Granularity::Process => Measure::Switches,
+        };
+        let mut attributor = Attributor::new(granularity, fields, bundles, bundles > 1);
         let mut totals = BTreeMap::new();
         for cpu in 0..cpus {
-            let bundle = |counter| Bundle { counters: vec![vec![], vec![], vec![counter]], untimed: false };
-            attributor.add_cpu(cpu, (0..bundles).map(bundle).collect());
+            let bundle = |counter| Bundle {
+                counters: vec![vec![], vec![], vec![counter]],
+                measures: vec![leader, Measure::Time, measure],
+                untimed: counter == 0,
+            };
+            attributor.add_cpu(cpu, &(0..bundles).map(bundle).collect::<Vec<_>>());
             let fresh = Totals { counts: vec![0], ..Totals::default() };
             totals.extend((0..bundles).map(|bundle| ((cpu, bundle), fresh.clone())));
         }
-        Self { attributor, granularity, fields, totals }
+        let unit = if measure == Measure::Time { PACE } else { 1 };
+        Self { attributor, granularity, fields, totals, unit }
     }
 
     pub(super) fn totals(&mut self, cpu: u32, bundle: usize) -> &mut Totals {
@@ -70,10 +88,11 @@ impl Machine {
 
     /// A bundle counts, on the PMU all the time.
     pub(super) fn counts(&mut self, cpu: u32, bundle: usize, count: u64) {
+        let unit = self.unit;
         let totals = self.totals(cpu, bundle);
         totals.enabled += count * PACE;
         totals.running += count * PACE;
-        totals.counts[0] += count;
+        totals.counts[0] += count * unit;
     }
 
     /// The first bundle of a CPU counts, then `who` leaves: a cgroup or a process.
@@ -109,9 +128,16 @@ impl Machine {
             enabled: totals.enabled,
             running: totals.running,
             values: totals.values(),
+            time: totals.enabled,
             ..who.clone()
         };
-        self.reads(cpu, bundle, &switch.record(&self.fields));
+        let fields = bundle_fields(self.fields, bundle == 0);
+        self.reads(cpu, bundle, &switch.record(&fields));
+    }
+
+    /// All records of a CPU were read.
+    pub(super) fn settles(&mut self, cpu: u32) {
+        self.attributor.settle(cpu);
     }
 
     /// A record is read from the ring of a bundle, as a batch of its own.
@@ -132,6 +158,46 @@ impl Machine {
     /// The main thread of a process ends, on a CPU.
     pub(super) fn ends(&mut self, cpu: u32, pid: u32) {
         self.reads(cpu, 0, &testing::exit(task(1, pid)));
+    }
+
+    /// The first bundle of a CPU counts, then a thread is switched out without a sample. The leaders of all bundles count the switch.
+    pub(super) fn runs_unseen(&mut self, cpu: u32, count: u64) {
+        self.counts(cpu, 0, count);
+        self.totals.range_mut((cpu, 0)..=(cpu, usize::MAX)).for_each(|(_, totals)| totals.switches += 1);
+    }
+
+    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched out.
+    pub(super) fn goes(&mut self, cpu: u32, from: u32, to: u32) {
+        self.tells_switch(cpu, from, true, to);
+    }
+
+    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched in.
+    pub(super) fn comes(&mut self, cpu: u32, to: u32, from: u32) {
+        self.tells_switch(cpu, to, false, from);
+    }
+
+    fn tells_switch(&mut self, cpu: u32, who: u32, out: bool, other: u32) {
+        let time = self.totals(cpu, 0).enabled;
+        self.reads(cpu, 0, &testing::switch((who, who), out, (other, other), time));
+    }
+
+    /// The clock of the first bundle ticks while `who` has the CPU.
+    pub(super) fn ticks(&mut self, cpu: u32, who: u32) {
+        let totals = self.totals(cpu, 0);
+        let values = totals.values();
+        let (enabled, running) = (totals.enabled, totals.running);
+        let tick = Switch {
+            pid: who,
+            tid: who,
+            cgroup: 1,
+            enabled,
+            running,
+            values,
+            time: enabled,
+            ..Switch::default()
+        };
+        let fields = clock_fields(bundle_fields(self.fields, true));
+        self.reads(cpu, 0, &tick.record(&fields));
     }
 
     /// A record is lost in the ring of a bundle.
@@ -157,9 +223,10 @@ fn task(parent: u32, child: u32) -> Task {
 /// The counts of each owner that counted anything.
 fn sums(shares: &Shares) -> Vec<(String, Vec<u64>)> {
     let mut sums = BTreeMap::<String, Vec<u64>>::new();
-    for (owner, counts, _) in shares.iter().filter(|(_, counts, _)| counts.iter().any(|&count| count > 0)) {
-        let sum = sums.entry(name(owner)).or_insert_with(|| vec![0; counts.len()]);
-        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    let counted = shares.iter().filter(|(_, share)| share.counts.iter().any(|&count| count > 0));
+    for (owner, share) in counted {
+        let sum = sums.entry(name(owner)).or_insert_with(|| vec![0; share.counts.len()]);
+        sum.iter_mut().zip(share.counts).for_each(|(sum, count)| *sum += count);
     }
     sums.into_iter().collect()
 }

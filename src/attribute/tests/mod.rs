@@ -1,7 +1,9 @@
 //! What the records of a machine are charged to.
 
 mod conservation;
+mod hidden;
 mod machine;
+mod rotation;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,10 +64,10 @@ fn the_time_of_the_first_bundle_is_the_cpu_time() {
     machine.leaves(0, 1, 5);
     machine.runs(0, 5, 100);
     let shares = machine.attributor.take(|_| true);
-    let time: Vec<_> = shares.iter().filter(|(_, _, time)| !time.is_zero()).collect();
-    let [(owner, counts, time)] = time[..] else { panic!("{time:?}") };
-    assert_eq!((name(owner), counts), ("5 ?".to_owned(), &[100, 1_000_000][..]));
-    assert_eq!(time, Duration::from_nanos(100 * PACE));
+    let time: Vec<_> = shares.iter().filter(|(_, share)| !share.time.is_zero()).collect();
+    let [(owner, share)] = time[..] else { panic!("{time:?}") };
+    assert_eq!((name(owner), share.counts), ("5 ?".to_owned(), &[100, 1_000_000][..]));
+    assert_eq!(share.time, Duration::from_nanos(100 * PACE));
 }
 
 #[test]
@@ -99,39 +101,6 @@ fn a_loss_is_of_one_ring_and_the_slices_of_another_keep_their_owners() {
     }
     let expected = [("cgroup 5".to_owned(), vec![20, 10]), ("lost".to_owned(), vec![0, 10])];
     assert_eq!(machine.shares(), expected);
-}
-
-#[test]
-fn a_slice_with_time_off_the_pmu_is_rotated() {
-    let mut machine = cgroups();
-    machine.totals(0, 0).enabled += 1;
-    machine.runs(0, 5, 10);
-    machine.runs(0, 5, 4);
-    machine.attributor.mark_gap(0, 0);
-    machine.totals(0, 0).enabled += 1;
-    machine.runs(0, 5, 100);
-    let shares = machine.shares();
-    let owners: Vec<&str> = shares.iter().map(|(owner, _)| &**owner).collect();
-    // Lost it is as well, which is worse.
-    assert_eq!(owners, ["cgroup 5", "lost", "rotated"]);
-}
-
-#[test]
-fn counts_are_scaled_by_the_part_of_the_time_off_the_pmu_lately() {
-    let mut machine = cgroups();
-    machine.totals(0, 0).enabled += 100 * PACE;
-    machine.runs(0, 5, 100);
-    assert_eq!(machine.first(), owned([("rotated", 200)]));
-    // Of 207 ticks the counters have been on the PMU for 107.
-    machine.runs(0, 5, 7);
-    assert_eq!(machine.first(), owned([("cgroup 5", 13)]));
-    // On the PMU ever since: what was before counts for less and less, until nothing is left of it.
-    for _ in 0..64 {
-        machine.runs(0, 5, 1000);
-    }
-    machine.shares();
-    machine.runs(0, 5, 7);
-    assert_eq!(machine.first(), owned([("cgroup 5", 7)]));
 }
 
 #[test]
@@ -179,14 +148,13 @@ fn what_was_counted_after_the_last_record_of_a_cpu_that_goes_has_no_owner() {
     machine.counts(0, 0, 6);
     // Whatever became of the records, there is nothing after the end.
     machine.attributor.mark_gap(0, 0);
-    machine.totals(0, 0).enabled += 1;
-    let last = machine.totals(0, 0).words();
-    machine.attributor.remove_cpu(0, std::slice::from_ref(&last));
+    let last = machine.totals(0, 0).words(0);
+    machine.attributor.remove_cpu(0, &mut [last.clone()]);
     let shares = machine.attributor.take(|_| true);
-    let ended = shares.iter().find(|(owner, _, _)| **owner == Owner::Nobody(Reason::Ended)).unwrap();
-    assert_eq!((ended.1, ended.2), (&[6][..], Duration::from_nanos(6 * PACE + 1)));
+    let (_, ended) = shares.iter().find(|(owner, _)| **owner == Owner::Nobody(Reason::Ended)).unwrap();
+    assert_eq!((ended.counts, ended.time), (&[6][..], Duration::from_nanos(6 * PACE)));
     // The CPU is forgotten, and told of once.
-    machine.attributor.remove_cpu(0, &[last]);
+    machine.attributor.remove_cpu(0, &mut [last]);
     machine.runs(0, 5, 1);
     assert_eq!(machine.first(), []);
 }
@@ -196,7 +164,7 @@ fn a_last_reading_that_failed_or_is_of_another_group_charges_nothing() {
     for words in [vec![], vec![3, 1, 1], vec![1, 1, 1, 1000], vec![u64::MAX, 0, 0]] {
         let mut machine = cgroups();
         machine.runs(0, 5, 10);
-        machine.attributor.remove_cpu(0, &[words]);
+        machine.attributor.remove_cpu(0, &mut [words]);
         assert_eq!(machine.first(), owned([("cgroup 5", 10)]));
     }
 }
@@ -204,7 +172,10 @@ fn a_last_reading_that_failed_or_is_of_another_group_charges_nothing() {
 #[test]
 fn a_bundle_of_more_members_than_a_group_may_have_is_left_out() {
     let mut machine = cgroups();
-    machine.attributor.add_cpu(7, vec![Bundle { counters: vec![vec![0]; MOST_MEMBERS + 3], untimed: false }]);
+    machine.attributor.add_cpu(
+        7,
+        &[Bundle { counters: vec![vec![0]; MOST_MEMBERS + 3], measures: Vec::new(), untimed: true }],
+    );
     machine.reads(7, 0, &testing::lost(1, 1));
     assert_eq!(machine.attributor.losses().ring_full, 0);
 }
@@ -298,25 +269,6 @@ fn which_process_left_without_an_id_is_not_guessed_after_a_loss() {
 }
 
 #[test]
-fn which_process_left_without_an_id_is_told_only_in_the_ring_that_tells_of_its_end() {
-    let mut machine = Machine::new(Granularity::Process, 1, 2);
-    machine.is_named(0, 5, "first");
-    machine.is_named(0, 6, "second");
-    // A batch of the one ring, then a batch of the other.
-    for pid in [5, 6] {
-        machine.ends(0, pid);
-        machine.counts(0, 0, u64::from(pid));
-        machine.leaves_without_an_id(0, 0);
-    }
-    for count in [50, 60] {
-        machine.counts(0, 1, count);
-        machine.leaves_without_an_id(0, 1);
-    }
-    let expected = [("5 first", [5, 0]), ("6 second", [6, 0]), ("unknown", [0, 110])];
-    assert_eq!(machine.shares(), expected.map(|(owner, counts)| (owner.to_owned(), counts.to_vec())));
-}
-
-#[test]
 fn a_child_has_its_parents_name_until_its_own() {
     let mut machine = processes();
     machine.is_named(0, 5, "sh");
@@ -354,8 +306,8 @@ fn a_process_that_takes_its_own_name_again_stays_what_it_is() {
     let shares = machine.attributor.take(|_| true);
     let counted: u64 = shares
         .iter()
-        .filter(|(owner, ..)| matches!(owner, Owner::Task(task) if task.pid == 5 && task.comm.as_deref() == Some("sh")))
-        .map(|(_, counts, _)| counts[0])
+        .filter(|(owner, _)| matches!(owner, Owner::Task(task) if task.pid == 5 && task.comm.as_deref() == Some("sh")))
+        .map(|(_, share)| share.counts[0])
         .sum();
     assert_eq!(counted, 13);
 }
@@ -485,8 +437,8 @@ fn whoever_takes_name_after_name_makes_no_more_rows_than_there_may_be() {
     let shares = machine.attributor.take(|_| true);
     assert!(shares.iter().count() <= 1 << 17);
     let nobody = shares.iter().find(|(owner, ..)| **owner == Owner::Nobody(Reason::Unknown)).unwrap();
-    assert!(nobody.1[0] > 60_000, "{nobody:?}");
-    assert_eq!(shares.iter().map(|(_, counts, _)| counts[0]).sum::<u64>(), 200_000);
+    assert!(nobody.1.counts[0] > 60_000, "{nobody:?}");
+    assert_eq!(shares.iter().map(|(_, share)| share.counts[0]).sum::<u64>(), 200_000);
     // There is room again.
     machine.runs(0, 5, 1);
     assert_eq!(machine.first(), owned([("5 other", 1)]));

@@ -2,14 +2,12 @@
 
 use std::io::{self, Write};
 
+use super::words::heading;
 use crate::container::SourceState;
 use crate::error::printable;
 
 pub(super) fn write(out: &mut impl Write, rows: &[SourceState]) -> io::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nAsked for the names of containers:")?;
+    heading(out, rows, "Asked for the names of containers")?;
     for row in rows {
         write!(out, "  {} at {}", row.kind, printable(&row.place))?;
         match (row.answered, &row.failure) {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::words::heading;
 use crate::config::Traced;
 
 /// A preset, and the entries that it comes to.
@@ -22,8 +23,8 @@ impl PresetRow {
             let Some(preset) = entry.kind.preset() else { continue };
             let name = entry.name.to_string();
             match rows.last_mut() {
-                Some(row) if row.preset == preset.name() => row.entries.push(name),
-                _ => rows.push(Self { preset: preset.name(), entries: vec![name] }),
+                Some(row) if row.preset == preset.as_str() => row.entries.push(name),
+                _ => rows.push(Self { preset: preset.as_str(), entries: vec![name] }),
             }
         }
         rows
@@ -32,8 +33,6 @@ impl PresetRow {
 
 /// Writes them for people.
 pub(super) fn write(out: &mut impl Write, presets: &[PresetRow]) -> io::Result<()> {
-    if !presets.is_empty() {
-        writeln!(out, "\nPresets:")?;
-    }
+    heading(out, presets, "Presets")?;
     presets.iter().try_for_each(|row| writeln!(out, "  {}: {}", row.preset, row.entries.join(", ")))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::words::{bytes, count};
+use super::words::{bytes, count, heading};
 use crate::config::profiled::{Rate, Whose};
 use crate::health::{Line, Scope, classify};
 use crate::host::{CpuSet, Facts};
@@ -72,12 +72,10 @@ impl ProfileRow {
             entry: entry.to_string(),
             events: events.iter().map(|event| event.name.to_string()).collect(),
             filter: events.iter().find_map(|event| event.filter.as_deref()).map(str::to_owned),
-            rate: match (waits, sampler.rate) {
-                (Some(_), rate) => format!("up to about {rate}"),
-                (None, Rate::Period(period)) if sampler.most_samples().is_some() => {
-                    format!("each {period} ns")
-                }
-                (None, rate) => rate.to_string(),
+            rate: match sampler.rate {
+                rate if waits.is_some() => format!("up to about {rate}"),
+                Rate::Period(period) if sampler.most_samples().is_some() => format!("each {period} ns"),
+                rate => rate.to_string(),
             },
             value: value.name.to_string(),
             unit: if value.nanoseconds { "nanoseconds" } else { "count" },
@@ -111,8 +109,8 @@ impl ProfileRow {
 impl ProfileRings {
     /// `None` where nothing is sampled.
     pub(super) fn of(rows: &[ProfileRow], plan: &Plan, facts: &Facts, memory: u64) -> Option<Self> {
-        let rings: CpuSet = plan.samplers.iter().flat_map(|sampler| cpus(sampler, &facts.online)).collect();
-        let rings = rings.len();
+        let of = |sampler: &Arc<Sampler>| cpus(sampler, &facts.online).iter().collect::<Vec<_>>();
+        let rings = plan.samplers.iter().flat_map(of).collect::<CpuSet>().len();
         let largest = rows.iter().map(|row| row.sample_bytes).max()?;
         // Where a period decides, the usual rate is nobody's to know.
         let rate: u64 = rows.iter().filter_map(|row| row.samples_per_second).sum();
@@ -123,9 +121,9 @@ impl ProfileRings {
 }
 
 /// The CPUs on which a profile is taken.
-fn cpus(sampler: &Sampler, online: &CpuSet) -> Vec<u32> {
+fn cpus(sampler: &Sampler, online: &CpuSet) -> CpuSet {
     let all = sampler.events.iter().flat_map(|event| sampler.cpus(event, online).iter().collect::<Vec<_>>());
-    all.collect::<CpuSet>().iter().collect()
+    all.collect()
 }
 
 /// Whose samples are kept, if not everybody's.
@@ -153,13 +151,17 @@ fn only(whose: &Whose) -> Vec<String> {
 /// What a rule says; nothing for one that everybody meets.
 fn rule(rule: &ProcessRule) -> String {
     let ProcessRule { comm, exe, cgroup, pid, kernel } = rule;
-    let texts = [("comm", comm), ("exe", exe), ("cgroup", cgroup)];
-    let texts = texts.into_iter().filter_map(|(word, glob)| Some((word, glob.as_ref()?.as_str().to_owned())));
-    let numbers = pid.map(|pid| ("pid", pid.to_string()));
-    let kernel = kernel.map(|kernel| ("kernel", kernel.to_string()));
-    let said: Vec<String> =
-        texts.chain(numbers).chain(kernel).map(|(word, value)| format!("{word}={value}")).collect();
-    said.join("+")
+    let text = |glob: &Option<Glob>| glob.as_ref().map(|glob| glob.as_str().to_owned());
+    let (pid, kernel) = (pid.map(|pid| pid.to_string()), kernel.map(|kernel| kernel.to_string()));
+    let said = [
+        ("comm", text(comm)),
+        ("exe", text(exe)),
+        ("cgroup", text(cgroup)),
+        ("pid", pid),
+        ("kernel", kernel),
+    ];
+    let said = said.into_iter().filter_map(|(word, value)| Some(format!("{word}={}", value?)));
+    said.collect::<Vec<_>>().join("+")
 }
 
 /// For whom profiles are refused.
@@ -188,9 +190,7 @@ pub(super) fn write(
     rows: &[ProfileRow],
     rings: Option<&ProfileRings>,
 ) -> io::Result<()> {
-    if !rows.is_empty() {
-        writeln!(out, "\nSampled with their callers:")?;
-    }
+    heading(out, rows, "Sampled with their callers")?;
     for row in rows {
         let only =
             if row.only.is_empty() { String::new() } else { format!("; only {}", row.only.join("; ")) };
@@ -211,35 +211,24 @@ pub(super) fn write(
         let depth = row.depth.map(|depth| format!("; call chains end at {depth} functions"));
         writeln!(out, "    unwind    {}: {copies}{}", row.unwind, depth.unwrap_or_default())?;
         let size = bytes(row.sample_bytes as u64);
-        match row.samples_per_second {
-            Some(samples) => {
-                let all = bytes(samples.saturating_mul(row.sample_bytes as u64));
-                writeln!(out, "    samples   up to {size} each, {all} a second and CPU")?;
-            }
-            None => writeln!(out, "    samples   up to {size} each, as many as there are")?,
-        }
+        let all = row.samples_per_second.map(|samples| samples.saturating_mul(row.sample_bytes as u64));
+        let all = all.map_or("as many as there are".into(), |all| format!("{} a second and CPU", bytes(all)));
+        writeln!(out, "    samples   up to {size} each, {all}")?;
         if row.lines {
             writeln!(out, "    lines     and inlined functions, where programs have debug information")?;
         }
         if row.threshold_seconds.is_some() {
             writeln!(out, "    switches  a record of about 100 bytes for each")?;
         }
+        write!(out, "    shown     the last {} s", row.window_seconds)?;
         match row.functions {
-            0 => writeln!(out, "    shown     the last {} s", row.window_seconds)?,
-            top => writeln!(
-                out,
-                "    shown     the last {} s; the {top} busiest functions have metrics",
-                row.window_seconds
-            )?,
+            0 => writeln!(out)?,
+            top => writeln!(out, "; the {top} busiest functions have metrics")?,
         }
     }
-    rings.map_or(Ok(()), |ProfileRings { bytes: size, rings }| {
-        let all = bytes(size.saturating_mul(*rings as u64));
-        writeln!(
-            out,
-            "  rings       {} of locked memory for each CPU, {all} in all (limits.memory)",
-            bytes(*size)
-        )
+    rings.map_or(Ok(()), |ProfileRings { bytes: each, rings }| {
+        let (each, all) = (bytes(*each), bytes(each.saturating_mul(*rings as u64)));
+        writeln!(out, "  rings       {each} of locked memory for each CPU, {all} in all (limits.memory)")
     })
 }
 

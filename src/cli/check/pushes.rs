@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::words::heading;
 use crate::config::push::Push;
 use crate::error::printable;
 use crate::export::push::Settings;
@@ -42,19 +43,10 @@ impl PushRow {
 }
 
 pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nPushed:")?;
+    heading(out, rows, "Pushed")?;
     for row in rows {
-        write!(
-            out,
-            "  {} to {} as {} by {}",
-            row.signal,
-            printable(&row.endpoint),
-            row.format,
-            row.protocol
-        )?;
+        let PushRow { format, signal, protocol, .. } = row;
+        write!(out, "  {signal} to {} as {format} by {protocol}", printable(&row.endpoint))?;
         match row.interval_seconds {
             Some(seconds) => write!(out, ", every {seconds} s")?,
             None => write!(out, ", as they come")?,

@@ -18,11 +18,19 @@ pub(super) struct Descriptors {
     pub(super) traced: usize,
     /// What profiles take on all CPUs.
     pub(super) sampled: usize,
-    /// What all CPUs take besides.
+    /// What groups take besides.
+    #[serde(flatten)]
+    pub(super) takes: Takes,
+}
+
+/// What groups take.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Takes {
+    /// On all CPUs.
     pub(super) cpus: usize,
-    /// What each cgroup takes that is counted by every entry for cgroups.
+    /// For each cgroup that is counted by every entry for cgroups.
     pub(super) per_cgroup: usize,
-    /// What each thread takes that is counted by every entry for processes.
+    /// For each thread that is counted by every entry for processes.
     pub(super) per_thread: usize,
 }
 
@@ -54,18 +62,27 @@ pub(super) struct GroupRow {
     pub(super) dedicated_per_target: usize,
 }
 
-impl Descriptors {
-    /// With what groups take.
-    pub(super) fn with(self, groups: &[GroupRow]) -> Self {
-        let mut descriptors = self;
-        for group in groups.iter().filter(|group| !group.is_refused()) {
-            match group.scope {
-                Scope::Cgroup => descriptors.per_cgroup += group.descriptors_per_target,
-                Scope::Process => descriptors.per_thread += group.descriptors_per_target,
-                Scope::Cpus(_) => descriptors.cpus += group.descriptors_per_target * group.cpus,
-            }
+impl Takes {
+    /// What groups take beside the stream.
+    pub(super) fn of(groups: &[GroupRow]) -> Self {
+        let mut all = Self::default();
+        let opened = groups.iter().filter(|group| !group.is_refused());
+        opened.for_each(|group| all.add(group, group.descriptors_per_target));
+        all
+    }
+
+    /// Adds a group that takes so many for each target.
+    pub(super) fn add(&mut self, group: &GroupRow, each: usize) {
+        match group.scope {
+            Scope::Cgroup => self.per_cgroup += each,
+            Scope::Process => self.per_thread += each,
+            Scope::Cpus(_) => self.cpus += each * group.cpus,
         }
-        descriptors
+    }
+
+    /// How many for whom.
+    pub(super) fn shares(self) -> [(usize, &'static str); 3] {
+        [(self.cpus, "all CPUs"), (self.per_cgroup, "each cgroup"), (self.per_thread, "each thread")]
     }
 }
 
@@ -83,7 +100,7 @@ impl GroupRow {
             attribution: if streamed { "stream" } else { "dedicated" },
             why: Some(group.why(support)).filter(|&why| why != Why::Whole).map(|why| why.to_string()),
             events: counters.iter().map(|counter| counter.event.name.to_string()).collect(),
-            metrics: counters.iter().map(|counter| format!("{}_total", counter.metric.name())).collect(),
+            metrics: counters.iter().map(|counter| counter.metric.sample_name()).collect(),
             targets: None,
             left_out: None,
             cpus,

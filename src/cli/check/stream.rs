@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::rows::GroupRow;
+use super::rows::{GroupRow, Takes};
 use crate::counter::StreamState;
 use crate::health::Scope;
 use crate::host::Facts;
@@ -50,9 +50,8 @@ pub(super) enum RingBound {
 /// What groups of the stream take with descriptors of their own.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Dedicated {
-    pub(super) cpus: usize,
-    pub(super) per_cgroup: usize,
-    pub(super) per_thread: usize,
+    #[serde(flatten)]
+    pub(super) takes: Takes,
     /// For the cgroups that are there now, and one thread of each process; `None` if nobody looked.
     pub(super) at_least_now: Option<usize>,
 }
@@ -86,16 +85,11 @@ impl Dedicated {
         let mut all = Self::default();
         for group in groups.iter().filter(|group| group.is_streamed() && !group.is_refused()) {
             let each = group.dedicated_per_target;
-            match group.scope {
-                Scope::Cgroup => all.per_cgroup += each,
-                Scope::Process => all.per_thread += each,
-                Scope::Cpus(_) => all.cpus += each * group.cpus,
-            }
-            let now = match (group.scope, group.targets) {
-                (_, None) => None,
-                (Scope::Cgroup | Scope::Process, Some(targets)) => Some(each * targets),
-                (Scope::Cpus(_), Some(_)) => Some(each * group.cpus),
-            };
+            all.takes.add(group, each);
+            let now = group.targets.map(|targets| match group.scope {
+                Scope::Cgroup | Scope::Process => each * targets,
+                Scope::Cpus(_) => each * group.cpus,
+            });
             all.at_least_now = now.map(|now| all.at_least_now.unwrap_or(0) + now);
         }
         all

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
-use super::words::{bytes, count};
+use super::words::{bytes, count, heading};
 use super::{Report, containers, presets, profiles, pushes, traces};
 use crate::error::printable;
 use crate::health::{Line, Scope};
@@ -16,10 +16,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}: {errors}, {warnings}", report.file)?;
     lines(out, &report.errors)?;
     lines(out, &report.warnings)?;
-    if !report.notes.is_empty() {
-        writeln!(out, "\nOn this host:")?;
-        lines(out, &report.notes)?;
-    }
+    heading(out, &report.notes, "On this host")?;
+    lines(out, &report.notes)?;
     refusals(out, &report.refusals)?;
     groups(out, report)?;
     presets::write(out, &report.presets)?;
@@ -38,9 +36,7 @@ fn lines(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
 
 /// What is refused, each reason once.
 fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
-    if !rows.is_empty() {
-        writeln!(out, "\nNot counted here:")?;
-    }
+    heading(out, rows, "Not counted here")?;
     for reason in together(rows, |Line { refusal, .. }| (refusal.cause, &refusal.reason, &refusal.remedy)) {
         let refusal = &reason.first.refusal;
         writeln!(out, "  {}: {}", refusal.cause, printable(&refusal.reason))?;
@@ -58,8 +54,11 @@ fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
 
 /// Where, if that says more than the entry and the scope do.
 fn places(line: &Line) -> String {
-    let said =
-        [String::from("this host"), format!("each {}", line.scope.target()), format!("entry {}", line.entry)];
+    let said = [
+        String::from("this host"),
+        format!("each {}", line.scope.words().target),
+        format!("entry {}", line.entry),
+    ];
     let target = &line.refusal.target;
     match line.targets {
         0 | 1 if said.contains(target) => String::new(),
@@ -107,7 +106,7 @@ fn takes(same: &Together<'_, GroupRow>) -> String {
     let of_all = same.all.iter().map(|group| group.descriptors_per_target).sum();
     let (scope, first) = (same.first.scope, same.first.descriptors_per_target);
     let descriptors = if matches!(scope, Scope::Cpus(_)) { first } else { of_all };
-    let each = scope.each();
+    let each = scope.words().each;
     let counted = match (targets, left_out) {
         (None, _) => None,
         (Some(0), 0) => Some("there is none now".to_owned()),
@@ -131,11 +130,7 @@ fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
         stream.descriptors_per_cpu, stream.descriptors
     )?;
     let dedicated = &stream.dedicated;
-    let instead = each(&[
-        (dedicated.cpus, "all CPUs"),
-        (dedicated.per_cgroup, "each cgroup"),
-        (dedicated.per_thread, "each thread"),
-    ]);
+    let instead = each(&dedicated.takes.shares());
     let now = dedicated.at_least_now.map(|now| format!("; now at least {now}")).unwrap_or_default();
     writeln!(out, "  instead of   {instead}{now}")?;
     writeln!(out, "  records      {} bytes", stream.record_bytes)?;
@@ -173,7 +168,7 @@ fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
 fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
     for same in together(rows, |row| (&row.why.reason, &row.why.remedy)) {
         let why = &same.first.why;
-        let scopes: Vec<&str> = same.all.iter().map(|row| row.scope.targets()).collect();
+        let scopes: Vec<&str> = same.all.iter().map(|row| row.scope.words().targets).collect();
         writeln!(out, "\nNo switch stream for {}: {}", scopes.join(" and "), printable(&why.reason))?;
         why.remedy.iter().try_for_each(|remedy| writeln!(out, "  {}", printable(remedy)))?;
     }
@@ -182,28 +177,20 @@ fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
 
 /// How many descriptors for whom.
 fn each(takes: &[(usize, &str)]) -> String {
-    let takes: Vec<String> = takes
-        .iter()
-        .filter(|(descriptors, _)| *descriptors > 0)
-        .enumerate()
-        .map(|(place, (descriptors, whom))| match place {
-            0 => format!("{} for {whom}", count(*descriptors, "descriptor")),
-            _ => format!("{descriptors} for {whom}"),
-        })
-        .collect();
+    let some = takes.iter().filter(|(descriptors, _)| *descriptors > 0).enumerate();
+    let said = |(place, (descriptors, whom)): (usize, &(usize, &str))| match place {
+        0 => format!("{} for {whom}", count(*descriptors, "descriptor")),
+        _ => format!("{descriptors} for {whom}"),
+    };
+    let takes: Vec<String> = some.map(said).collect();
     if takes.is_empty() { "no descriptors".to_owned() } else { takes.join(", ") }
 }
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
-    let Descriptors { used, limit, stream, traced, sampled, cpus, per_cgroup, per_thread } = *descriptors;
-    let takes = each(&[
-        (stream, "the switch stream"),
-        (traced, "the records of tracepoints and probes"),
-        (sampled, "the samples of profiles"),
-        (cpus, "all CPUs"),
-        (per_cgroup, "each cgroup"),
-        (per_thread, "each thread"),
-    ]);
+    let Descriptors { used, limit, stream, traced, sampled, takes } = *descriptors;
+    let (tracing, sampling) = ("the records of tracepoints and probes", "the samples of profiles");
+    let rings = [(stream, "the switch stream"), (traced, tracing), (sampled, sampling)];
+    let takes = each(&[rings, takes.shares()].concat());
     match used {
         Some(used) => writeln!(out, "\nIt takes {takes}; {used} of {limit} are used"),
         None => writeln!(out, "\nIt takes {takes}; {limit} are allowed. Nothing was opened"),
@@ -234,6 +221,7 @@ fn together<'a, T, K: PartialEq>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::Takes;
     use super::super::stream::Dedicated;
     use super::*;
 
@@ -257,7 +245,10 @@ mod tests {
             ring_bytes_limit: 3 << 19,
             ring_bound: RingBound::RingMemory,
             nmi_watchdog: true,
-            dedicated: Dedicated { cpus: 18, per_cgroup: 12, per_thread: 0, at_least_now: Some(42) },
+            dedicated: Dedicated {
+                takes: Takes { cpus: 18, per_cgroup: 12, per_thread: 0 },
+                at_least_now: Some(42),
+            },
         }
     }
 

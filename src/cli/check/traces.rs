@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::metrics::Kind;
+use super::words::heading;
 use crate::plan::{Feed, PROFILES, Trace};
 use crate::probe::install::Look;
 
@@ -66,10 +66,6 @@ impl TraceRow {
         let metrics = trace.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
         let of_threads = trace.feed != Feed::Records && !trace.labels.is_empty();
         let labels = if of_threads { format!("{{{}}}", trace.labels.join(",")) } else { String::new() };
-        let named = |metric: &crate::metrics::Metadata| match metric.kind() {
-            Kind::Counter => format!("{}_total{labels}", metric.name()),
-            _ => format!("{}{labels}", metric.name()),
-        };
         let shared = if of_threads { &[] } else { &trace.labels[..] };
         let event_label = trace.event_label.then(|| "event".to_owned());
         Self {
@@ -78,7 +74,7 @@ impl TraceRow {
             scopes: trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect(),
             events: trace.sources.iter().enumerate().map(event).collect(),
             labels: event_label.into_iter().chain(shared.iter().map(ToString::to_string)).collect(),
-            metrics: metrics.map(|metric| named(metric)).collect(),
+            metrics: metrics.map(|metric| metric.sample_name() + &labels).collect(),
             ordered: trace.is_ordered(),
         }
     }
@@ -94,9 +90,7 @@ impl ProbeRow {
 
 /// Writes both for people.
 pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRow]) -> io::Result<()> {
-    if !traces.is_empty() {
-        writeln!(out, "\nLooked into, with a record for each hit:")?;
-    }
+    heading(out, traces, "Looked into, with a record for each hit")?;
     for trace in traces {
         let by =
             if trace.labels.is_empty() { String::new() } else { format!(", by {}", trace.labels.join(", ")) };
@@ -109,9 +103,7 @@ pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRo
         }
         trace.metrics.iter().try_for_each(|metric| writeln!(out, "      {metric}"))?;
     }
-    if !probes.is_empty() {
-        writeln!(out, "\nProbes:")?;
-    }
+    heading(out, probes, "Probes")?;
     for probe in probes {
         // Entries of different sections may have the same name.
         let sampled = if probe.section == PROFILES { ", whose callers are sampled" } else { "" };

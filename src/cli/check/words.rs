@@ -1,4 +1,6 @@
-//! Numbers with their units, as a check prints them.
+//! Numbers with their units, and headings, as a check prints them.
+
+use std::io::{self, Write};
 
 /// `1.5 MiB`, `64 MiB`.
 pub(super) fn bytes(number: u64) -> String {
@@ -17,6 +19,11 @@ pub(super) fn count(number: usize, what: &str) -> String {
         1 => format!("1 {what}"),
         more => format!("{more} {what}s"),
     }
+}
+
+/// Writes a heading, unless no rows stand below it.
+pub(super) fn heading<T>(out: &mut impl Write, rows: &[T], text: &str) -> io::Result<()> {
+    if rows.is_empty() { Ok(()) } else { writeln!(out, "\n{text}:") }
 }
 
 #[cfg(test)]

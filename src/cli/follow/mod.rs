@@ -16,14 +16,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::Notify;
 
-use super::observe::{Ending, Failure, Happened, Program, Signals, Subject, Wait, notes};
-use super::sample::Host;
+use super::observe::{Ending, Failure, Happened, Host, Program, Subject, measure, notes};
 use crate::config::profiled::one_event;
 use crate::error::printable;
-use crate::event::format::Format;
+use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event};
 use crate::health::{Cause, Judgement, Refusal};
-use crate::host::CpuSet;
 use crate::plan;
 use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
@@ -101,36 +99,30 @@ pub(super) trait Listener {
     /// Takes in one of them. What there is to write is kept until [`flush`](Self::flush).
     fn hear(&mut self, heard: &Heard<'_>);
 
-    /// Writes what has come of those before.
+    /// Writes what has come of those before, if that is not left for the end.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn flush(&mut self) -> io::Result<()>;
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What to say of records that were lost; nothing if there are none.
 fn lines(losses: Losses) -> Vec<String> {
     let Losses { ring_full, unreadable, late, .. } = losses;
-    let mut lines = Vec::new();
-    if ring_full > 0 {
-        lines.push(format!(
-            "{ring_full} records were lost for want of room in their rings: what was under way then is left out; look \
-             at fewer, or give the program more CPU time"
-        ));
-    }
-    if unreadable > 0 {
-        lines.push(format!("{unreadable} records were not what they should be, which is a bug"));
-    }
-    if late > 0 {
-        lines.push(format!("{late} records came too late to be put in order"));
-    }
-    lines
+    let full = "were lost for want of room in their rings: what was under way then is left out; look at fewer, or give \
+         the program more CPU time";
+    let bug = "were not what they should be, which is a bug";
+    let lines = [(ring_full, full), (unreadable, bug), (late, "came too late to be put in order")];
+    let some = lines.into_iter().filter(|(records, _)| *records > 0);
+    some.map(|(records, what)| format!("{records} records {what}")).collect()
 }
 
 /// What is followed, of whom, and for how long.
 #[derive(Debug)]
 pub(super) struct Session<'a, K> {
-    pub(super) host: Host<'a, K>,
+    pub(super) host: &'a Host<'a, K>,
     pub(super) sources: &'a [Source],
     pub(super) fields: Fields,
     pub(super) sideband: Sideband,
@@ -160,11 +152,7 @@ impl<L> Followed<L> {
     pub(super) fn tell_what_is_missing(&self) -> io::Result<()> {
         let mut out = io::stderr().lock();
         lines(self.losses).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        let refused = notes::refused(&self.refusals);
-        if !refused.is_empty() {
-            writeln!(out, "Not followed everywhere:")?;
-        }
-        notes::write(&mut out, &refused)
+        notes::write_refused(&mut out, "followed", &self.refusals)
     }
 }
 
@@ -177,62 +165,51 @@ impl<K: Kernel> Session<'_, K> {
         &self,
         begin: impl FnOnce(&[Whom], u64) -> Result<L, Failure>,
     ) -> Result<Followed<L>, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot wait for signals")
-            .map_err(Failure::Failed)?;
-        runtime.block_on(self.run(begin))
-    }
-
-    async fn run<L: Listener>(
-        &self,
-        begin: impl FnOnce(&[Whom], u64) -> Result<L, Failure>,
-    ) -> Result<Followed<L>, Failure> {
-        let Self { host, subject, program, .. } = self;
-        let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
-        let child = program.fork()?;
-        let whom = subject.whom(host.roots, child.as_ref().map(Waiting::pid)).map_err(Failure::Failed)?;
-        let everybody = [Whom::Cpus(host.facts.online.clone())];
-        let opened: &[Whom] = if self.everybody { &everybody } else { &whom };
-        let mut rings = Rings::open(self, opened, &self.cpus())?;
-        let ready = Arc::new(Notify::new());
-        rings.listen(&ready);
-        let begun = host.clock.kernel();
-        let mut listener = begin(&whom, begun)?;
-        rings
-            .start()
-            .map_err(|errno| Failure::Failed(anyhow::anyhow!("the events do not start: {errno}")))?;
-        let child = child.map(Waiting::start).transpose().map_err(|error| program.cannot_run(error))?;
-        let ends_with = if child.is_some() { Vec::new() } else { subject.ends_with(host.roots) };
-        let mut wait = Wait::new(&mut signals, child, ends_with, Some(TICK), self.limit);
-        let happened = loop {
-            let happened = tokio::select! {
-                happened = wait.next() => happened,
-                () = ready.notified() => Happened::Interval,
+        measure(async |signals| {
+            let Self { host, subject, program, .. } = self;
+            let child = program.fork()?;
+            let whom = subject.whom(host.roots, child.as_ref().map(Waiting::pid))?;
+            let online = &host.facts().online;
+            let everybody = [Whom::Cpus(online.clone())];
+            let opened: &[Whom] = if self.everybody { &everybody } else { &whom };
+            let cpus = if self.everybody { online.clone() } else { subject.where_it_runs(host.facts()) };
+            let mut rings = Rings::open(self, opened, &cpus)?;
+            let ready = Arc::new(Notify::new());
+            rings.listen(&ready);
+            let begun = host.clock.kernel();
+            let mut listener = begin(&whom, begun)?;
+            rings.start().map_err(|errno| anyhow::anyhow!("the events do not start: {errno}"))?;
+            let counted = subject.ends_with(host.roots);
+            let mut wait = program.start(child, counted, signals, Some(TICK), self.limit)?;
+            let happened = loop {
+                let happened = tokio::select! {
+                    happened = wait.next() => happened,
+                    () = ready.notified() => Happened::Interval,
+                };
+                rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |heard| listener.hear(&heard));
+                listener.flush()?;
+                if happened != Happened::Interval {
+                    break happened;
+                }
             };
-            rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |heard| listener.hear(&heard));
-            listener.flush().map_err(Failure::Output)?;
-            if happened != Happened::Interval {
-                break happened;
-            }
-        };
-        rings.stop();
-        let ended = host.clock.kernel();
-        rings.drain(u64::MAX, &mut |heard| listener.hear(&heard));
-        listener.flush().map_err(Failure::Output)?;
-        let ending = wait.end(happened).await;
-        let (losses, refusals) = rings.finish();
-        Ok(Followed { listener, time: (begun, ended), ending, losses, refusals })
+            rings.stop();
+            let ended = host.clock.kernel();
+            rings.drain(u64::MAX, &mut |heard| listener.hear(&heard));
+            listener.flush()?;
+            let ending = wait.end(happened).await;
+            let (losses, refusals) = rings.finish();
+            Ok(Followed { listener, time: (begun, ended), ending, losses, refusals })
+        })
     }
+}
 
-    /// Where events are opened.
-    fn cpus(&self) -> CpuSet {
-        match self.everybody || self.subject.is_processes() {
-            true => self.host.facts.online.clone(),
-            false => self.subject.cpus().into_iter().collect(),
-        }
-    }
+/// A field that the records of a tracepoint must have.
+///
+/// # Errors
+/// When this kernel's have none.
+pub(super) fn field(format: &Format, name: &str) -> anyhow::Result<Field> {
+    let found = format.field(name).cloned();
+    found.with_context(|| format!("this kernel's {} has no field {name}", format.name()))
 }
 
 /// The name of a thread as a terminal may see it: anybody may have chosen it.

@@ -64,7 +64,7 @@ impl<E: Event> Rings<E> {
         let mut board = Board::default();
         let mut context = Context {
             kernel: host.kernel,
-            facts: host.facts,
+            facts: host.facts(),
             roots: host.roots,
             budget: &mut budget,
             board: &mut board,

@@ -28,7 +28,10 @@ pub(in crate::cli) struct Row<S> {
 
 impl<S: Merge> Row<S> {
     fn merge(&mut self, other: Self) {
-        self.ended = other.ended && (self.ended || self.threads == 0);
+        if self.threads == 0 {
+            (self.who, self.ended) = (other.who, true);
+        }
+        self.ended &= other.ended;
         self.threads += other.threads;
         self.sum.merge(other.sum);
     }
@@ -64,12 +67,9 @@ impl<S: Merge> Rows<S> {
         let Some(row) = self.live.remove(&tid) else { return };
         let row = Row { ended: true, ..row };
         let key = self.key(&row);
-        let full = self.ended.len() >= MOST_ENDED;
-        match self.ended.get_mut(&key) {
-            Some(known) => known.merge(row),
-            None if full => self.others.merge(row),
-            None => drop(self.ended.insert(key, row)),
-        }
+        let full = self.ended.len() >= MOST_ENDED && !self.ended.contains_key(&key);
+        let sum = if full { &mut self.others } else { self.ended.entry(key).or_default() };
+        sum.merge(row);
     }
 
     fn key(&self, row: &Row<S>) -> (Comm, u32) {
@@ -81,11 +81,7 @@ impl<S: Merge> Rows<S> {
         let mut rows = std::mem::take(&mut self.ended);
         for row in std::mem::take(&mut self.live).into_values() {
             // Two that have followed each other under one number are two.
-            let (comm, tid) = self.key(&row);
-            match rows.get_mut(&(comm, tid)) {
-                Some(known) => known.merge(row),
-                None => drop(rows.insert((comm, tid), row)),
-            }
+            rows.entry(self.key(&row)).or_default().merge(row);
         }
         let others = Some(self.others).filter(|others| others.threads > 0);
         (rows.into_values().collect(), others)

@@ -1,61 +1,42 @@
 //! Many times, by their sum, extremes and how far they lie apart.
 
+use crate::cli::observe::Mean;
+
 /// Times in nanoseconds. Takes room for none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in crate::cli) struct Spread {
-    pub(in crate::cli) count: u64,
+    pub(in crate::cli) of: Mean,
     pub(in crate::cli) total: u64,
     pub(in crate::cli) least: u64,
     pub(in crate::cli) most: u64,
-    mean: f64,
-    /// The sum of the squares of the differences to the mean (Welford).
-    squares: f64,
 }
 
 impl Spread {
     /// One more.
     pub(in crate::cli) fn add(&mut self, time: u64) {
-        self.least = if self.count == 0 { time } else { self.least.min(time) };
-        self.most = self.most.max(time);
-        self.count += 1;
-        self.total = self.total.saturating_add(time);
-        let distance = time as f64 - self.mean;
-        self.mean += distance / self.count as f64;
-        self.squares += distance * (time as f64 - self.mean);
+        let mut of = self.of;
+        of.add(time as f64);
+        self.widen(Self { of, total: time, least: time, most: time });
     }
 
     /// All of another.
     pub(in crate::cli) fn merge(&mut self, other: &Self) {
-        if other.count == 0 {
-            return;
-        }
-        if self.count == 0 {
-            *self = *other;
-            return;
-        }
-        let (here, there) = (self.count as f64, other.count as f64);
-        let distance = other.mean - self.mean;
-        self.mean += distance * there / (here + there);
-        self.squares += other.squares + distance * distance * here * there / (here + there);
-        self.count += other.count;
-        self.total = self.total.saturating_add(other.total);
-        self.least = self.least.min(other.least);
-        self.most = self.most.max(other.most);
+        let mut of = self.of;
+        of.merge(&other.of);
+        self.widen(Self { of, ..*other });
     }
 
-    /// The mean, in nanoseconds.
-    pub(in crate::cli) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    /// How far the mean may be off by chance, in per cent of it: what perf calls `stddev`.
-    pub(in crate::cli) fn deviation(&self) -> f64 {
-        if self.count < 2 || self.mean <= 0.0 {
-            return 0.0;
+    /// Takes in times, with which there are those of `more.of`.
+    fn widen(&mut self, more: Self) {
+        match self.of.count {
+            count if count == more.of.count => {}
+            0 => *self = more,
+            _ => {
+                self.total = self.total.saturating_add(more.total);
+                (self.least, self.most) = (self.least.min(more.least), self.most.max(more.most));
+                self.of = more.of;
+            }
         }
-        let count = self.count as f64;
-        let variance = self.squares / (count - 1.0);
-        100.0 * (variance / count).sqrt() / self.mean
     }
 }
 
@@ -77,11 +58,11 @@ mod tests {
     #[test]
     fn the_deviation_is_that_of_the_mean_as_perf_has_it() {
         let spread = of(&[1, 2, 3, 4]);
-        assert_eq!((spread.count, spread.total, spread.least, spread.most), (4, 10, 1, 4));
+        assert_eq!((spread.of.count, spread.total, spread.least, spread.most), (4, 10, 1, 4));
         // The variance is 5/3, that of the mean a quarter of it.
-        assert!((spread.deviation() - 100.0 * (5.0f64 / 12.0).sqrt() / 2.5).abs() < 1e-9);
-        assert_eq!(of(&[7]).deviation(), 0.0);
-        assert_eq!(Spread::default().deviation(), 0.0);
+        assert!((spread.of.relative_error() - 100.0 * (5.0f64 / 12.0).sqrt() / 2.5).abs() < 1e-9);
+        assert_eq!(of(&[7]).of.relative_error(), 0.0);
+        assert_eq!(Spread::default().of.relative_error(), 0.0);
     }
 
     #[test]
@@ -89,8 +70,8 @@ mod tests {
         let (mut some, rest, all) = (of(&[1, 9, 4]), of(&[100, 3]), of(&[1, 9, 4, 100, 3]));
         some.merge(&rest);
         some.merge(&Spread::default());
-        assert_eq!((some.count, some.total, some.least, some.most), (5, 117, 1, 100));
-        assert!((some.deviation() - all.deviation()).abs() < 1e-9);
+        assert_eq!((some.of.count, some.total, some.least, some.most), (5, 117, 1, 100));
+        assert!((some.of.relative_error() - all.of.relative_error()).abs() < 1e-9);
         let mut none = Spread::default();
         none.merge(&all);
         assert_eq!(none, all);

@@ -40,24 +40,22 @@ impl Records {
     pub(super) fn of(event: &Listed, catalog: &Catalog) -> Option<Self> {
         let (system, name) = event.name.split_once(':').filter(|_| event.kind == Kind::Tracepoint)?;
         let entry = |then: &str| format!("{}: {{event: {}{then}}}", entry_name(name), quoted(&event.name));
-        match catalog.format(system, name) {
+        let (fields, reason, label) = match catalog.format(system, name) {
             Ok(format) => {
-                let label =
-                    best(&format).map_or(String::new(), |field| format!(", labels: [{}]", field.name));
-                Some(Self { fields: own(&format).map(Row::of).collect(), reason: None, yaml: entry(&label) })
+                let label = best(&format).map(|field| format!(", labels: [{}]", field.name));
+                (own(&format).map(Row::of).collect(), None, label.unwrap_or_default())
             }
-            Err(error) => Some(Self { fields: Vec::new(), reason: Some(error.to_string()), yaml: entry("") }),
-        }
+            Err(error) => (Vec::new(), Some(error.to_string()), String::new()),
+        };
+        Some(Self { fields, reason, yaml: entry(&label) })
     }
 
     /// For people.
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        if let Some(reason) = &self.reason {
-            writeln!(out, "\nIts fields are not known: {reason}")?;
-        } else if self.fields.is_empty() {
-            writeln!(out, "\nIt has no fields")?;
-        } else {
-            writeln!(out, "\nIts fields, and what a label shows of each:")?;
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.reason {
+            Some(reason) => writeln!(out, "\nIts fields are not known: {reason}")?,
+            None if self.fields.is_empty() => writeln!(out, "\nIt has no fields")?,
+            None => writeln!(out, "\nIts fields, and what a label shows of each:")?,
         }
         for Row { field, declaration, label } in &self.fields {
             writeln!(out, "  {:<24} {:<36} {}", printable(field), printable(declaration), printable(label))?;

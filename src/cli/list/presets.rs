@@ -1,15 +1,13 @@
 //! `perf-exporter list --presets`: what the ready-made sets come to on this host.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::cli::Output;
 use crate::cli::wanted::Wanted;
 use crate::config::{self, Config, Preset};
 use crate::error::printable;
 use crate::event::Catalog;
-use crate::metrics::{Kind, Metadata};
 use crate::plan::{Entries, Plan, StreamSupport, plan};
 
 /// One set.
@@ -32,28 +30,25 @@ pub(super) struct Row {
 /// # Errors
 /// When there is none.
 pub(super) fn rows(wanted: &Wanted, catalog: &Catalog, support: &StreamSupport) -> anyhow::Result<Vec<Row>> {
-    let presets = Preset::ALL.into_iter().filter(|preset| wanted.includes(preset.name()));
+    let presets = Preset::ALL.into_iter().filter(|preset| wanted.includes(preset.as_str()));
     let rows: Vec<Row> = presets.map(|preset| row(preset, catalog, support)).collect();
     if rows.is_empty() {
-        let all = Preset::ALL.map(Preset::name).join(", ");
+        let all = Preset::ALL.map(Preset::as_str).join(", ");
         anyhow::bail!("no preset matches {:?}; there are {all}", wanted.text());
     }
     Ok(rows)
 }
 
 fn row(preset: Preset, catalog: &Catalog, support: &StreamSupport) -> Row {
-    let name = preset.name();
+    let name = preset.as_str();
     let yaml = format!("presets: [{name}]");
     let config = config::load(yaml.as_bytes(), name).map(|(config, _)| config).unwrap_or_default();
     let Config { traced, .. } = config;
     let entries = Entries { traced: &traced, ..Entries::counters(&[]) };
     let plan = plan(&entries, catalog, support);
-    let refusal = |refused: &crate::plan::Refused| {
-        let crate::health::Refusal { event, cause, reason, remedy, .. } = &refused.refusal;
-        let remedy = remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        format!("{event}: {cause}: {reason}{remedy}")
-    };
-    let mut refusals: Vec<String> = plan.refusals.iter().map(refusal).collect();
+    let refusals = plan.refusals.iter().map(|refused| &refused.refusal);
+    let mut refusals: Vec<_> =
+        refusals.map(|refusal| format!("{}: {}", refusal.event, refusal.why())).collect();
     refusals.dedup();
     let entries = traced.iter().map(|entry| entry.name.to_string()).collect();
     Row { preset: name, question: preset.question(), entries, metrics: metrics(&plan), refusals, yaml }
@@ -61,21 +56,15 @@ fn row(preset: Preset, catalog: &Catalog, support: &StreamSupport) -> Row {
 
 /// The metrics of a plan, with the labels that fields become.
 fn metrics(plan: &Plan) -> Vec<String> {
-    let named = |metric: &Metadata| match metric.kind() {
-        Kind::Counter => format!("{}_total", metric.name()),
-        _ => metric.name().to_owned(),
-    };
     let counted = plan.groups.iter().flat_map(|group| {
         let scope = (group.scope() != crate::health::Scope::HOST).then(|| group.scope().as_str());
-        group
-            .counters
-            .iter()
-            .map(move |counter| labelled(named(&counter.metric), scope.into_iter().collect()))
+        let metrics = group.counters.iter().map(|counter| &counter.metric);
+        metrics.map(move |metric| labelled(metric.sample_name(), scope.into_iter().collect()))
     });
     let traced = plan.traces.iter().flat_map(|trace| {
         let labels: Vec<&str> = trace.labels.iter().map(|label| &**label).collect();
         let metrics = trace.outputs.iter().flat_map(|output| output.hits.iter().chain(&output.amount));
-        metrics.map(move |metric| labelled(named(metric), labels.clone()))
+        metrics.map(move |metric| labelled(metric.sample_name(), labels.clone()))
     });
     counted.chain(traced).collect()
 }
@@ -84,25 +73,13 @@ fn labelled(name: String, labels: Vec<&str>) -> String {
     if labels.is_empty() { name } else { format!("{name}{{{}}}", labels.join(",")) }
 }
 
-/// Prints them.
-pub(super) fn print(rows: &[Row], output: Output) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
+/// Writes them for people.
+pub(super) fn write(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     for row in rows {
-        match output {
-            Output::Json => {
-                serde_json::to_writer(&mut out, row)?;
-                writeln!(out)?;
-            }
-            Output::Text => {
-                writeln!(out, "{:<12} {}", row.preset, row.question)?;
-                row.metrics.iter().try_for_each(|metric| writeln!(out, "{:<12}   {metric}", ""))?;
-                let refused = |refusal: &String| writeln!(out, "{:<12}   no {}", "", printable(refusal));
-                row.refusals.iter().try_for_each(refused)?;
-            }
-        }
+        writeln!(out, "{:<12} {}", row.preset, row.question)?;
+        row.metrics.iter().try_for_each(|metric| writeln!(out, "{:<12}   {metric}", ""))?;
+        let refused = |refusal: &String| writeln!(out, "{:<12}   no {}", "", printable(refusal));
+        row.refusals.iter().try_for_each(refused)?;
     }
-    if output == Output::Text {
-        writeln!(out, "\nIn the configuration: {}", rows.first().map_or("", |row| &*row.yaml))?;
-    }
-    out.flush()
+    writeln!(out, "\nIn the configuration: {}", rows.first().map_or("", |row| &*row.yaml))
 }

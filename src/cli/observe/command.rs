@@ -1,13 +1,14 @@
 //! The command that somebody types behind the options.
 
 use std::ffi::OsString;
-use std::io;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Failure;
+use super::{Failure, Signals, Wait};
 use crate::sys::spawn::Waiting;
 
 /// A program with its arguments, or none.
@@ -36,17 +37,29 @@ impl<'a> Program<'a> {
     /// When no child can be started.
     pub(in crate::cli) fn fork(&self) -> Result<Option<Waiting>, Failure> {
         let Some((program, arguments)) = self.words.split_first() else { return Ok(None) };
-        setrlimit(Resource::Nofile, self.descriptors)
-            .context("the limit on descriptors")
-            .map_err(Failure::Failed)?;
+        setrlimit(Resource::Nofile, self.descriptors).context("the limit on descriptors")?;
         let mut command = Command::new(program);
         command.args(arguments);
-        Waiting::fork(command).map(Some).context("a child cannot be started").map_err(Failure::Failed)
+        Ok(Some(Waiting::fork(command).context("a child cannot be started")?))
     }
 
-    /// That it cannot be executed.
-    pub(in crate::cli) fn cannot_run(&self, error: io::Error) -> Failure {
-        let program = self.words.first().map(|program| program.to_string_lossy().into_owned());
-        Failure::Command { program: program.unwrap_or_default(), error }
+    /// Starts the child, if there is one, and begins to wait for its end, or else for that of `counted` (paths below `/proc`).
+    ///
+    /// # Errors
+    /// When the program cannot be executed.
+    pub(in crate::cli) fn start<'s>(
+        &self,
+        child: Option<Waiting>,
+        counted: Vec<PathBuf>,
+        signals: &'s mut Signals,
+        interval: Option<Duration>,
+        timeout: Option<Duration>,
+    ) -> Result<Wait<'s>, Failure> {
+        let child = child.map(Waiting::start).transpose().map_err(|error| {
+            let program = self.words.first().map(|program| program.to_string_lossy().into_owned());
+            Failure::Command { program: program.unwrap_or_default(), error }
+        })?;
+        let counted = if child.is_some() { Vec::new() } else { counted };
+        Ok(Wait::new(signals, child, counted, interval, timeout))
     }
 }

@@ -7,6 +7,8 @@
 //! ```
 
 mod command;
+mod host;
+mod mean;
 pub(super) mod notes;
 mod subject;
 mod target;
@@ -22,9 +24,11 @@ use super::{FAILED, USAGE, fail};
 use crate::health::Refusal;
 use crate::sys::usage;
 pub(super) use command::Program;
+pub(super) use host::Host;
+pub(super) use mean::Mean;
 pub(super) use subject::Subject;
 pub(super) use target::{Target, TargetArgs};
-pub(super) use wait::{Happened, Signals, Wait, seconds};
+pub(super) use wait::{Happened, Signals, Wait, if_any, measure, seconds};
 
 /// As shells have it: the command is there and cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
@@ -58,19 +62,36 @@ pub(super) enum Failure {
     Output(io::Error),
 }
 
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An I/O error that nothing was added to comes from writing.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
 /// The exit code, after what is to be said was said. `done` is what should have been done: `counted`.
 pub(super) fn exit(outcome: Result<Ending, Failure>, done: &str) -> ExitCode {
-    match outcome {
-        Ok(ending) => end(ending),
-        Err(Failure::Usage(error)) => fail(USAGE, &error),
-        Err(Failure::Failed(error)) => fail(FAILED, &error),
-        Err(Failure::Nothing(refusals)) => fail(FAILED, &nothing(&refusals, done)),
-        Err(Failure::Command { program, error }) => {
+    outcome.map_or_else(|failure| failed(failure, done), end)
+}
+
+/// Says why there is no result; gives the exit code.
+pub(super) fn failed(failure: Failure, done: &str) -> ExitCode {
+    match failure {
+        Failure::Usage(error) => fail(USAGE, &error),
+        Failure::Failed(error) => fail(FAILED, &error),
+        Failure::Nothing(refusals) => fail(FAILED, &nothing(&refusals, done)),
+        Failure::Command { program, error } => {
             let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
             fail(code, &anyhow::Error::new(error).context(format!("{program} cannot be run")))
         }
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        Err(Failure::Output(error)) => {
+        Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
+        Failure::Output(error) => {
             fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
         }
     }

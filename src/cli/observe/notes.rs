@@ -25,6 +25,14 @@ pub(in crate::cli) fn refused(refusals: &[Refusal]) -> Vec<Note> {
     notes
 }
 
+/// Writes which events could not be opened everywhere, if any. `done` is what should have been done: `counted`.
+pub(in crate::cli) fn write_refused(out: &mut dyn Write, done: &str, refusals: &[Refusal]) -> io::Result<()> {
+    if !refusals.is_empty() {
+        writeln!(out, "Not {done} everywhere:")?;
+    }
+    write(out, &refused(refusals))
+}
+
 /// Adds a reason, unless it is there already.
 pub(in crate::cli) fn add(notes: &mut Vec<Note>, event: &str, reason: String, remedy: Option<String>) {
     match notes.iter_mut().find(|note| note.reason == reason && note.remedy == remedy) {

@@ -45,10 +45,9 @@ impl Subject {
             Target::Machine(cpus) => {
                 Self::Machine { cpus: online(cpus.as_ref(), facts)?, chosen: cpus.is_some() }
             }
-            Target::Cgroups(names, cpus) => Self::Cgroups {
-                dirs: cgroups(names, roots).map_err(Failure::Failed)?,
-                cpus: online(cpus.as_ref(), facts)?,
-            },
+            Target::Cgroups(names, cpus) => {
+                Self::Cgroups { dirs: cgroups(names, roots)?, cpus: online(cpus.as_ref(), facts)? }
+            }
             Target::Processes(pids) => Self::Processes(present(pids, "process", roots)?),
             Target::Threads(tids) => Self::Threads(present(tids, "thread", roots)?),
             Target::Command => Self::Command,
@@ -59,19 +58,14 @@ impl Subject {
     pub(in crate::cli) fn per(&self) -> Targets {
         match self {
             Self::Machine { .. } => Targets::CPU,
-            Self::Cgroups { .. } => Targets::Cgroups(CgroupSelection {
-                include: Vec::new(),
-                exclude: Vec::new(),
-                depth: None,
-                descendants: true,
-                attribution: Attribution::Dedicated,
-            }),
-            Self::Processes(_) | Self::Threads(_) | Self::Command => Targets::Processes(ProcessSelection {
-                include: Vec::new(),
-                exclude: Vec::new(),
-                by: Vec::new(),
-                attribution: Attribution::Dedicated,
-            }),
+            Self::Cgroups { .. } => {
+                let attribution = Attribution::Dedicated;
+                Targets::Cgroups(CgroupSelection { descendants: true, attribution, ..Default::default() })
+            }
+            Self::Processes(_) | Self::Threads(_) | Self::Command => {
+                let attribution = Attribution::Dedicated;
+                Targets::Processes(ProcessSelection { attribution, ..Default::default() })
+            }
         }
     }
 
@@ -133,6 +127,14 @@ impl Subject {
         self.is_processes() && facts.paranoid.is_some_and(|level| level >= 2) && !facts.capabilities.perfmon()
     }
 
+    /// The CPUs on which events are opened.
+    pub(in crate::cli) fn where_it_runs(&self, facts: &Facts) -> CpuSet {
+        match self {
+            Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.clone(),
+            Self::Processes(_) | Self::Threads(_) | Self::Command => facts.online.clone(),
+        }
+    }
+
     /// The CPUs that can be shown by themselves.
     pub(in crate::cli) fn cpus(&self) -> Vec<u32> {
         match self {
@@ -159,11 +161,8 @@ fn online(asked: Option<&CpuSet>, facts: &Facts) -> Result<CpuSet, Failure> {
     let Some(cpus) = asked else {
         let why =
             "the CPUs that are online cannot be read from /sys/devices/system/cpu/online; name them with -C";
-        return if facts.online.is_empty() {
-            Err(Failure::Failed(anyhow::anyhow!(why)))
-        } else {
-            Ok(facts.online.clone())
-        };
+        let online = Some(facts.online.clone()).filter(|online| !online.is_empty());
+        return Ok(online.context(why)?);
     };
     let offline: CpuSet = cpus.iter().filter(|&cpu| !facts.online.contains(cpu)).collect();
     if cpus.is_empty() || !offline.is_empty() && !facts.online.is_empty() {
@@ -176,9 +175,7 @@ fn online(asked: Option<&CpuSet>, facts: &Facts) -> Result<CpuSet, Failure> {
 
 fn present(ids: &[u32], what: &str, roots: &Roots) -> Result<Vec<u32>, Failure> {
     match ids.iter().find(|id| !roots.proc.join(id.to_string()).exists()) {
-        Some(id) => {
-            Err(Failure::Failed(anyhow::anyhow!("there is no {what} {id}; ps -eL shows those there are")))
-        }
+        Some(id) => Err(anyhow::anyhow!("there is no {what} {id}; ps -eL shows those there are").into()),
         None => Ok(ids.to_vec()),
     }
 }

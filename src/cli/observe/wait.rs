@@ -1,16 +1,18 @@
 //! What happens while counters run: time passes, a command or the processes that are counted end, a signal comes.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::task::{self, Poll};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use rustix::process::{Pid, Signal as Number, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
-use super::Ending;
+use super::{Ending, Failure};
 use crate::host;
 
 /// How often to look whether the processes that are counted are still there.
@@ -33,16 +35,9 @@ pub(in crate::cli) fn seconds(text: &str) -> Result<Duration, String> {
 /// The signals that end a measurement, and the one that tells of a child. Caught as long as this lives.
 #[derive(Debug)]
 pub(in crate::cli) struct Signals {
-    stop: Stop,
+    /// Those that ask to stop.
+    stop: [(Number, Signal); 3],
     child: Signal,
-}
-
-/// The signals that ask to stop.
-#[derive(Debug)]
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
 }
 
 impl Signals {
@@ -51,24 +46,27 @@ impl Signals {
     /// # Errors
     /// When the kernel refuses a handler.
     pub(in crate::cli) fn catch() -> io::Result<Self> {
-        let stop = Stop {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        };
+        let stop = [
+            (Number::INT, signal(SignalKind::interrupt())?),
+            (Number::TERM, signal(SignalKind::terminate())?),
+            (Number::HUP, signal(SignalKind::hangup())?),
+        ];
         Ok(Self { stop, child: signal(SignalKind::child())? })
     }
 }
 
-impl Stop {
-    /// The next of them.
-    async fn next(&mut self) -> Number {
-        tokio::select! {
-            _ = self.interrupt.recv() => Number::INT,
-            _ = self.terminate.recv() => Number::TERM,
-            _ = self.hangup.recv() => Number::HUP,
-        }
-    }
+/// Runs a measurement on a runtime of its own, in which signals are caught.
+///
+/// # Errors
+/// When signals cannot be caught, and when the measurement fails.
+pub(in crate::cli) fn measure<T>(
+    measurement: impl AsyncFnOnce(&mut Signals) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot wait for signals")?.block_on(async {
+        let mut signals = Signals::catch().context("cannot catch signals")?;
+        measurement(&mut signals).await
+    })
 }
 
 /// Something for the measurement to act on.
@@ -141,7 +139,7 @@ impl<'s> Wait<'s> {
                         return Happened::Ended;
                     }
                 }
-                number = stop.next() => {
+                number = poll_fn(|context| came(stop, context)) => {
                     if self.child.is_none() || self.asked {
                         return Happened::Stopped(number);
                     }
@@ -150,11 +148,11 @@ impl<'s> Wait<'s> {
                         self.send(number);
                     }
                 }
-                () = passed(self.deadline) => {
+                () = if_any(self.deadline.map(sleep_until)) => {
                     self.deadline = None;
                     return Happened::TimeUp;
                 }
-                () = tick(&mut self.intervals) => return Happened::Interval,
+                _ = if_any(self.intervals.as_mut().map(Interval::tick)) => return Happened::Interval,
                 _ = self.look.tick(), if !self.counted.is_empty() => {
                     if self.counted.iter().all(|path| has_ended(path)) {
                         return Happened::Ended;
@@ -233,16 +231,17 @@ fn has_ended(dir: &Path) -> bool {
     zombie && host::list(&dir.join("task")).map_or(true, |threads| threads.len() <= 1)
 }
 
-async fn tick(interval: &mut Option<Interval>) {
-    match interval {
-        Some(interval) => drop(interval.tick().await),
-        None => pending().await,
-    }
+/// The first of these signals that has come.
+fn came(signals: &mut [(Number, Signal)], context: &mut task::Context<'_>) -> Poll<Number> {
+    let came =
+        |(number, signal): &mut (Number, Signal)| signal.poll_recv(context).is_ready().then_some(*number);
+    signals.iter_mut().find_map(came).map_or(Poll::Pending, Poll::Ready)
 }
 
-async fn passed(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
+/// What a future gives; without one this never ends.
+pub(in crate::cli) async fn if_any<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
         None => pending().await,
     }
 }

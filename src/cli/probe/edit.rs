@@ -10,11 +10,12 @@ use serde::Serialize;
 use super::entry::Entry;
 use super::listed::{self, Whose};
 use super::{ProbeArgs, Source, note};
-use crate::cli::{FAILED, Output, USAGE, fail, written};
+use crate::cli::observe::Failure;
+use crate::cli::{FAILED, Output};
 use crate::host::Roots;
 use crate::probe::Request;
 use crate::probe::install::{Wish, definitions};
-use crate::probe::tracefs::{Line, Listed, ProbeRefusal, Probes};
+use crate::probe::tracefs::{Listed, Probes};
 use crate::target::Glob;
 
 /// A probe that was made, or would be.
@@ -27,22 +28,19 @@ struct Made {
 }
 
 /// Makes the probes that are asked for; each has an answer of its own.
-pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> anyhow::Result<ExitCode> {
+pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> Result<ExitCode, Failure> {
     let mut probes = Probes::lasting(roots);
     let file = source.map(|source| (source.path.as_str(), &source.root));
     let mut requests = Vec::new();
     for text in &args.add {
-        let request = match Request::parse(text, file) {
-            Ok(request) => request,
-            Err(error) => return Ok(fail(USAGE, &anyhow::anyhow!("--add: {error:#}"))),
-        };
+        let request = Request::parse(text, file);
+        let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--add: {error:#}")))?;
         if let Some(group) = request.group.as_ref().filter(|group| *group != probes.group()) {
-            let error = anyhow::anyhow!(
+            return Err(Failure::Usage(anyhow::anyhow!(
                 "--add {text}: all probes are added to the group {}, so that it is seen whose they are: leave {group}: \
                  out",
                 probes.group()
-            );
-            return Ok(fail(USAGE, &error));
+            )));
         }
         requests.push((text, request));
     }
@@ -56,7 +54,7 @@ pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> a
             }
         }
     }
-    let code = written(print_made(&made, args));
+    let code = args.output.print(&made, |out, made| write_made(out, made, args.dry_run));
     Ok(if failed { ExitCode::from(FAILED) } else { code })
 }
 
@@ -71,44 +69,22 @@ fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> 
         filtered: false,
     };
     // The file is open until the kernel has read the lines.
-    let found = definitions(&wish, &crate::cli::files(roots)).map_err(|refusal| {
-        let remedy = refusal.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
-        anyhow::anyhow!("{}: {}{remedy}", refusal.cause, refusal.reason)
-    })?;
+    let found = definitions(&wish, &crate::cli::files(roots));
+    let found = found.map_err(|refusal| anyhow::anyhow!("{}", refusal.why()))?;
     let mut made: Vec<Made> = Vec::new();
     let yaml = Entry::new(event, definition, "").to_string();
     for (place, line) in found.lines.iter().enumerate() {
-        let added = if dry_run {
-            planned(event, place, probes)
-        } else {
-            probes.add(event, line).map(|added| added.event)
+        let added = match (dry_run, place) {
+            (false, _) => probes.add(event, line).map(|added| added.event),
+            (true, 0) => probes.free_name(event),
+            (true, _) => probes.free_name(&format!("{event}_{place}")),
         };
-        match added {
-            Ok(event) => made.push(of(&event, line, probes, &yaml)),
-            Err(refusal) => {
-                take_back(&made, probes);
-                return Err(refusal.into());
-            }
-        }
+        let event = added.inspect_err(|_| take_back(&made, probes))?;
+        let group = probes.group();
+        let definition = line.definition(group, &event);
+        made.push(Made { event: format!("{group}:{event}"), definition, yaml: yaml.clone() });
     }
     Ok(made)
-}
-
-/// What a probe would be called.
-fn planned(event: &str, place: usize, probes: &Probes) -> Result<Arc<str>, ProbeRefusal> {
-    match place {
-        0 => probes.free_name(event),
-        _ => probes.free_name(&format!("{event}_{place}")),
-    }
-}
-
-fn of(event: &str, line: &Line, probes: &Probes, yaml: &str) -> Made {
-    let group = probes.group();
-    Made {
-        event: format!("{group}:{event}"),
-        definition: line.definition(group, event),
-        yaml: yaml.to_owned(),
-    }
 }
 
 fn take_back(made: &[Made], probes: &mut Probes) {
@@ -120,15 +96,8 @@ fn take_back(made: &[Made], probes: &mut Probes) {
     }
 }
 
-fn print_made(made: &[Made], args: &ProbeArgs) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if args.output == Output::Json {
-        return made.iter().try_for_each(|row| {
-            serde_json::to_writer(&mut out, row)?;
-            writeln!(out)
-        });
-    }
-    if args.dry_run {
+fn write_made(out: &mut dyn Write, made: &[Made], dry_run: bool) -> io::Result<()> {
+    if dry_run {
         return made.iter().try_for_each(|row| writeln!(out, "{}", row.definition));
     }
     for row in made {
@@ -161,23 +130,21 @@ pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode
         };
         for event in found {
             let group = Arc::clone(probes.group());
-            let told = if args.dry_run {
-                writeln!(out, "-:{group}/{event}")
-            } else {
-                match probes.remove(&event) {
-                    Ok(()) if args.output == Output::Json => {
-                        let row = serde_json::json!({"removed": format!("{group}:{event}")});
-                        writeln!(out, "{row}")
-                    }
-                    Ok(()) => writeln!(out, "Removed {group}:{event}"),
-                    Err(refusal) => {
-                        note(&format!("--del {group}:{event}: {refusal}"));
-                        failed = true;
-                        Ok(())
-                    }
+            if args.dry_run {
+                writeln!(out, "-:{group}/{event}")?;
+                continue;
+            }
+            let name = format!("{group}:{event}");
+            match probes.remove(&event) {
+                Ok(()) if args.output == Output::Json => {
+                    writeln!(out, "{}", serde_json::json!({"removed": name}))?;
                 }
-            };
-            told?;
+                Ok(()) => writeln!(out, "Removed {name}")?,
+                Err(refusal) => {
+                    note(&format!("--del {name}: {refusal}"));
+                    failed = true;
+                }
+            }
         }
     }
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
@@ -185,10 +152,7 @@ pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode
 
 /// The probes of the group that a pattern means, `[GROUP:]EVENT`.
 fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Vec<Arc<str>>> {
-    let (group, name) = match text.split_once(':') {
-        Some((group, name)) => (Some(group), name),
-        None => (None, text),
-    };
+    let (group, name) = text.split_once(':').map_or((None, text), |(group, name)| (Some(group), name));
     let glob = Glob::new(name)?;
     let is_meant = |probe: &&Listed| {
         group.is_none_or(|group| *group == *probe.system) && glob.matches_name(&probe.event)

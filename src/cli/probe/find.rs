@@ -1,14 +1,13 @@
 //! What can be probed: the functions of the kernel, the functions and markers of a file.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::entry::{Entry, can_be_written};
-use super::{ProbeArgs, Source, Wanted, note};
-use crate::cli::{Output, written};
+use super::{Asked, ProbeArgs, Source, Wanted, note};
 use crate::error::printable;
 use crate::host::Roots;
 use crate::probe::argument::Site;
@@ -41,28 +40,31 @@ struct Row {
     yaml: String,
 }
 
+impl Row {
+    /// A place of which only this is known.
+    fn new(probe: String, kind: &'static str, name: &str, entry: Entry<'_>) -> Self {
+        let (name, yaml) = (name.to_owned(), entry.to_string());
+        Self { probe, kind, name, offset: None, size: None, arguments: None, yaml }
+    }
+}
+
 /// Shows what can be probed.
-pub(super) fn find(
-    args: &ProbeArgs,
-    source: Option<&Source>,
-    wanted: &Wanted,
-    roots: &Roots,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn find(asked: Asked<'_>) -> anyhow::Result<ExitCode> {
+    let Asked { args, source, roots, .. } = asked;
     let (rows, found) = match source {
-        Some(source) => in_file(args, source, wanted, &source.open(roots)?)?,
-        None => in_kernel(args, wanted, roots)?,
+        Some(source) => in_file(asked, source, &source.open(roots)?)?,
+        None => in_kernel(asked)?,
     };
-    let code = written(print(&rows, args, source));
+    let code = args.output.print(&rows, |out, rows| write(out, rows, args, source));
     if found > rows.len() {
         let more = found - rows.len();
         note(&format!("{more} more are not shown: give a PATTERN, or a higher --limit"));
     }
-    let site = if source.is_some() { Site::User } else { Site::Kernel };
-    reservation(roots, site).iter().for_each(|text| note(text));
+    note_reservation(source, roots);
     Ok(code)
 }
 
-fn in_kernel(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::Result<(Vec<Row>, usize)> {
+fn in_kernel(Asked { args, wanted, roots, .. }: Asked<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
     let is_wanted = |of: &Function| match wanted.text() {
         "" => !of.name.starts_with(['_', '.']),
         _ => wanted.includes(&of.name) || wanted.includes(&of.to_string()),
@@ -86,15 +88,7 @@ fn of_kernel(function: &Function) -> Row {
     let location =
         Location::Kernel { module: module.clone(), function: Arc::clone(name), offset: 0, returns: false };
     let definition = Definition { location, root: Root::Host, arguments: Vec::new() };
-    Row {
-        probe: function.to_string(),
-        kind: "function",
-        name: name.to_string(),
-        offset: None,
-        size: None,
-        arguments: None,
-        yaml: Entry::new(name, &definition, "").to_string(),
-    }
+    Row::new(function.to_string(), "function", name, Entry::new(name, &definition, ""))
 }
 
 /// Why there is no function that somebody asked for.
@@ -126,12 +120,8 @@ pub(super) fn absent(error: KallsymsError) -> anyhow::Error {
     }
 }
 
-fn in_file(
-    args: &ProbeArgs,
-    source: &Source,
-    wanted: &Wanted,
-    binary: &Binary<'_>,
-) -> anyhow::Result<(Vec<Row>, usize)> {
+fn in_file(asked: Asked<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
+    let Asked { args, wanted, .. } = asked;
     let markers = match binary.usdt() {
         _ if args.funcs => Vec::new(),
         Err(BinaryError::NoMarkers { .. }) if !args.markers => Vec::new(),
@@ -168,16 +158,11 @@ fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> 
             continue;
         }
         let definition = source.definition(location);
-        rows.push(Row {
-            // perf's prefix tells a provider that begins like it from what perf writes in front of others.
-            probe: if name.starts_with("sdt_") { format!("%sdt_{name}") } else { format!("%{name}") },
-            kind: "marker",
-            name,
-            offset: Some(marker.offset),
-            size: None,
-            arguments: Some(marker.arguments.to_string()),
-            yaml: Entry::new(&marker.name, &definition, "").to_string(),
-        });
+        // perf's prefix tells a provider that begins like it from what perf writes in front of others.
+        let probe = if name.starts_with("sdt_") { format!("%sdt_{name}") } else { format!("%{name}") };
+        let row = Row::new(probe, "marker", &name, Entry::new(&marker.name, &definition, ""));
+        let (offset, arguments) = (Some(marker.offset), Some(marker.arguments.to_string()));
+        rows.push(Row { offset, arguments, ..row });
     }
     rows.sort_by(|one, other| one.name.cmp(&other.name));
     rows.dedup_by(|one, other| one.name == other.name);
@@ -192,15 +177,8 @@ fn of_function(source: &Source, symbol: &Symbol, is_one: bool) -> Row {
     let by_name = Some(by_name).filter(|by_name| is_one && can_be_written(by_name));
     let probe = if by_name.is_some() { name.to_string() } else { format!("{offset:#x}") };
     let definition = source.definition(by_name.unwrap_or(location(At::Offset(*offset))));
-    Row {
-        probe,
-        kind: "function",
-        name: name.to_string(),
-        offset: Some(*offset),
-        size: Some(*size).filter(|&size| size > 0),
-        arguments: None,
-        yaml: Entry::new(name, &definition, "").to_string(),
-    }
+    let row = Row::new(probe, "function", name, Entry::new(name, &definition, ""));
+    Row { offset: Some(*offset), size: Some(*size).filter(|&size| size > 0), ..row }
 }
 
 fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &Binary<'_>) -> anyhow::Error {
@@ -222,9 +200,10 @@ impl Source {
     }
 }
 
-/// What this machine cannot do with probes of a site, if it cannot do everything.
-pub(super) fn reservation(roots: &Roots, site: Site) -> Option<String> {
-    let refusal = Probes::lasting(roots).check(site).err()?;
+/// Says what this machine cannot do with probes of a file, or of the kernel, if it cannot do everything.
+pub(super) fn note_reservation(source: Option<&Source>, roots: &Roots) {
+    let site = if source.is_some() { Site::User } else { Site::Kernel };
+    let Err(refusal) = Probes::lasting(roots).check(site) else { return };
     let (pmu, ftrace) = match site {
         Site::Kernel => ("kprobe", roots.tracing.join("events/ftrace/function").is_dir()),
         Site::User => ("uprobe", false),
@@ -236,18 +215,11 @@ pub(super) fn reservation(roots: &Roots, site: Site) -> Option<String> {
     } else {
         "nothing of this can be probed here"
     };
-    Some(format!("{can}: {refusal}"))
+    note(&format!("{can}: {refusal}"));
 }
 
-fn print(rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    if args.output == Output::Json {
-        for row in rows {
-            serde_json::to_writer(&mut out, row)?;
-            writeln!(out)?;
-        }
-        return out.flush();
-    }
+/// Writes them for people.
+fn write(out: &mut dyn Write, rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<()> {
     for row in rows {
         let probe = printable(&row.probe);
         let more = row.arguments.as_deref().or(Some(&*row.name).filter(|_| row.probe.starts_with("0x")));
@@ -268,7 +240,7 @@ fn print(rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<
         writeln!(out, "\nIn the configuration: probes: {{{}}}", row.yaml)?;
         writeln!(out, "What can be taken there: perf-exporter probe{file} --vars {}", row.probe)?;
     }
-    out.flush()
+    Ok(())
 }
 
 /// Functions that stand in every program, and that nobody asks for.

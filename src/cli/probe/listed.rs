@@ -1,14 +1,13 @@
 //! `probe --list`: the probes that the kernel holds, and whose they are.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::{ProbeArgs, Wanted};
-use crate::cli::{Output, written};
 use crate::error::printable;
 use crate::host::Roots;
 use crate::probe::ProbeKind;
@@ -83,11 +82,7 @@ pub(super) fn list(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::
         }
         let owner = Owner::of_group(&probe.system);
         let state = owner.map(|owner| {
-            match lives.entry(Arc::clone(&probe.system)).or_insert_with(|| owner.life(roots)) {
-                Life::Alive => "alive",
-                Life::Gone => "gone",
-                Life::Unknown => "unknown",
-            }
+            lives.entry(Arc::clone(&probe.system)).or_insert_with(|| owner.life(roots)).as_str()
         });
         rows.push(Row {
             kind: probe.kind.as_str(),
@@ -99,7 +94,8 @@ pub(super) fn list(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::
             event,
         });
     }
-    Ok(written(print(&rows, args)))
+    let shown = rows.iter().take(args.limit);
+    Ok(args.output.print(shown, |out, shown| write(out, shown, rows.is_empty())))
 }
 
 /// Where a probe is, without the zeros that the kernel prints in front of an offset.
@@ -114,14 +110,9 @@ pub(super) fn place(probe: &Listed) -> String {
     }
 }
 
-fn print(rows: &[Row], args: &ProbeArgs) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    for row in rows.iter().take(args.limit) {
-        if args.output == Output::Json {
-            serde_json::to_writer(&mut out, row)?;
-            writeln!(out)?;
-            continue;
-        }
+/// Writes them for people.
+fn write<'r>(out: &mut dyn Write, rows: impl Iterator<Item = &'r Row>, none: bool) -> io::Result<()> {
+    for row in rows {
         let Row { event, kind, place, arguments, .. } = row;
         let with = arguments.join(" ");
         let with = if with.is_empty() { with } else { format!(" with {with}") };
@@ -130,10 +121,7 @@ fn print(rows: &[Row], args: &ProbeArgs) -> io::Result<()> {
             writeln!(out, "    {whose}")?;
         }
     }
-    if rows.is_empty() && args.output == Output::Text {
-        writeln!(out, "no probes")?;
-    }
-    out.flush()
+    if none { writeln!(out, "no probes") } else { Ok(()) }
 }
 
 /// Whose a probe is, if it is not what everybody takes it for.

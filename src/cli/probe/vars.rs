@@ -2,14 +2,15 @@
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 use super::entry::{Entry, can_be_written};
-use super::find::{absent, reservation};
-use super::{ProbeArgs, Source, Wanted, note};
-use crate::cli::{Output, USAGE, fail, written};
+use super::find::{absent, note_reservation};
+use super::{Asked, Source};
+use crate::cli::observe::Failure;
+use crate::cli::{Output, json, written};
 use crate::error::printable;
 use crate::host::Roots;
 use crate::probe::argument::{self, Arch, Argument, Element, Site, Width, fetch_text};
@@ -58,54 +59,50 @@ struct Row {
 }
 
 /// Shows what can be taken.
-pub(super) fn show(
-    args: &ProbeArgs,
-    place: &str,
-    source: Option<&Source>,
-    wanted: &Wanted,
-    roots: &Roots,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
+    let Asked { args, source, wanted, roots } = asked;
     let file = source.map(|source| (source.path.as_str(), &source.root));
-    let definition = match Request::parse(place, file) {
-        Ok(request) => request.definition,
-        Err(error) => return Ok(fail(USAGE, &anyhow::anyhow!("--vars: {error:#}"))),
-    };
+    let request = Request::parse(place, file);
+    let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--vars: {error:#}")))?;
+    let definition = request.definition;
     if definition.location.kind().returns() || !definition.arguments.is_empty() {
         let error = anyhow::anyhow!("--vars {place}: name the function alone, without %return and arguments");
-        return Ok(fail(USAGE, &error));
+        return Err(Failure::Usage(error));
     }
     let mut report = match (&definition.location, source) {
         (Location::Kernel { module, function, .. }, _) => {
-            in_kernel(module.as_ref(), function, &definition, wanted, roots)?
+            let place = definition.location.to_string();
+            in_kernel(module.as_ref().map_or(&**function, |_| &place), function, &definition, asked)?
         }
         (Location::Usdt { .. }, Some(source)) => at_marker(source, &definition, roots)?,
         (_, Some(source)) => in_program(source, &definition, roots)?,
-        (_, None) => anyhow::bail!("--vars {place}: name its file with -x"),
+        (_, None) => return Err(anyhow::anyhow!("--vars {place}: name its file with -x").into()),
     };
     report.variables.retain(|row| wanted.includes(&row.variable));
     report.more = report.variables.len().saturating_sub(args.limit);
     report.variables.truncate(args.limit);
     if report.variables.is_empty() && !wanted.text().is_empty() {
-        anyhow::bail!("{}: it has no variable that matches {:?}", report.at, wanted.text());
+        let text = wanted.text();
+        return Err(anyhow::anyhow!("{}: it has no variable that matches {text:?}", report.at).into());
     }
-    let code = written(print(&report, args));
-    let site = if source.is_some() { Site::User } else { Site::Kernel };
-    reservation(roots, site).iter().for_each(|text| note(text));
+    let code = written(match args.output {
+        Output::Json => json(&report),
+        Output::Text => write(&mut BufWriter::new(io::stdout().lock()), &report),
+    });
+    note_reservation(source, roots);
     Ok(code)
 }
 
 fn in_kernel(
-    module: Option<&Arc<str>>,
+    name: &str,
     function: &str,
     definition: &Definition,
-    wanted: &Wanted,
-    roots: &Roots,
+    asked: Asked<'_>,
 ) -> anyhow::Result<Report> {
-    let name = definition.location.to_string();
-    let found = kallsyms::find(roots, module.map_or(function, |_| &name)).map_err(absent)?;
-    let types = Btf::load(roots, found.module.as_deref())?;
+    let found = kallsyms::find(asked.roots, name).map_err(absent)?;
+    let types = Btf::load(asked.roots, found.module.as_deref())?;
     let at = types.function(function)?.to_string();
-    let depth = if wanted.text().is_empty() { 1 } else { DEEPEST };
+    let depth = if asked.wanted.text().is_empty() { 1 } else { DEEPEST };
     let mut known = Vec::new();
     btf::variables(&types, function, depth, |of| known.push(of))?;
     let yaml = kernel_entries(definition, &known);
@@ -206,26 +203,18 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
         Location::Kernel { .. } | Location::Usdt { .. } => {}
     }
     let machine = Arch::from(binary.machine());
+    let row = |variable: String, taken: &str, at_return| {
+        let kind = "an integer or a pointer".into();
+        Row { variable, kind, at_return, taken: Some(taken.to_owned()), reason: None }
+    };
     let parameter = |number: u8| {
-        let argument = Argument::parse(&format!("$arg{number}")).ok()?;
-        let taken = fetch_text(&argument, Site::User, machine).ok()?;
-        let register = taken.split_once('=')?.1.to_owned();
-        register.starts_with('%').then(|| Row {
-            variable: format!("$arg{number}"),
-            kind: "an integer or a pointer".into(),
-            at_return: false,
-            taken: Some(register),
-            reason: None,
-        })
+        let variable = format!("$arg{number}");
+        let taken = fetch_text(&Argument::parse(&variable).ok()?, Site::User, machine).ok()?;
+        let (_, register) = taken.split_once('=').filter(|(_, register)| register.starts_with('%'))?;
+        Some(row(variable, register, false))
     };
     let mut variables: Vec<Row> = (1..=REGISTERS).map_while(parameter).collect();
-    variables.push(Row {
-        variable: "$retval".into(),
-        kind: "an integer or a pointer".into(),
-        at_return: true,
-        taken: Some("$retval".into()),
-        reason: None,
-    });
+    variables.push(row("$retval".into(), "$retval", true));
     let mut yaml = vec![timed(definition)];
     yaml.extend(taking(definition, "arg1=$arg1:u64", labels));
     yaml.extend(returning(definition).and_then(|of| taking(&of, "result=$retval:s32", labels)));
@@ -241,9 +230,9 @@ fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow:
     let markers = binary.usdt()?;
     let is_meant =
         |of: &&Marker| of.name == *name && provider.as_ref().is_none_or(|provider| of.provider == *provider);
-    let Some(marker) = markers.iter().find(is_meant) else {
-        anyhow::bail!("{} has no marker {name}; perf-exporter probe -x {0} --markers shows all", source.path)
-    };
+    let marker = markers.iter().find(is_meant).with_context(|| {
+        format!("{} has no marker {name}; perf-exporter probe -x {0} --markers shows all", source.path)
+    })?;
     let arguments = argument::usdt(&marker.arguments, Arch::from(binary.machine()));
     let row = |(number, argument): (usize, &Result<Argument, argument::ArgumentError>)| {
         let (kind, taken, reason) = match argument {
@@ -260,39 +249,27 @@ fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow:
         let text = format!("arg{0}=$arg{0}", number + 1);
         yaml.extend(taking(definition, &text, labels).filter(|_| can_be_written(&definition.location)));
     }
-    Ok(Report {
-        at: format!("{}:{}", marker.provider, marker.name),
-        variables: (1..).zip(&arguments).map(row).collect(),
-        more: 0,
-        yaml,
-    })
+    let at = format!("{}:{}", marker.provider, marker.name);
+    Ok(Report { at, variables: (1..).zip(&arguments).map(row).collect(), more: 0, yaml })
 }
 
-fn print(report: &Report, args: &ProbeArgs) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    if args.output == Output::Json {
-        serde_json::to_writer_pretty(&mut out, report)?;
-        writeln!(out)?;
-        return out.flush();
-    }
+/// Writes it for people.
+fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}", printable(&report.at))?;
     for at_return in [false, true] {
         let rows: Vec<&Row> = report.variables.iter().filter(|row| row.at_return == at_return).collect();
         if !rows.is_empty() {
             writeln!(out, "{}", if at_return { "\nWhere it returns:" } else { "" })?;
         }
-        table(&mut out, &rows)?;
+        table(out, &rows)?;
     }
     if report.more > 0 {
         writeln!(out, "  … and {} more", report.more)?;
     }
-    if let Some(row) = report.variables.iter().find(|row| row.variable.contains("->") && row.taken.is_none())
-    {
-        let variable = printable(&row.variable);
-        writeln!(
-            out,
-            "\nWhat is in a structure is found by its name, or by that of the structure: '{variable}.'"
-        )?;
+    let mut untaken = report.variables.iter().filter(|row| row.taken.is_none()).map(|row| &row.variable);
+    if let Some(variable) = untaken.find(|variable| variable.contains("->")) {
+        let how = "What is in a structure is found by its name, or by that of the structure:";
+        writeln!(out, "\n{how} '{}.'", printable(variable))?;
     }
     writeln!(out, "\nIn the configuration, for example:\n\nprobes:")?;
     for entry in &report.yaml {

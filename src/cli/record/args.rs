@@ -1,9 +1,10 @@
 //! What can be typed behind `perf-exporter record`.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use crate::cli::observe::seconds;
@@ -11,6 +12,9 @@ use crate::cli::sample::SampleArgs;
 
 /// Where the profile is written unless somebody says it.
 const FILE: &str = "profile.pb.gz";
+
+/// The name that standard output has in place of a file.
+pub(super) const STDOUT: &str = "-";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -33,7 +37,7 @@ pub(in crate::cli) struct RecordArgs {
     /// Where to write the profile; - is standard output. The name says how: .pb.gz and .pprof for pprof, .folded and .txt
     /// for folded stacks, .svg for a flame graph, .html for a page with it. What is there is overwritten.
     #[arg(short = 'o', long, value_name = "FILE", default_value = FILE)]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// How to write it, whatever the name says; on standard output folded unless this is given.
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
@@ -60,24 +64,15 @@ pub(super) enum Format {
     Top,
 }
 
-/// Where a profile is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sink<'a> {
-    /// With what the command writes.
-    Stdout,
-    /// To a file.
-    File(&'a Path),
-}
-
 impl RecordArgs {
-    /// Where the profile is written, and how.
+    /// How the profile is written.
     ///
     /// # Errors
     /// When the name of the file does not say how.
-    pub(super) fn sink(&self) -> anyhow::Result<(Sink<'_>, Format)> {
+    pub(super) fn format(&self) -> anyhow::Result<Format> {
         let path = &*self.output;
-        if path == "-" {
-            return Ok((Sink::Stdout, self.format.unwrap_or(Format::Folded)));
+        if path == STDOUT {
+            return Ok(self.format.unwrap_or(Format::Folded));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         let by_name = || {
@@ -90,14 +85,13 @@ impl RecordArgs {
             let named = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
             endings.into_iter().find(|(_, endings)| named(endings)).map(|(format, _)| format)
         };
-        let format = self.format.or_else(by_name).ok_or_else(|| {
-            anyhow::anyhow!(
+        self.format.or_else(by_name).with_context(|| {
+            format!(
                 "-o {}: the name does not say how to write it; end it in .pb.gz, .pprof, .folded, .txt, .svg or .html, or \
                  give --format",
                 path.display()
             )
-        })?;
-        Ok((Sink::File(path), format))
+        })
     }
 }
 
@@ -123,11 +117,12 @@ mod tests {
             ("-o /dev/null --format html", "/dev/null", Format::Html),
         ] {
             let args = read(line).unwrap();
-            assert_eq!(args.sink().unwrap(), (Sink::File(Path::new(file)), format), "{line}");
+            assert_eq!((args.output.to_str(), args.format().unwrap()), (Some(file), format), "{line}");
         }
-        assert_eq!(read("-o -").unwrap().sink().unwrap(), (Sink::Stdout, Format::Folded));
-        assert_eq!(read("-o - --format pprof").unwrap().sink().unwrap(), (Sink::Stdout, Format::Pprof));
-        let error = read("-o perf.data").unwrap().sink().unwrap_err().to_string();
+        let stdout = |line| read(line).map(|args| (*args.output == *STDOUT, args.format().unwrap())).unwrap();
+        assert_eq!(stdout("-o -"), (true, Format::Folded));
+        assert_eq!(stdout("-o - --format pprof"), (true, Format::Pprof));
+        let error = read("-o perf.data").unwrap().format().unwrap_err().to_string();
         assert!(error.starts_with("-o perf.data: the name does not say how"), "{error}");
     }
 

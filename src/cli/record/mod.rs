@@ -15,21 +15,13 @@ mod output;
 mod told;
 
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-
-use super::observe::{Ending, Failure, Happened, Program, Signals, Subject, Wait, exit, notes};
-use super::sample::{Host, Sampling, sampler};
-use crate::clock::Clock;
-use crate::event::Catalog;
-use crate::host::{Facts, Roots};
+use super::observe::{Ending, Failure, Happened, Host, Program, Subject, measure, notes};
+use super::sample::{Sampling, sampler};
 use crate::profile::{Profile, Selection};
 use crate::sys::Kernel;
-use crate::sys::live::Live;
 use crate::sys::spawn::Waiting;
-use args::Format;
 pub(super) use args::RecordArgs;
 use output::{Output, encode};
 use told::{Closing, progress};
@@ -41,109 +33,53 @@ const TICK: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(2);
 
 /// Records, writes, and ends as the command ended.
-pub(super) fn record(args: &RecordArgs, roots: &Roots) -> ExitCode {
-    exit(run(args, roots, &Live), "recorded")
-}
-
-fn run<K: Kernel>(args: &RecordArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
-    let (sink, format) = args.sink().map_err(Failure::Usage)?;
-    let facts = Facts::read(roots);
-    let catalog = Catalog::load(roots, &facts);
-    let subject = Subject::find(&args.sample.whom.target(&args.command), roots, &facts)?;
-    let recorder = Recorder {
-        host: Host { kernel, roots, facts: &facts, clock: &Clock::system() },
-        sampler: sampler(&args.sample, &subject, &catalog, WINDOW)?,
-        program: Program::new(&args.command),
-        subject,
-        duration: args.duration,
-    };
-    let output = Output::find(sink, format).map_err(Failure::Failed)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot wait for signals")
-        .map_err(Failure::Failed)?;
-    let recorded = runtime.block_on(recorder.record())?;
-    recorded.write(&output, format, args.title.as_deref())?;
-    Ok(recorded.ending)
-}
-
-/// What is to be recorded.
-struct Recorder<'a, K> {
-    host: Host<'a, K>,
-    sampler: crate::plan::Sampler,
-    subject: Subject,
-    program: Program<'a>,
-    duration: Option<Duration>,
-}
-
-/// What was recorded.
-struct Recorded<'a, K: Kernel> {
-    profile: Profile,
-    sampling: Sampling<'a, K>,
-    ending: Ending,
-}
-
-impl<'a, K: Kernel> Recorder<'a, K> {
-    async fn record(&self) -> Result<Recorded<'a, K>, Failure> {
-        let Self { host, subject, program, .. } = self;
-        let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
+pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let format = args.format().map_err(Failure::Usage)?;
+    let subject = host.find(&args.sample.whom.target(&args.command))?;
+    let sampler = sampler(&args.sample, &subject, &host.catalog, WINDOW)?;
+    let (program, clock) = (Program::new(&args.command), &host.clock);
+    let output = Output::find(&args.output, format)?;
+    measure(async |signals| {
         let child = program.fork()?;
-        let pid = child.as_ref().map(Waiting::pid);
-        let mut sampling = Sampling::open(*host, &self.sampler, subject, pid)?;
+        let mut sampling = Sampling::open(host, &sampler, &subject, child.as_ref().map(Waiting::pid))?;
         let asked = sampling.ask()?;
-        let begin = host.clock.monotonic();
-        let child = child.map(Waiting::start).transpose().map_err(|error| program.cannot_run(error))?;
-        let ends_with = if child.is_some() { Vec::new() } else { subject.ends_with(host.roots) };
-        let mut wait = Wait::new(&mut signals, child, ends_with, Some(TICK), self.duration);
+        let begin = clock.monotonic();
+        let mut wait =
+            program.start(child, subject.ends_with(host.roots), signals, Some(TICK), args.duration)?;
         // The terminal is the command's if it is what is recorded.
         let mut line = Line::on_terminal(!matches!(subject, Subject::Command));
         let happened = loop {
             match wait.next().await {
                 Happened::Interval => {
-                    sampling.collect();
-                    line.show(&progress(host.clock.monotonic().since(begin), &sampling.losses()));
+                    sampling.profiler.collect();
+                    line.show(&progress(clock.monotonic().since(begin), &sampling.profiler.losses()));
                 }
                 happened => break happened,
             }
         };
-        let elapsed = host.clock.monotonic().since(begin);
+        let duration = clock.monotonic().since(begin);
         sampling.close();
         line.show("looking up names");
         let ending = wait.end(happened).await;
-        let profile =
-            sampling.asked().end(asked, &Selection::default()).map_err(|error| Failure::Failed(error.into()));
+        let profile = sampling.asked.end(asked, &Selection::default()).map_err(anyhow::Error::from);
         line.clear();
-        let profile = profile?;
-        Ok(Recorded { profile: Profile { duration: elapsed, ..profile }, sampling, ending })
-    }
+        let profile = Profile { duration, ..profile? };
+        let bytes = encode(&profile, format, args.title.as_deref())?;
+        output.write(&bytes)?;
+        tell(&profile, &sampling, (&output.name(), bytes.len()))?;
+        Ok(ending)
+    })
 }
 
-impl<K: Kernel> Recorded<'_, K> {
-    /// Writes it, and tells what was written and what is missing.
-    fn write(&self, output: &Output, format: Format, title: Option<&str>) -> Result<(), Failure> {
-        let bytes = encode(&self.profile, format, title).map_err(Failure::Output)?;
-        output.write(&bytes).map_err(Failure::Output)?;
-        let closing = Closing {
-            written: (&output.name(), bytes.len()),
-            profile: &self.profile,
-            cpus: self.sampling.cpus(),
-            throttled: self.sampling.losses().throttled,
-            shortfalls: &self.sampling.shortfalls(),
-        };
-        self.tell(&closing).map_err(Failure::Output)
-    }
-
-    fn tell(&self, closing: &Closing<'_>) -> io::Result<()> {
-        let mut out = io::stderr().lock();
-        closing.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        self.sampling.user_space_only().iter().try_for_each(|text| writeln!(out, "  {text}"))?;
-        let refused = notes::refused(&self.sampling.refusals());
-        if !refused.is_empty() {
-            writeln!(out, "Not recorded everywhere:")?;
-        }
-        notes::write(&mut out, &refused)
-    }
+/// Tells what was written, to where and in how many bytes, and what is missing.
+fn tell<K: Kernel>(profile: &Profile, sampling: &Sampling<'_, K>, written: (&str, usize)) -> io::Result<()> {
+    let Sampling { profiler, on: cpus, .. } = sampling;
+    let (throttled, shortfalls) = (profiler.losses().throttled, &profiler.shortfalls());
+    let closing = Closing { written, profile, cpus: *cpus, throttled, shortfalls };
+    let mut out = io::stderr().lock();
+    closing.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    sampling.user_space_only().iter().try_for_each(|text| writeln!(out, "  {text}"))?;
+    notes::write_refused(&mut out, "recorded", &sampling.refusals())
 }
 
 /// A line that is written over and over, where somebody sees it.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rustix::fs::{Access, access};
 
-use super::args::{Format, Sink};
+use super::args::{Format, STDOUT};
+use crate::cli::put;
 use crate::export::flamegraph::{self, nothing, standalone};
 use crate::export::folded::{self, Folded};
 use crate::export::page::profile::offline;
@@ -33,16 +34,12 @@ impl Output {
     ///
     /// # Errors
     /// When it cannot.
-    pub(super) fn find(sink: Sink<'_>, format: Format) -> anyhow::Result<Self> {
-        let path = match sink {
-            Sink::Stdout if format == Format::Pprof && io::stdout().is_terminal() => {
-                anyhow::bail!(
-                    "-o -: pprof is nothing for a terminal; write it to a file, or add --format folded"
-                )
-            }
-            Sink::Stdout => return Ok(Self::Stdout),
-            Sink::File(path) => path,
-        };
+    pub(super) fn find(path: &Path, format: Format) -> anyhow::Result<Self> {
+        if path == STDOUT {
+            let unfit = format == Format::Pprof && io::stdout().is_terminal();
+            let why = "-o -: pprof is nothing for a terminal; write it to a file, or add --format folded";
+            return if unfit { Err(anyhow::anyhow!(why)) } else { Ok(Self::Stdout) };
+        }
         let named = || format!("-o {}", path.display());
         let place = match fs::metadata(path) {
             Ok(there) if there.is_dir() => anyhow::bail!("{}: is a directory", named()),
@@ -69,11 +66,7 @@ impl Output {
     /// When not all of it could be written. A file is as it was before then.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(bytes)?;
-                out.flush()
-            }
+            Self::Stdout => put(bytes),
             Self::Special(path) => OpenOptions::new().write(true).open(path)?.write_all(bytes),
             Self::File(path) => replace(path, bytes),
         }
@@ -124,7 +117,7 @@ mod tests {
     use crate::profile::specimen::specimen;
 
     fn found(path: &Path) -> anyhow::Result<Output> {
-        Output::find(Sink::File(path), Format::Folded)
+        Output::find(path, Format::Folded)
     }
 
     #[test]

@@ -110,11 +110,8 @@ fn by_reason(reasons: &[(&'static str, u64)]) -> String {
     }
     let mut reasons: Vec<_> = reasons.iter().collect();
     reasons.sort_by_key(|(reason, count)| (std::cmp::Reverse(*count), *reason));
-    reasons
-        .iter()
-        .map(|(reason, number)| format!("{} {reason}", count(*number)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let said = reasons.iter().map(|(reason, number)| format!("{} {reason}", count(*number)));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! From options to what is sampled on this host.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::SampleArgs;
@@ -9,8 +10,7 @@ use crate::config::Profiled;
 use crate::config::profiled::{LIMIT, Rate, Source, Whose, one_event};
 use crate::event::{Catalog, Event, syntax};
 use crate::health::{Refusal, Scope};
-use crate::plan::{self, Sampler};
-use crate::probe::install::Placements;
+use crate::plan::{self, Entries, Sampler};
 
 /// What is sampled of `subject`. Pages of it look back for `window`.
 ///
@@ -31,7 +31,7 @@ pub(in crate::cli) fn sampler(
     let profiled =
         Profiled { name, source, unwind, lines: args.inlined, whose, per: None, functions: 0, window };
     // Nothing is filtered, so there is no filter to be wrong.
-    plan::sampler(&profiled, catalog, &Placements::new(), &|_, _, _| None).map_err(|refused| {
+    plan::sampler(&profiled, catalog, &Entries::counters(&[])).map_err(|refused| {
         let plan::Refused { refusal, mistake, .. } = *refused;
         match mistake {
             true => Failure::Usage(anyhow::anyhow!("{}: {}", refusal.event, refusal.reason)),
@@ -40,18 +40,13 @@ pub(in crate::cli) fn sampler(
     })
 }
 
-fn of_event(
-    args: &SampleArgs,
-    user_only: bool,
-    catalog: &Catalog,
-) -> Result<(std::sync::Arc<str>, Source), Failure> {
+fn of_event(args: &SampleArgs, user_only: bool, catalog: &Catalog) -> Result<(Arc<str>, Source), Failure> {
     let rate = rate(args, catalog)?;
-    let event = match &args.event {
-        Some(event) => event.clone(),
-        None => by_default(catalog)?,
-    };
+    // What is sampled where nobody says it, as perf has it.
+    let by_default = if catalog.has_core_pmu() { "cycles" } else { "cpu-clock" };
+    let event = args.event.clone().map_or_else(|| one_event(by_default), Ok).map_err(anyhow::Error::from)?;
     for found in resolved(&event, user_only, catalog)? {
-        if let Some(refusal) = foreseen(&found.name, found.kind, Scope::HOST, catalog, catalog.facts()) {
+        if let Some(refusal) = foreseen(&found.name, found.kind, Scope::HOST, catalog) {
             let instead = "-e cpu-clock samples time, and needs none";
             let remedy = match refusal.remedy {
                 Some(remedy) => format!("{instead}; or {remedy}"),
@@ -65,19 +60,9 @@ fn of_event(
     Ok((event.to_string().into(), Source::Event { event, filter: None, rate, kernel, idle: false }))
 }
 
-/// What is sampled where nobody says it, as perf has it.
-fn by_default(catalog: &Catalog) -> Result<syntax::Event, Failure> {
-    let name = if catalog.has_core_pmu() { "cycles" } else { "cpu-clock" };
-    one_event(name).map_err(|error| Failure::Failed(error.into()))
-}
-
 /// What an event stands for on this host.
 fn resolved(event: &syntax::Event, user_only: bool, catalog: &Catalog) -> Result<Vec<Event>, Failure> {
-    let resolved = match user_only {
-        true => catalog.resolve_in_user_space(event),
-        false => catalog.resolve(event),
-    };
-    resolved.map_err(|unresolved| match unresolved.cause.is_mistake() {
+    catalog.resolve_permitted(event, user_only).map_err(|unresolved| match unresolved.cause.is_mistake() {
         true => Failure::Usage(anyhow::Error::new(unresolved).context("-e")),
         false => Failure::Nothing(vec![plan::refusal(event, &unresolved)]),
     })

@@ -1,37 +1,28 @@
 //! `perf-exporter sched latency`: how long threads waited for a CPU, as a table.
 
 use std::cmp::Ordering;
-use std::io::{self, Write};
 
 use super::args::{Key, LatencyArgs};
 use super::machine::{Machine, Seen};
-use super::{Begin, seconds};
-use crate::cli::follow::{Heard, Listener, Merge, Row, Rows, milliseconds, shown};
-use crate::cli::observe::{Ending, Failure};
-use crate::host::Roots;
+use super::{follow, seconds};
+use crate::cli::follow::{Heard, Listener, Merge, Row, Rows, Spread, milliseconds, shown};
+use crate::cli::observe::{Ending, Failure, Host};
+use crate::cli::put;
 use crate::sched::{Left, Told};
+use crate::sys::Kernel;
 
 /// What it takes. `sched_stat_runtime` tells of those, too, that never leave their CPU.
 const EVENTS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_stat_runtime"];
 
 /// Follows, then prints.
-pub(super) fn run(args: &LatencyArgs, roots: &Roots) -> Result<Ending, Failure> {
-    let begin = Begin { follow: &args.follow, events: &EVENTS, roots };
-    begin.session(|session| {
-        let followed = session.follow(|whom, _| {
-            Ok(Latency {
-                machine: Machine::new(session.sources, whom, roots)?,
-                delays: Delays { rows: Rows::new(args.pids) },
-            })
-        })?;
-        followed.tell_what_is_missing().map_err(Failure::Output)?;
-        let lines = args.lines.map_or(usize::MAX, |lines| lines as usize);
-        let text = followed.listener.delays.table(&args.sort, lines);
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)?;
-        Ok(followed.ending)
-    })
+pub(super) fn run<K: Kernel>(args: &LatencyArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let delays = Delays { rows: Rows::new(args.pids) };
+    let followed = follow(&args.follow, &EVENTS, host, |machine| Latency { machine, delays })?;
+    followed.tell_what_is_missing()?;
+    let lines = args.lines.map_or(usize::MAX, |lines| lines as usize);
+    put(followed.listener.delays.table(&args.sort, lines))?;
+    Ok(followed.ending)
 }
 
 /// Listens and adds up.
@@ -45,30 +36,23 @@ impl Listener for Latency {
         let delays = &mut self.delays;
         self.machine.hear(heard, &mut |seen| delays.take(&seen));
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The delays of a row. Times are nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Sum {
     runtime: u64,
     /// How often it came onto a CPU.
     count: u64,
-    /// Delays that are known: how many, and all of them together.
-    delays: u64,
-    total: u64,
-    longest: u64,
-    /// From when to when the longest was.
-    from: u64,
-    to: u64,
+    /// Delays that are known.
+    delays: Spread,
+    /// When the longest ended.
+    ended: u64,
 }
 
 impl Sum {
     fn mean(&self) -> f64 {
-        if self.delays == 0 { 0.0 } else { self.total as f64 / self.delays as f64 }
+        if self.delays.of.count == 0 { 0.0 } else { self.delays.total as f64 / self.delays.of.count as f64 }
     }
 }
 
@@ -76,11 +60,10 @@ impl Merge for Sum {
     fn merge(&mut self, other: Self) {
         self.runtime += other.runtime;
         self.count += other.count;
-        self.delays += other.delays;
-        self.total += other.total;
-        if other.longest > self.longest {
-            (self.longest, self.from, self.to) = (other.longest, other.from, other.to);
+        if other.delays.most > self.delays.most {
+            self.ended = other.ended;
         }
+        self.delays.merge(&other.delays);
     }
 }
 
@@ -97,11 +80,10 @@ impl Delays {
                 let sum = self.rows.of(who);
                 sum.count += 1;
                 let Some(delay) = came.delay else { return };
-                sum.delays += 1;
-                sum.total += delay;
-                if delay > sum.longest {
-                    (sum.longest, sum.from, sum.to) = (delay, came.time - delay, came.time);
+                if delay > sum.delays.most {
+                    sum.ended = came.time;
                 }
+                sum.delays.add(delay);
             }
             Seen::Told { who, told: Told::Went(went) } if went.left == Left::Dead => self.rows.end(who.tid),
             _ => {}
@@ -146,7 +128,7 @@ impl Delays {
 fn order(a: &Row<Sum>, b: &Row<Sum>, sort: &[Key]) -> Ordering {
     let by = |key: &Key| match key {
         Key::Avg => b.sum.mean().total_cmp(&a.sum.mean()),
-        Key::Max => b.sum.longest.cmp(&a.sum.longest),
+        Key::Max => b.sum.delays.most.cmp(&a.sum.delays.most),
         Key::Count => b.sum.count.cmp(&a.sum.count),
         Key::Runtime => b.sum.runtime.cmp(&a.sum.runtime),
         Key::Pid => a.who.tid.cmp(&b.who.tid),
@@ -166,15 +148,15 @@ fn name(row: &Row<Sum>) -> String {
 
 fn write_row(text: &mut String, name: &str, sum: &Sum) {
     // Perf writes zeros where it knows of no delay.
-    let known = |figure: String| if sum.delays == 0 { "-".to_owned() } else { figure };
+    let known = |figure: String| if sum.delays.of.count == 0 { "-".to_owned() } else { figure };
     text.push_str(&format!(
         "  {name:<21} | {:>10.3} ms | {:>8} | avg:{:>8} ms | max:{:>8} ms | max start: {:>12} s | max end: {:>12} s\n",
         milliseconds(sum.runtime),
         sum.count,
         known(format!("{:.3}", sum.mean() / 1e6)),
-        known(format!("{:.3}", milliseconds(sum.longest))),
-        known(seconds(sum.from)),
-        known(seconds(sum.to)),
+        known(format!("{:.3}", milliseconds(sum.delays.most))),
+        known(seconds(sum.ended - sum.delays.most)),
+        known(seconds(sum.ended)),
     ));
 }
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::cli::follow::{Heard, Source};
+use crate::cli::follow::{Heard, Source, field};
 use crate::cli::observe::Failure;
 use crate::event::format::{Field, Format};
 use crate::host::{CpuSet, Roots};
@@ -21,22 +21,19 @@ enum Tap {
     /// Who is given to another CPU, and from where to where.
     Migrates { layout: Layout, from: Box<Field>, to: Box<Field> },
     /// How long a thread ran: `sched:sched_stat_runtime`.
-    Runtime { tid: Box<Field>, time: Field },
+    Runtime { tid: Box<Field>, time: Box<Field> },
 }
 
 impl Tap {
-    fn of(format: &Format) -> Result<Self, String> {
-        let field = |name: &str| {
-            format.field(name).cloned().ok_or_else(|| format!("{} has no field {name}", format.name()))
-        };
+    fn of(format: &Format) -> anyhow::Result<Self> {
+        let field = |name| field(format, name).map(Box::new);
+        let layout = || Layout::of(format).map_err(|lacks| anyhow::anyhow!("this kernel's {lacks}"));
         Ok(match format.name() {
-            "sched_stat_runtime" => Self::Runtime { tid: field("pid")?.into(), time: field("runtime")? },
-            "sched_migrate_task" => Self::Migrates {
-                layout: Layout::of(format)?,
-                from: field("orig_cpu")?.into(),
-                to: field("dest_cpu")?.into(),
-            },
-            _ => Self::Timeline(Layout::of(format)?),
+            "sched_stat_runtime" => Self::Runtime { tid: field("pid")?, time: field("runtime")? },
+            "sched_migrate_task" => {
+                Self::Migrates { layout: layout()?, from: field("orig_cpu")?, to: field("dest_cpu")? }
+            }
+            _ => Self::Timeline(layout()?),
         })
     }
 }
@@ -60,8 +57,6 @@ pub(super) struct Machine {
     taps: Vec<Tap>,
     timeline: Timeline,
     chosen: Chosen,
-    /// Records that say something else than their format.
-    pub(super) unreadable: u64,
 }
 
 impl Machine {
@@ -70,22 +65,20 @@ impl Machine {
     /// # Errors
     /// When this kernel's tracepoints lack something, or cgroups cannot be told apart.
     pub(super) fn new(sources: &[Source], whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
-        let taps: Result<Vec<_>, _> = sources.iter().map(|source| Tap::of(&source.format)).collect();
-        let taps = taps.map_err(|lacks| Failure::Failed(anyhow::anyhow!("this kernel's {lacks}")))?;
+        let taps = sources.iter().map(|source| Tap::of(&source.format)).collect::<anyhow::Result<_>>()?;
         let mut timeline = Timeline::default();
         for (pid, tid, name) in register::threads(roots) {
             timeline.describe(Who { tid, pid, comm: Comm::new(&name), ..Who::default() });
         }
-        Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)?, unreadable: 0 })
+        Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)? })
     }
 
     /// Takes in what is heard; tells what is seen of those who are to be shown.
     pub(super) fn hear(&mut self, heard: &Heard<'_>, seen: &mut impl FnMut(Seen<'_>)) {
         match heard {
             Heard::Hit { source, cpu, sample } => {
-                if self.hit(*source, *cpu, sample, seen).is_none() {
-                    self.unreadable += 1;
-                }
+                // A record that says something else than its format tells nothing.
+                self.hit(*source, *cpu, sample, seen);
             }
             Heard::Besides { cpu, time, record } => self.besides((*cpu, *time), record, seen),
             Heard::Gap => self.timeline.mark_gap(),
@@ -101,40 +94,38 @@ impl Machine {
     ) -> Option<()> {
         let Self { taps, timeline, chosen, .. } = self;
         let at = (cpu, sample.time);
-        let by = || named(timeline, (sample.pid, sample.tid));
-        match taps.get(source)? {
-            Tap::Timeline(layout) => {
-                let event = layout.read(sample.raw)?;
-                if let Event::Wakes(party) = event {
-                    let by = by();
-                    enter(timeline, chosen, at, sample, event, seen);
-                    let whom = named(timeline, (0, party.tid));
-                    if chosen.takes(&whom, cpu) {
-                        seen(Seen::Wakes { at, by, whom });
-                    }
-                } else {
-                    enter(timeline, chosen, at, sample, event, seen);
-                }
-            }
-            Tap::Migrates { layout, from, to } => {
-                let by = by();
-                let event = layout.read(sample.raw)?;
-                let Event::Migrates(party) = event else { return None };
-                enter(timeline, chosen, at, sample, event, seen);
-                let whom = named(timeline, (0, party.tid));
-                let (from, to) = (from.number(sample.raw)?, to.number(sample.raw)?);
-                if chosen.takes(&whom, cpu) {
-                    seen(Seen::Migrates { at, by, whom, from, to });
-                }
-            }
+        let tap = taps.get(source)?;
+        let layout = match tap {
+            Tap::Timeline(layout) | Tap::Migrates { layout, .. } => layout,
             Tap::Runtime { tid, time } => {
-                let tid = u32::try_from(tid.number(sample.raw)?).ok()?;
-                let who = named(timeline, (0, tid));
+                let who = named(timeline, (0, u32::try_from(tid.number(sample.raw)?).ok()?));
                 let time = time.number(sample.raw)?;
                 if chosen.takes(&who, cpu) {
                     seen(Seen::Ran { who, time });
                 }
+                return Some(());
             }
+        };
+        let event = layout.read(sample.raw)?;
+        let passive = match event {
+            Event::Wakes(party) | Event::Migrates(party) => {
+                Some((named(timeline, (sample.pid, sample.tid)), party.tid))
+            }
+            _ => None,
+        };
+        let of = (sample.pid, sample.cgroup);
+        timeline.enter(at, of, event, &mut |who, told| chosen.show(cpu, who, told, seen));
+        let Some((by, tid)) = passive else { return Some(()) };
+        let whom = named(timeline, (0, tid));
+        let what = match tap {
+            Tap::Migrates { from, to, .. } => {
+                let (from, to) = (from.number(sample.raw)?, to.number(sample.raw)?);
+                Seen::Migrates { at, by, whom, from, to }
+            }
+            _ => Seen::Wakes { at, by, whom },
+        };
+        if chosen.takes(&whom, cpu) {
+            seen(what);
         }
         Some(())
     }
@@ -157,18 +148,6 @@ impl Machine {
             _ => {}
         }
     }
-}
-
-fn enter(
-    timeline: &mut Timeline,
-    chosen: &mut Chosen,
-    at: (u32, u64),
-    sample: &Sample<'_>,
-    event: Event<'_>,
-    seen: &mut impl FnMut(Seen<'_>),
-) {
-    let of = (sample.pid, sample.cgroup);
-    timeline.enter(at, of, event, &mut |who, told| chosen.show(at.0, who, told, seen));
 }
 
 fn named(timeline: &Timeline, (pid, tid): (u32, u32)) -> Who {
@@ -203,9 +182,9 @@ impl Chosen {
         if below.is_empty() {
             return Ok(Self::Threads(threads));
         }
-        let mount = CgroupMount::find(roots).map_err(|error| Failure::Failed(error.into()))?;
+        let mount = CgroupMount::find(roots).map_err(anyhow::Error::from)?;
         let mut all = Cgroups::new(mount.dir());
-        all.refresh().map_err(|error| Failure::Failed(error.into()))?;
+        all.refresh().map_err(anyhow::Error::from)?;
         let named = all.iter().filter(|cgroup| below.iter().any(|below| below.matches(&cgroup.path)));
         let known = named.map(|cgroup| cgroup.id.0).collect();
         Ok(Self::Cgroups { below, known, cpus: among })

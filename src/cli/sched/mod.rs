@@ -14,71 +14,47 @@ mod summary;
 mod timehist;
 mod trace_json;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
-use super::follow::{Session, Source};
-use super::observe::{Ending, Failure, Program, Subject, TargetArgs, exit};
-use super::sample::Host;
-use crate::clock::Clock;
-use crate::event::Catalog;
-use crate::host::{Facts, Roots};
-use crate::sys::live::Live;
-use crate::sys::{Fields, Sideband};
+use super::follow::{Followed, Listener, Session, Source};
+use super::observe::{Ending, Failure, Host, Program, Subject};
+use crate::sys::{Fields, Kernel, Sideband};
 pub(super) use args::SchedArgs;
 use args::{Follow, View};
+use machine::Machine;
 
 /// Shows what the scheduler does, and ends as the command ended.
-pub(super) fn sched(args: &SchedArgs, roots: &Roots) -> ExitCode {
-    let outcome = match &args.view {
-        View::Latency(args) => latency::run(args, roots),
-        View::Timehist(args) => timehist::run(args, roots),
-    };
-    exit(outcome, "followed")
-}
-
-/// What both do to begin.
-struct Begin<'a> {
-    follow: &'a Follow,
-    events: &'a [&'a str],
-    roots: &'a Roots,
-}
-
-impl Begin<'_> {
-    /// Finds what is needed, and hands it over to be followed.
-    fn session(
-        &self,
-        then: impl FnOnce(&Session<'_, Live>) -> Result<Ending, Failure>,
-    ) -> Result<Ending, Failure> {
-        let facts = Facts::read(self.roots);
-        let catalog = Catalog::load(self.roots, &facts);
-        let Follow { whom, command, limit } = self.follow;
-        let subject = Subject::find(&TargetArgs::target(whom, command), self.roots, &facts)?;
-        let sources = Source::find_all(self.events, None, &catalog)?;
-        let amounts = sources.iter().any(|source| source.event.counts_amounts());
-        let cgroup = matches!(subject, Subject::Cgroups { .. });
-        let fields = Fields {
-            identifier: true,
-            tid: true,
-            time: true,
-            period: amounts,
-            raw: true,
-            cgroup,
-            ..Fields::default()
-        };
-        let sideband = Sideband { task: true, switches: true, cgroup, ..Sideband::default() };
-        let session = Session {
-            host: Host { kernel: &Live, roots: self.roots, facts: &facts, clock: &Clock::system() },
-            sources: &sources,
-            fields,
-            sideband,
-            subject: &subject,
-            everybody: true,
-            program: Program::new(command),
-            limit: *limit,
-        };
-        then(&session)
+pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    match &args.view {
+        View::Latency(args) => latency::run(args, host),
+        View::Timehist(args) => timehist::run(args, host),
     }
+}
+
+/// Follows `events` of all that runs. `begin` makes a listener of what tells of those who are to be shown.
+fn follow<K: Kernel, L: Listener>(
+    Follow { whom, command, limit }: &Follow,
+    events: &[&str],
+    host: &Host<'_, K>,
+    begin: impl FnOnce(Machine) -> L,
+) -> Result<Followed<L>, Failure> {
+    let subject = host.find(&whom.target(command))?;
+    let sources = Source::find_all(events, None, &host.catalog)?;
+    let period = sources.iter().any(|source| source.event.counts_amounts());
+    let cgroup = matches!(subject, Subject::Cgroups { .. });
+    let fields =
+        Fields { identifier: true, tid: true, time: true, period, raw: true, cgroup, ..Fields::default() };
+    let session = Session {
+        host,
+        sources: &sources,
+        fields,
+        sideband: Sideband { task: true, switches: true, cgroup, ..Sideband::default() },
+        subject: &subject,
+        everybody: true,
+        program: Program::new(command),
+        limit: *limit,
+    };
+    session.follow(|whom, _| Ok(begin(Machine::new(&sources, whom, host.roots)?)))
 }
 
 /// A time of the records' clock as perf writes it, in seconds.

@@ -65,17 +65,15 @@ impl Summary {
     /// Perf's table. It is of `elapsed` nanoseconds.
     pub(super) fn text(self, elapsed: u64) -> String {
         let (mut rows, others) = self.rows.finish();
-        rows.retain(|row| row.sum.runs.count > 0 || row.sum.came > 0);
+        rows.retain(|row| row.sum.runs.of.count > 0 || row.sum.came > 0);
         rows.sort_by_key(|row| (row.ended, row.who.tid, row.who.comm));
         let mut total = Sum::default();
         rows.iter().chain(&others).for_each(|row| total.merge(row.sum));
-        let mut text = String::new();
-        text.push_str(&format!("\nRuntime summary\n{:>30}  sched-in     run-time    min-run     avg-run     max-run  stddev  avg-delay   max-delay  \
-             migrations\n{:>30}   (count)       (msec)     (msec)      (msec)      (msec)       %     (msec)      (msec)\n{}\n",
-            "comm",
-            "",
-            "-".repeat(132)
-        ));
+        let mut text = String::from("\nRuntime summary\n");
+        text += &format!("{:>30}  sched-in     run-time    min-run     avg-run     max-run  stddev", "comm");
+        text += "  avg-delay   max-delay  migrations\n";
+        text += &format!("{:>30}   (count)       (msec)     (msec)      (msec)      (msec)       %", "");
+        text += &format!("     (msec)      (msec)\n{}\n", "-".repeat(132));
         let tasks = rows.len();
         let (ended, live): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.ended);
         live.iter().for_each(|row| write_row(&mut text, &task(&row.who), row));
@@ -106,14 +104,14 @@ impl Summary {
 
 fn write_row(text: &mut String, name: &str, row: &Row<Sum>) {
     let Sum { runs, came, migrations, delays } = &row.sum;
-    let known = |figure: f64| if delays.count == 0 { "-".to_owned() } else { format!("{figure:.3}") };
+    let known = |figure: f64| if delays.of.count == 0 { "-".to_owned() } else { format!("{figure:.3}") };
     text.push_str(&format!("{name:>30}  {came:>8}  {:>11.3}  {:>9.3}   {:>9.3}   {:>9.3}  {:>6.2}  {:>9}   {:>9}  {migrations:>10}\n",
         milliseconds(runs.total),
         milliseconds(runs.least),
-        runs.mean() / 1e6,
+        runs.of.mean / 1e6,
         milliseconds(runs.most),
-        runs.deviation(),
-        known(delays.mean() / 1e6),
+        runs.of.relative_error(),
+        known(delays.of.mean / 1e6),
         known(milliseconds(delays.most)),
     ));
 }

@@ -1,48 +1,36 @@
 //! `perf-exporter sched timehist`: a line for each time that a thread ran.
 
-use std::io::{self, Write};
+use std::io;
 
 use super::args::TimehistArgs;
 use super::machine::{Machine, Seen};
 use super::summary::{Summary, task};
 use super::trace_json::TraceJson;
-use super::{Begin, seconds};
+use super::{follow, seconds};
 use crate::cli::follow::{Heard, Listener};
-use crate::cli::observe::{Ending, Failure};
-use crate::host::Roots;
+use crate::cli::observe::{Ending, Failure, Host};
+use crate::cli::put;
 use crate::sched::{Told, Went, Who};
+use crate::sys::Kernel;
 
 const EVENTS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
 
 /// Follows and prints, or writes.
-pub(super) fn run(args: &TimehistArgs, roots: &Roots) -> Result<Ending, Failure> {
-    let json = args.json.as_deref().map(TraceJson::create).transpose().map_err(Failure::Failed)?;
-    let begin = Begin { follow: &args.follow, events: &EVENTS, roots };
-    begin.session(|session| {
-        let followed = session.follow(|whom, _| {
-            let mut lines = args.shows_lines().then(|| Lines::new(args));
-            lines.iter_mut().for_each(Lines::head);
-            Ok(Timehist {
-                machine: Machine::new(session.sources, whom, roots)?,
-                lines,
-                summary: args.shows_summary().then(Summary::new),
-                json,
-            })
-        });
-        let mut followed = followed?;
-        let (begun, ended) = followed.time;
-        if let Some(json) = &mut followed.listener.json {
-            json.end(ended).map_err(Failure::Output)?;
-        }
-        followed.tell_what_is_missing().map_err(Failure::Output)?;
-        let mut out = io::stdout().lock();
-        if let Some(summary) = followed.listener.summary {
-            let text = summary.text(ended.saturating_sub(begun));
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)?;
-        }
-        Ok(followed.ending)
-    })
+pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let json = args.json.as_deref().map(TraceJson::create).transpose()?;
+    let mut followed = follow(&args.follow, &EVENTS, host, |machine| {
+        let mut lines = args.shows_lines().then(|| Lines::new(args));
+        lines.iter_mut().for_each(Lines::head);
+        Timehist { machine, lines, summary: args.shows_summary().then(Summary::new), json }
+    })?;
+    let (begun, ended) = followed.time;
+    followed.listener.json.iter_mut().try_for_each(|json| json.end(ended))?;
+    followed.tell_what_is_missing()?;
+    if let Some(summary) = followed.listener.summary {
+        put(summary.text(ended.saturating_sub(begun)))?;
+    }
+    Ok(followed.ending)
 }
 
 /// Listens, and hands what it sees to whoever makes something of it.
@@ -66,10 +54,7 @@ impl Listener for Timehist {
     fn flush(&mut self) -> io::Result<()> {
         self.json.as_mut().map_or(Ok(()), TraceJson::flush)?;
         let Some(lines) = &mut self.lines else { return Ok(()) };
-        let mut out = io::stdout().lock();
-        out.write_all(lines.text.as_bytes())?;
-        lines.text.clear();
-        out.flush()
+        put(std::mem::take(&mut lines.text))
     }
 }
 
@@ -90,27 +75,15 @@ impl Lines {
 
     fn head(&mut self) {
         let (state, below, rule) = if self.state { ("  state", "       ", "  -----") } else { ("", "", "") };
-        self.text.push_str(&format!("{:>15} {:>6}  {:<30}  {:>9}  {:>9}  {:>9}{state}\n{:>15} {:>6}  {:<30}  {:>9}  {:>9}  {:>9}{below}\n{:->15} {:->6}  \
-             {:->30}  {:->9}  {:->9}  {:->9}{rule}\n",
-            "time",
-            "cpu",
-            "task name",
-            "wait time",
-            "sch delay",
-            "run time",
-            "",
-            "",
-            "[tid/pid]",
-            "(msec)",
-            "(msec)",
-            "(msec)",
-            "",
-            "",
-            "",
-            "",
-            "",
-            ""
-        ));
+        self.text += &format!(
+            "           time    cpu  task name                       wait time  sch delay   run time{state}\n"
+        );
+        self.text += &format!(
+            "                        [tid/pid]                          (msec)     (msec)     (msec){below}\n"
+        );
+        self.text += &format!(
+            "--------------- ------  ------------------------------  ---------  ---------  ---------{rule}\n"
+        );
     }
 
     fn take(&mut self, seen: &Seen<'_>) {

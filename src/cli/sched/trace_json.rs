@@ -111,10 +111,10 @@ impl TraceJson {
         }
         self.named.insert(who.tid, who.comm);
         let (pid, tid) = track(who);
-        let name = quoted(&shown(who.comm.bytes()));
-        self.meta("thread_name", (pid, tid), &format!("\"name\":{name}"));
+        let name = format!("\"name\":{}", quoted(&shown(who.comm.bytes())));
+        self.meta("thread_name", (pid, tid), &name);
         if pid == tid {
-            self.meta("process_name", (pid, tid), &format!("\"name\":{name}"));
+            self.meta("process_name", (pid, tid), &name);
         }
     }
 
@@ -131,24 +131,19 @@ impl TraceJson {
         self.meta("process_sort_index", (number, number), &index);
     }
 
-    fn meta(&mut self, what: &str, (pid, tid): (u64, u64), args: &str) {
-        self.next();
-        self.text.push_str(&format!(
-            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}"
-        ));
+    fn meta(&mut self, what: &str, track: (u64, u64), args: &str) {
+        self.event(&format!("\"ph\":\"M\",\"name\":\"{what}\""), track, args);
     }
 
-    fn slice(&mut self, name: &str, (from, long): (u64, u64), (pid, tid): (u64, u64), args: &str) {
-        self.next();
-        self.text.push_str(&format!("{{\"ph\":\"X\",\"cat\":\"sched\",\"name\":{},\"ts\":{},\"dur\":{},\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}",
-            quoted(name),
-            microseconds(from),
-            microseconds(long)
-        ));
+    fn slice(&mut self, name: &str, (from, long): (u64, u64), track: (u64, u64), args: &str) {
+        let (name, from, long) = (quoted(name), microseconds(from), microseconds(long));
+        let what = format!("\"ph\":\"X\",\"cat\":\"sched\",\"name\":{name},\"ts\":{from},\"dur\":{long}");
+        self.event(&what, track, args);
     }
 
-    fn next(&mut self) {
+    fn event(&mut self, what: &str, (pid, tid): (u64, u64), args: &str) {
         self.text.push_str(if std::mem::replace(&mut self.begun, true) { ",\n" } else { "\n" });
+        self.text.push_str(&format!("{{{what},\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}"));
     }
 
     /// Writes what has come so far.

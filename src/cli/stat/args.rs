@@ -31,7 +31,7 @@ pub(in crate::cli) struct StatArgs {
     whom: TargetArgs,
     /// Show each CPU by itself.
     #[arg(short = 'A', long)]
-    no_aggr: bool,
+    pub(super) no_aggr: bool,
     /// Print what was counted in every interval of so many milliseconds.
     #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
     interval_print: Option<u64>,
@@ -58,7 +58,7 @@ pub(in crate::cli) struct StatArgs {
     output: Option<Output>,
     /// The command to run and count, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -140,11 +140,6 @@ impl StatArgs {
         }
     }
 
-    /// Whether each CPU is shown by itself.
-    pub(super) fn per_cpu(&self) -> bool {
-        self.no_aggr
-    }
-
     /// How long to count.
     pub(super) fn times(&self) -> Times {
         Times {
@@ -173,11 +168,6 @@ impl StatArgs {
             (None, Some(Output::Csv | Output::Json)) => Sink::Stdout,
             (None, Some(Output::Text) | None) => Sink::Stderr,
         }
-    }
-
-    /// The command and its arguments; empty if there is none.
-    pub(super) fn command(&self) -> &[OsString] {
-        &self.command
     }
 }
 
@@ -210,7 +200,7 @@ mod tests {
     #[test]
     fn everything_behind_the_command_belongs_to_it() {
         for line in ["-e cycles ls -a -x --log y", "-e cycles -- ls -a -x --log y"] {
-            assert_eq!(read(line).unwrap().command(), ["ls", "-a", "-x", "--log", "y"], "{line}");
+            assert_eq!(read(line).unwrap().command, ["ls", "-a", "-x", "--log", "y"], "{line}");
         }
     }
 

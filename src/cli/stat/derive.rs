@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Event, Kind, Modifiers};
+use crate::event::{Event, Kind};
 
 /// What a formula knows an event as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,18 +38,14 @@ pub(super) enum Cache {
 }
 
 impl Cache {
-    const ALL: [Self; 5] =
-        [Self::L1Data, Self::L1Instruction, Self::LastLevel, Self::DataTlb, Self::InstructionTlb];
-
-    const fn accesses(self) -> &'static str {
-        match self {
-            Self::L1Data => "of all L1-dcache accesses",
-            Self::L1Instruction => "of all L1-icache accesses",
-            Self::LastLevel => "of all LL-cache accesses",
-            Self::DataTlb => "of all dTLB cache accesses",
-            Self::InstructionTlb => "of all iTLB cache accesses",
-        }
-    }
+    /// All of them, by their numbers, with perf's words for their loads.
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::L1Data, "of all L1-dcache accesses"),
+        (Self::L1Instruction, "of all L1-icache accesses"),
+        (Self::LastLevel, "of all LL-cache accesses"),
+        (Self::DataTlb, "of all dTLB cache accesses"),
+        (Self::InstructionTlb, "of all iTLB cache accesses"),
+    ];
 }
 
 impl Role {
@@ -86,9 +82,7 @@ impl Role {
 
     /// `cache | operation << 8 | result << 16`; operation 0 is a load, result 1 a miss.
     fn of_cache(config: u64) -> Self {
-        let Some(cache) = Cache::ALL.into_iter().find(|&cache| cache as u64 == config & 0xff) else {
-            return Self::Occurrences;
-        };
+        let Some(&(cache, _)) = Cache::ALL.get((config & 0xff) as usize) else { return Self::Occurrences };
         match config >> 8 {
             0 => Self::Loads(cache),
             0x100 => Self::LoadMisses(cache),
@@ -100,23 +94,16 @@ impl Role {
 /// What part of the work an event sees: a ratio of two counts means something only if both saw the same.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct View {
-    /// The excluded sides: user, kernel, hypervisor, idle, host, guest.
-    excluded: [bool; 6],
+    /// What is excluded: user, kernel, hypervisor; idle, host, guest.
+    excluded: [[bool; 3]; 2],
     pmu: Option<std::sync::Arc<str>>,
 }
 
 impl View {
     pub(super) fn of(event: &Event) -> Self {
-        let Modifiers {
-            exclude_user,
-            exclude_kernel,
-            exclude_hv,
-            exclude_idle,
-            exclude_host,
-            exclude_guest,
-            ..
-        } = event.modifiers;
-        let excluded = [exclude_user, exclude_kernel, exclude_hv, exclude_idle, exclude_host, exclude_guest];
+        let of = event.modifiers;
+        let sides = [of.exclude_user, of.exclude_kernel, of.exclude_hv];
+        let excluded = [sides, [of.exclude_idle, of.exclude_host, of.exclude_guest]];
         Self { excluded, pmu: event.pmu.clone() }
     }
 }
@@ -158,31 +145,25 @@ pub(super) fn metrics(
     of: impl Fn(Role) -> Option<f64>,
 ) -> Vec<Metric> {
     let base = |role| of(role).filter(|&count| count > 0.0);
-    let share = |whole, unit| {
-        let percent = |whole| Metric::new(Style::Percent, 100.0 * value / whole, unit);
-        base(whole).map(percent).into_iter().collect()
-    };
-    match role {
-        Role::Clock if elapsed.is_zero() => Vec::new(),
-        Role::Clock => {
-            vec![Metric::new(Style::Fine, value / (elapsed.as_secs_f64() * 1e3), "CPUs utilized")]
-        }
+    let share =
+        |whole, unit| base(whole).map(|whole| Metric::new(Style::Percent, 100.0 * value / whole, unit));
+    let metric = match role {
+        Role::Instructions => return instructions(value, base),
+        Role::Clock => (!elapsed.is_zero())
+            .then(|| Metric::new(Style::Fine, value / (elapsed.as_secs_f64() * 1e3), "CPUs utilized")),
         // Cycles in a millisecond are thousands of cycles in a second.
-        Role::Cycles => base(Role::Clock)
-            .map(|clock| Metric::new(Style::Fine, value / clock / 1e6, "GHz"))
-            .into_iter()
-            .collect(),
-        Role::Instructions => instructions(value, base),
+        Role::Cycles => base(Role::Clock).map(|clock| Metric::new(Style::Fine, value / clock / 1e6, "GHz")),
         Role::CacheMisses => share(Role::CacheReferences, "of all cache refs"),
         Role::BranchMisses => share(Role::Branches, "of all branches"),
-        Role::LoadMisses(cache) => share(Role::Loads(cache), cache.accesses()),
+        Role::LoadMisses(cache) => share(Role::Loads(cache), Cache::ALL[cache as usize].1),
         Role::StalledFrontend => share(Role::Cycles, "frontend cycles idle"),
         Role::StalledBackend => share(Role::Cycles, "backend cycles idle"),
         Role::CacheReferences | Role::Branches | Role::Loads(_) | Role::Occurrences => {
-            base(Role::Clock).map(|clock| rate(value / clock * 1e3)).into_iter().collect()
+            base(Role::Clock).map(|clock| rate(value / clock * 1e3))
         }
-        Role::Other => Vec::new(),
-    }
+        Role::Other => None,
+    };
+    metric.into_iter().collect()
 }
 
 fn instructions(value: f64, base: impl Fn(Role) -> Option<f64>) -> Vec<Metric> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::derive::{Metric, Style};
-use super::table::{Row, Value};
+use super::table::Row;
 
 /// Writes the rows with `separator` between the fields: the time of an interval and the CPU if there are any, value,
 /// unit, event, the cgroup if there is any, the spread over several runs if there are any, run time in nanoseconds, the
@@ -22,12 +22,8 @@ pub(super) fn csv(
         let time = at.map(|at| format!("{:6}.{:09}", at.as_secs(), at.subsec_nanos()));
         let head: Vec<String> = time.into_iter().chain(row.cpu.map(|cpu| format!("CPU{cpu}"))).collect();
         let mut fields = head.clone();
-        fields.push(match row.value {
-            Value::NotSupported => NOT_SUPPORTED.into(),
-            Value::NotCounted => NOT_COUNTED.into(),
-            Value::Counted(value) if row.is_quantity => format!("{value:.2}"),
-            Value::Counted(value) => format!("{value:.0}"),
-        });
+        let decimals = if row.is_quantity { 2 } else { 0 };
+        fields.push(row.value.shown(|value| format!("{value:.decimals$}")));
         fields.extend([row.unit.to_string(), row.event.to_string()]);
         fields.extend(row.cgroup.as_ref().map(ToString::to_string));
         fields.extend(row.error.map(|error| format!("{error:.2}%")));
@@ -45,9 +41,6 @@ pub(super) fn csv(
     }
     Ok(())
 }
-
-const NOT_SUPPORTED: &str = "<not supported>";
-const NOT_COUNTED: &str = "<not counted>";
 
 fn metric(metric: &Metric) -> [String; 2] {
     let value = match metric.style {
@@ -91,11 +84,7 @@ struct Count<'a> {
 pub(super) fn json(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
     for row in rows {
         let mut count = Some(Count {
-            counter_value: match row.value {
-                Value::NotSupported => NOT_SUPPORTED.into(),
-                Value::NotCounted => NOT_COUNTED.into(),
-                Value::Counted(value) => format!("{value:.6}"),
-            },
+            counter_value: row.value.shown(|value| format!("{value:.6}")),
             unit: &row.unit,
             event: &row.event,
             cgroup: row.cgroup.as_deref(),

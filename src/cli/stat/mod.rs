@@ -22,60 +22,44 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::observe::notes::{self as refusals, Note};
-use super::observe::{Ending, Failure, Program, Signals, Subject, exit};
-use crate::clock::Clock;
-use crate::event::Catalog;
-use crate::host::{Facts, Roots};
+use super::observe::{self, Ending, Failure, Host, Mean, Program, Signals};
 use crate::sys::Kernel;
-use crate::sys::live::Live;
 use crate::sys::usage::CpuTime;
 pub(super) use args::StatArgs;
 use args::{Format, Sink, Times};
 use select::Selection;
 use session::{Outcome, Session};
-use table::{Frame, Reading, Row, Spread, Totals};
+use table::{Frame, Reading, Row, Totals};
 
 /// Counts, prints, and ends as the command ended.
-pub(super) fn stat(args: &StatArgs, roots: &Roots) -> ExitCode {
-    exit(run(args, roots, &Live), "counted")
-}
-
-fn run<K: Kernel>(args: &StatArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
-    let facts = Facts::read(roots);
-    let catalog = Catalog::load(roots, &facts);
-    let subject = Subject::find(&args.target().map_err(Failure::Usage)?, roots, &facts)?;
-    let user_only = subject.user_space_only(&facts);
-    let selection = Selection::new(&catalog, user_only, &subject.per(), &args.events())
+pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let subject = host.find(&args.target().map_err(Failure::Usage)?)?;
+    let user_only = subject.user_space_only(host.facts());
+    let selection = Selection::new(&host.catalog, user_only, &subject.per(), &args.events())
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
-    let cpus = if args.per_cpu() { subject.cpus() } else { Vec::new() };
+    let cpus = if args.no_aggr { subject.cpus() } else { Vec::new() };
     let (cgroups, times) = (subject.cgroups(), args.times());
     let frame = Frame { lines: &selection.lines, cgroups: &cgroups, cpus: &cpus, repeated: times.repeat > 1 };
     let session = Session {
-        kernel,
-        roots,
-        facts: &facts,
-        core_pmu: catalog.has_core_pmu(),
-        clock: &Clock::system(),
+        kernel: host.kernel,
+        roots: host.roots,
+        facts: host.facts(),
+        core_pmu: host.catalog.has_core_pmu(),
+        clock: &host.clock,
         selection: &selection,
         subject: &subject,
-        per_cpu: args.per_cpu(),
-        program: Program::new(args.command()),
+        per_cpu: args.no_aggr,
+        program: Program::new(&args.command),
         times,
     };
     let mut printer = Printer::open(args)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot wait for signals")
-        .map_err(Failure::Failed)?;
     let whom = subject.describe(&session.program.shown());
-    runtime.block_on(measure(&session, &frame, &mut printer, &whom))
+    observe::measure(async |signals| measure(&session, &frame, &mut printer, &whom, signals).await)
 }
 
 /// Measures as often as was asked for, and prints.
@@ -84,8 +68,8 @@ async fn measure<K: Kernel>(
     frame: &Frame<'_>,
     printer: &mut Printer,
     whom: &str,
+    signals: &mut Signals,
 ) -> Result<Ending, Failure> {
-    let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
     let Times { interval, repeat, .. } = session.times;
     let mut totals = Totals::default();
     let mut run = 0;
@@ -94,7 +78,7 @@ async fn measure<K: Kernel>(
             let rows = Totals::of(frame.lines, reading).rows(frame);
             printer.interval(&rows, at, !frame.cpus.is_empty())
         };
-        let outcome = session.measure(&mut signals, print).await?;
+        let outcome = session.measure(signals, print).await?;
         if let Some(reading) = &outcome.reading {
             totals.add(frame.lines, reading);
         }
@@ -109,11 +93,11 @@ async fn measure<K: Kernel>(
     if interval.is_none() {
         notes::add_uncounted(&mut notes, &rows, session.facts);
         let cpu = cpu.filter(|_| repeat == 1);
-        printer.result(whom, &rows, &totals.elapsed, cpu).map_err(Failure::Output)?;
+        printer.result(whom, &rows, &totals.elapsed, cpu)?;
     } else if reading.is_some() {
-        printer.interval(&rows, at, !frame.cpus.is_empty()).map_err(Failure::Output)?;
+        printer.interval(&rows, at, !frame.cpus.is_empty())?;
     }
-    printer.notes(&notes).map_err(Failure::Output)?;
+    printer.notes(&notes)?;
     Ok(ending)
 }
 
@@ -131,8 +115,8 @@ impl Printer {
             Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
             Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
             Sink::File(path) => {
-                let file = File::create(path).with_context(|| format!("-o {}", path.display()));
-                Box::new(BufWriter::new(file.map_err(Failure::Failed)?))
+                let file = File::create(path).with_context(|| format!("-o {}", path.display()))?;
+                Box::new(BufWriter::new(file))
             }
         };
         Ok(Self { out, format: args.format(), named: false })
@@ -147,9 +131,9 @@ impl Printer {
         self.out.flush()
     }
 
-    fn result(&mut self, whom: &str, rows: &[Row], elapsed: &Spread, cpu: Option<CpuTime>) -> io::Result<()> {
+    fn result(&mut self, whom: &str, rows: &[Row], elapsed: &Mean, cpu: Option<CpuTime>) -> io::Result<()> {
         if self.format == Format::Text {
-            text::heading(&mut self.out, whom, elapsed.count())?;
+            text::heading(&mut self.out, whom, elapsed.count)?;
         }
         self.rows(rows, None)?;
         if self.format == Format::Text {

@@ -30,19 +30,16 @@ pub(super) struct Line {
 }
 
 impl Line {
-    fn of(event: &Event, name: Arc<str>, group: usize) -> Self {
-        let role = Role::of(event);
-        let unit = match (role, &event.scale) {
+    /// `event` is `None` if this host does not have it.
+    fn of(event: Option<&Event>, name: Arc<str>, group: usize) -> Self {
+        let scale = event.and_then(|event| event.scale.clone());
+        let (role, view) = event.map_or((Role::Other, View::default()), |of| (Role::of(of), View::of(of)));
+        let unit = match (role, &scale) {
             (Role::Clock, _) => "msec".into(),
             (_, Some(scale)) => Arc::clone(&scale.unit),
             (_, None) => "".into(),
         };
-        Self { name, unit, scale: event.scale.clone(), role, view: View::of(event), group }
-    }
-
-    /// An event that this host does not have.
-    fn absent(name: Arc<str>, group: usize) -> Self {
-        Self { name, unit: "".into(), scale: None, role: Role::Other, view: View::default(), group }
+        Self { name, unit, scale, role, view, group }
     }
 
     /// What `count` comes to in the line's unit.
@@ -88,15 +85,11 @@ impl Selection {
         for (index, group) in written.iter().enumerate() {
             let mut members = Vec::new();
             for event in &group.events {
-                let resolved = match user_only {
-                    true => catalog.resolve_in_user_space(event),
-                    false => catalog.resolve(event),
-                };
-                match resolved {
+                match catalog.resolve_permitted(event, user_only) {
                     Ok(instances) => members.extend(selection.show(event, instances, index)),
                     Err(unresolved) if is_mistake(unresolved.cause) => return Err(unresolved),
                     Err(unresolved) => {
-                        selection.lines.push(Line::absent(Arc::clone(&unresolved.event), index));
+                        selection.lines.push(Line::of(None, Arc::clone(&unresolved.event), index));
                         selection.refusals.push(plan::refusal(event, &unresolved));
                     }
                 }
@@ -113,21 +106,17 @@ impl Selection {
 
     /// Adds the lines of one written event; gives each instance with its line.
     fn show(&mut self, written: &syntax::Event, instances: Vec<Event>, group: usize) -> Vec<(usize, Event)> {
-        let beside_cores = instances.iter().all(|event| event.kind == Kind::Pmu);
-        if instances.len() > 1
-            && beside_cores
-            && let Some(first) = instances.first()
-        {
-            let name = written.alias.clone().unwrap_or_else(|| written.to_string().into());
-            self.lines.push(Line::of(first, name, group));
-            let line = self.lines.len() - 1;
-            return instances.into_iter().map(|event| (line, event)).collect();
-        }
-        let own_line = |event: Event| {
-            self.lines.push(Line::of(&event, Arc::clone(&event.name), group));
+        let together = instances.len() > 1 && instances.iter().all(|event| event.kind == Kind::Pmu);
+        let with_line = |(place, event): (usize, Event)| {
+            if !together {
+                self.lines.push(Line::of(Some(&event), Arc::clone(&event.name), group));
+            } else if place == 0 {
+                let name = written.alias.clone().unwrap_or_else(|| written.to_string().into());
+                self.lines.push(Line::of(Some(&event), name, group));
+            }
             (self.lines.len() - 1, event)
         };
-        instances.into_iter().map(own_line).collect()
+        instances.into_iter().enumerate().map(with_line).collect()
     }
 
     /// Plans the events of one written group.
@@ -135,9 +124,9 @@ impl Selection {
         let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
         let planned = plan::groups(&ENTRY.into(), per, events.clone());
         // What a plan still refuses is a PMU beside the cores, with advice for the configuration.
-        let on_command_line =
-            |refusal| Refusal { remedy: Some("count the whole machine: -a".into()), ..refusal };
-        self.refusals.extend(planned.refusals.into_iter().map(|refused| on_command_line(refused.refusal)));
+        let remedy = || Some("count the whole machine: -a".into());
+        let refusals = planned.refusals.into_iter().map(|refused| refused.refusal);
+        self.refusals.extend(refusals.map(|refusal| Refusal { remedy: remedy(), ..refusal }));
         // An event may have been written twice; equal ones keep their order.
         let mut unplaced: Vec<(usize, Event)> = lines.into_iter().zip(events).collect();
         for group in planned.groups {

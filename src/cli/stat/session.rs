@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::args::Times;
 use super::select::Selection;
 use super::table::{Key, Reading};
-use crate::cli::observe::{Ending, Failure, Happened, Program, Signals, Subject, Wait};
+use crate::cli::observe::{Ending, Failure, Happened, Program, Signals, Subject};
 use crate::clock::Clock;
 use crate::counter::Measurement;
 use crate::health::Refusal;
 use crate::host::{Facts, Roots};
 use crate::sys::Budget;
+use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
 use crate::sys::usage::{self, CpuTime};
-use crate::sys::{Event, Kernel};
 
 /// All that a measurement needs to know.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ pub(super) struct Outcome {
     pub stopped: bool,
 }
 
+/// What is open, and why the rest is not.
+type Opened<E> = (Vec<Measurement<E>>, Vec<Refusal>);
+
 impl<K: Kernel> Session<'_, K> {
     /// Measures once; hands over each interval with the time of its end.
     ///
@@ -61,17 +64,16 @@ impl<K: Kernel> Session<'_, K> {
     ) -> Result<Outcome, Failure> {
         let before = usage::children_cpu_time();
         let waiting = self.program.fork()?;
-        let mut open = self.open(waiting.as_ref().map(Waiting::pid))?;
+        let (mut open, refusals) = self.open(waiting.as_ref().map(Waiting::pid))?;
         let counts_command = matches!(self.subject, Subject::Command);
         if !counts_command {
-            open.start()
-                .map_err(|errno| Failure::Failed(anyhow::anyhow!("the counters do not start: {errno}")))?;
+            let started = open.iter().try_for_each(Measurement::start);
+            started.map_err(|errno| anyhow::anyhow!("the counters do not start: {errno}"))?;
         }
         let begin = self.clock.monotonic();
-        let child =
-            waiting.map(Waiting::start).transpose().map_err(|error| self.program.cannot_run(error))?;
-        let ends_with = if child.is_some() { Vec::new() } else { self.subject.ends_with(self.roots) };
-        let mut wait = Wait::new(signals, child, ends_with, self.times.interval, self.times.timeout);
+        let Times { interval, interval_count, timeout, .. } = self.times;
+        let counted = self.subject.ends_with(self.roots);
+        let mut wait = self.program.start(waiting, counted, signals, interval, timeout)?;
         let (mut last, mut intervals) = (begin, 0);
         let happened = loop {
             let happened = wait.next().await;
@@ -79,72 +81,54 @@ impl<K: Kernel> Session<'_, K> {
                 break happened;
             }
             let now = self.clock.monotonic();
-            each(&open.read(self, now.since(last)), now.since(begin)).map_err(Failure::Output)?;
+            each(&self.read(&mut open, now.since(last)), now.since(begin))?;
             last = now;
             intervals += 1;
-            if self.times.interval_count == Some(intervals) {
+            if interval_count == Some(intervals) {
                 break happened;
             }
         };
         let end = self.clock.monotonic();
-        open.stop();
-        let reading = (happened != Happened::Interval).then(|| open.read(self, end.since(last)));
+        for errno in open.iter().filter_map(|measurement| measurement.stop().err()) {
+            tracing::warn!("some counters ran on while others were read: {errno}");
+        }
+        let reading = (happened != Happened::Interval).then(|| self.read(&mut open, end.since(last)));
         let ending = wait.end(happened).await;
         Ok(Outcome {
             reading,
             at: end.since(begin),
-            refusals: open.refusals,
+            refusals,
             cpu: wait.status.filter(|_| counts_command).map(|_| usage::children_cpu_time().since(before)),
             ending,
             stopped: wait.was_asked() || matches!(happened, Happened::Stopped(_)),
         })
     }
 
-    /// Opens everything that can be opened.
-    fn open(&self, child: Option<u32>) -> Result<Open<K::Event>, Failure> {
+    /// Opens everything that can be opened, for each cgroup that is shown by itself or for all that is counted; with why the
+    /// rest cannot be.
+    fn open(&self, child: Option<u32>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
-        let mut open = Open { measurements: Vec::new(), refusals: self.selection.refusals.clone() };
-        let whom = self.subject.whom(self.roots, child).map_err(Failure::Failed)?;
-        for whom in &whom {
+        let (mut open, mut refusals) = (Vec::new(), self.selection.refusals.clone());
+        for whom in &self.subject.whom(self.roots, child)? {
             let groups = &self.selection.groups;
-            let (measurement, refusals) =
+            let (measurement, refused) =
                 Measurement::open(self.kernel, self.facts, self.core_pmu, &mut budget, groups, whom);
-            open.measurements.push(measurement);
-            open.refusals.extend(refusals);
+            open.push(measurement);
+            refusals.extend(refused);
         }
-        match open.measurements.iter().all(Measurement::is_empty) {
-            true => Err(Failure::Nothing(open.refusals)),
-            false => Ok(open),
-        }
-    }
-}
-
-/// What is open: for each cgroup that is shown by itself, or for all that is counted.
-struct Open<E> {
-    measurements: Vec<Measurement<E>>,
-    refusals: Vec<Refusal>,
-}
-
-impl<E: Event> Open<E> {
-    fn start(&self) -> Result<(), crate::error::Errno> {
-        self.measurements.iter().try_for_each(Measurement::start)
-    }
-
-    fn stop(&self) {
-        for measurement in &self.measurements {
-            if let Err(errno) = measurement.stop() {
-                tracing::warn!("some counters ran on while others were read: {errno}");
-            }
+        match open.iter().all(Measurement::is_empty) {
+            true => Err(Failure::Nothing(refusals)),
+            false => Ok((open, refusals)),
         }
     }
 
     /// What was counted since the last reading, which is `elapsed` ago.
-    fn read<K>(&mut self, session: &Session<'_, K>, elapsed: Duration) -> Reading {
+    fn read(&self, open: &mut [Measurement<K::Event>], elapsed: Duration) -> Reading {
         let mut reading = Reading { elapsed, ..Reading::default() };
-        for (cgroup, measurement) in self.measurements.iter_mut().enumerate() {
+        for (cgroup, measurement) in open.iter_mut().enumerate() {
             let key = |group, counter, place| {
-                let line = session.selection.line_of(group, counter)?;
-                Some(Key { cgroup, line, cpu: session.per_cpu.then_some(place) })
+                let line = self.selection.line_of(group, counter)?;
+                Some(Key { cgroup, line, cpu: self.per_cpu.then_some(place) })
             };
             for (group, counter, place) in measurement.counters() {
                 reading.sums.extend(key(group, counter, place).map(|key| (key, Default::default())));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::derive::{Metric, Role, metrics};
 use super::select::Line;
+use crate::cli::observe::Mean;
 use crate::health::Interval;
 
 /// Which counts are added up.
@@ -32,8 +33,7 @@ impl Sum {
     /// Adds what was counted elsewhere in the same time.
     pub(super) fn add(&mut self, scaled: u64, interval: Interval) {
         self.scaled = self.scaled.saturating_add(scaled);
-        self.interval.enabled += interval.enabled;
-        self.interval.running += interval.running;
+        self.interval += interval;
     }
 }
 
@@ -46,57 +46,18 @@ pub(super) struct Reading {
     pub sums: BTreeMap<Key, Sum>,
 }
 
-/// A mean, and how sure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Spread {
-    count: u32,
-    mean: f64,
-    /// The sum of squared differences from the mean (Welford's method).
-    squares: f64,
-}
-
-impl Spread {
-    fn add(&mut self, value: f64) {
-        self.count += 1;
-        let difference = value - self.mean;
-        self.mean += difference / f64::from(self.count);
-        self.squares += difference * (value - self.mean);
-    }
-
-    /// How many values there were.
-    pub(super) fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Their mean; 0 if there were none.
-    pub(super) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    /// The standard deviation of the mean; 0 for a single value.
-    pub(super) fn error(&self) -> f64 {
-        let count = f64::from(self.count);
-        if self.count < 2 { 0.0 } else { (self.squares / (count - 1.0) / count).sqrt() }
-    }
-
-    /// The standard deviation of the mean, in percent of it.
-    pub(super) fn relative_error(&self) -> f64 {
-        if self.mean == 0.0 { 0.0 } else { 100.0 * self.error() / self.mean }
-    }
-}
-
 /// Readings of the same lines, put together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     /// The time that each took, in seconds.
-    pub elapsed: Spread,
+    pub elapsed: Mean,
     cells: BTreeMap<Key, Cell>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Cell {
     /// In the line's unit; of the readings in which the event was on the PMU.
-    value: Spread,
+    value: Mean,
     interval: Interval,
     readings: u64,
 }
@@ -110,6 +71,17 @@ pub(super) enum Value {
     NotCounted,
     /// In the unit of the line.
     Counted(f64),
+}
+
+impl Value {
+    /// As it is shown, with the number as `counted` writes it.
+    pub(super) fn shown(self, counted: impl FnOnce(f64) -> String) -> String {
+        match self {
+            Self::NotSupported => "<not supported>".into(),
+            Self::NotCounted => "<not counted>".into(),
+            Self::Counted(value) => counted(value),
+        }
+    }
 }
 
 /// One row.
@@ -170,8 +142,7 @@ impl Totals {
             let Some(line) = lines.get(key.line) else { continue };
             let cell = self.cells.entry(*key).or_default();
             cell.readings += 1;
-            cell.interval.enabled += sum.interval.enabled;
-            cell.interval.running += sum.interval.running;
+            cell.interval += sum.interval;
             if sum.interval.running > 0 {
                 cell.value.add(line.quantity(sum.scaled));
             }
@@ -186,16 +157,12 @@ impl Totals {
                 let any = Key { cgroup, line, cpu: None };
                 let last = Key { cpu: Some(u32::MAX), ..any };
                 let before = rows.len();
-                rows.extend(
-                    self.cells.range(any..=last).filter_map(|(key, cell)| self.row(frame, *key, cell)),
-                );
+                let cells = self.cells.range(any..=last);
+                rows.extend(cells.filter_map(|(key, cell)| self.row(frame, *key, cell)));
                 if rows.len() == before {
-                    let absent = |cpu| Key { cpu, ..any };
-                    let keys: Vec<Key> = match frame.cpus {
-                        [] => vec![any],
-                        cpus => cpus.iter().map(|&cpu| absent(Some(cpu))).collect(),
-                    };
-                    rows.extend(keys.into_iter().filter_map(|key| absent_row(frame, key)));
+                    let of_cpus = frame.cpus.iter().map(|&cpu| Key { cpu: Some(cpu), ..any });
+                    let keys = of_cpus.chain(frame.cpus.is_empty().then_some(any));
+                    rows.extend(keys.filter_map(|key| absent_row(frame, key)));
                 }
             }
         }
@@ -208,11 +175,11 @@ impl Totals {
         let readings = cell.readings.max(1);
         let interval =
             Interval { enabled: cell.interval.enabled / readings, running: cell.interval.running / readings };
-        if cell.value.count() == 0 {
+        if cell.value.count == 0 {
             return Some(Row { value: Value::NotCounted, interval, ..row });
         }
-        let value = cell.value.mean();
-        let elapsed = Duration::try_from_secs_f64(self.elapsed.mean()).unwrap_or_default();
+        let value = cell.value.mean;
+        let elapsed = Duration::try_from_secs_f64(self.elapsed.mean).unwrap_or_default();
         let metrics = metrics(line.role, value, elapsed, |role| self.other(frame, key, role));
         Some(Row {
             value: Value::Counted(value),
@@ -232,7 +199,7 @@ impl Totals {
         let same_group = candidates().filter(|(_, line)| line.group == own.group);
         let counted = |(line, _)| {
             let value = self.cells.get(&Key { line, ..key })?.value;
-            (value.count() > 0).then(|| value.mean())
+            (value.count > 0).then_some(value.mean)
         };
         same_group.chain(candidates()).find_map(counted)
     }
@@ -332,17 +299,17 @@ mod tests {
         let rows = totals.rows(&Frame { lines: &lines, cgroups: &[], cpus: &[], repeated: true });
         assert_eq!((rows[0].value, rows[0].error), (Value::Counted(100.0), Some(10.0)));
         assert_eq!(rows[0].interval, Interval { enabled: 8, running: 4 });
-        assert_eq!((totals.elapsed.count(), totals.elapsed.mean()), (2, 0.1));
+        assert_eq!((totals.elapsed.count, totals.elapsed.mean), (2, 0.1));
         assert!((totals.elapsed.error() - 0.01).abs() < 1e-12);
     }
 
     #[test]
     fn one_value_has_no_error_and_zero_no_relative_one() {
-        let mut spread = Spread::default();
-        assert_eq!((spread.mean(), spread.error(), spread.relative_error()), (0.0, 0.0, 0.0));
+        let mut spread = Mean::default();
+        assert_eq!((spread.mean, spread.error(), spread.relative_error()), (0.0, 0.0, 0.0));
         spread.add(5.0);
-        assert_eq!((spread.mean(), spread.error()), (5.0, 0.0));
-        let mut around_zero = Spread::default();
+        assert_eq!((spread.mean, spread.error()), (5.0, 0.0));
+        let mut around_zero = Mean::default();
         [-1.0, 1.0].into_iter().for_each(|value| around_zero.add(value));
         assert_eq!((around_zero.error(), around_zero.relative_error()), (1.0, 0.0));
     }

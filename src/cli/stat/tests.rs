@@ -86,7 +86,7 @@ fn the_table_of_a_command_is_as_recorded() {
     let (rows, totals) = specimen();
     let cpu = CpuTime { user: Duration::from_millis(912), system: Duration::from_micros(75_500) };
     insta::assert_snapshot!(written(|out| {
-        text::heading(out, "'make -j8'", totals.elapsed.count())?;
+        text::heading(out, "'make -j8'", totals.elapsed.count)?;
         text::rows(out, &rows, None)?;
         text::footer(out, &totals.elapsed, Some(cpu))?;
         text::notes(out, &notes(&rows))
@@ -131,7 +131,7 @@ fn several_runs_are_as_recorded() {
     let runs = [run(100, 70), run(101, 70), run(99, 76)];
     let (rows, totals) = rows("task-clock,page-faults,cycles", &runs, &[], &[]);
     insta::assert_snapshot!(written(|out| {
-        text::heading(out, "'true'", totals.elapsed.count())?;
+        text::heading(out, "'true'", totals.elapsed.count)?;
         text::rows(out, &rows, None)?;
         text::footer(out, &totals.elapsed, None)?;
         csv(out, &rows, None, ",")?;

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::derive::{Metric, Style};
-use super::table::{Row, Spread, Value};
+use super::table::Row;
+use crate::cli::observe::Mean;
 use crate::cli::observe::notes::{self as refusals, Note};
+use crate::export::page::figures::grouped;
 use crate::sys::usage::CpuTime;
 
 /// Columns of the count.
@@ -21,7 +23,7 @@ const UNIT: usize = 4;
 const METRIC: usize = 38;
 
 /// Writes what was counted of whom.
-pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u32) -> io::Result<()> {
+pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u64) -> io::Result<()> {
     let runs = if runs > 1 { format!(" ({runs} runs)") } else { String::new() };
     writeln!(out, "\n Performance counter stats for {whom}{runs}:\n")
 }
@@ -35,45 +37,23 @@ pub(super) fn interval_heading(out: &mut dyn Write, per_cpu: bool) -> io::Result
 /// Writes the rows; `at` is the time of an interval's end.
 pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
     let widest = |of: fn(&Row) -> usize, least| rows.iter().map(of).max().unwrap_or(0).max(least);
-    let columns = Columns {
-        unit: widest(|row| row.unit.chars().count(), UNIT),
-        name: widest(|row| row.event.chars().count(), NAME),
-        cgroup: widest(|row| row.cgroup.as_ref().map_or(0, |cgroup| cgroup.chars().count()), 0),
-    };
-    rows.iter().try_for_each(|row| columns.write(out, row, at))
-}
-
-struct Columns {
-    unit: usize,
-    name: usize,
-    cgroup: usize,
-}
-
-impl Columns {
-    fn write(&self, out: &mut dyn Write, row: &Row, at: Option<Duration>) -> io::Result<()> {
+    let unit = widest(|row| row.unit.chars().count(), UNIT);
+    let name = widest(|row| row.event.chars().count(), NAME);
+    let width = widest(|row| row.cgroup.as_ref().map_or(0, |cgroup| cgroup.chars().count()), 0);
+    for row in rows {
+        let count = row.value.shown(|value| count(value, row.is_quantity));
         let mut head = prefix(row, at);
-        let count = match row.value {
-            Value::NotSupported => "<not supported>".to_owned(),
-            Value::NotCounted => "<not counted>".to_owned(),
-            Value::Counted(value) => count(value, row.is_quantity),
-        };
-        head += &format!(
-            "{count:>COUNT$} {:<unit$} {:<name$}",
-            row.unit,
-            row.event,
-            unit = self.unit,
-            name = self.name
-        );
+        head += &format!("{count:>COUNT$} {:<unit$} {:<name$}", row.unit, row.event);
         if let Some(cgroup) = &row.cgroup {
-            head += &format!(" {cgroup:<width$}", width = self.cgroup);
+            head += &format!(" {cgroup:<width$}");
         }
         let behind = head.chars().count();
-        let mut metrics = row.metrics.iter();
-        let line =
-            format!("{head}{:METRIC$}{}", metrics.next().map(metric).unwrap_or_default(), quality(row));
+        let mut metrics = row.metrics.iter().map(metric);
+        let line = format!("{head}{:METRIC$}{}", metrics.next().unwrap_or_default(), quality(row));
         writeln!(out, "{}", line.trim_end())?;
-        metrics.try_for_each(|more| writeln!(out, "{:behind$}{}", "", metric(more).trim_end()))
+        metrics.try_for_each(|more| writeln!(out, "{:behind$}{}", "", more.trim_end()))?;
     }
+    Ok(())
 }
 
 /// What stands before the count.
@@ -109,20 +89,13 @@ fn noise(percent: f64) -> String {
 fn count(value: f64, is_quantity: bool) -> String {
     let plain = if is_quantity { format!("{value:.2}") } else { format!("{value:.0}") };
     let (whole, decimals) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
-    let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + decimals
+    grouped(whole, ',') + decimals
 }
 
 /// Writes how long it took, and the CPU time of a command that ran once.
-pub(super) fn footer(out: &mut dyn Write, elapsed: &Spread, cpu: Option<CpuTime>) -> io::Result<()> {
-    let mean = elapsed.mean();
-    if elapsed.count() > 1 {
+pub(super) fn footer(out: &mut dyn Write, elapsed: &Mean, cpu: Option<CpuTime>) -> io::Result<()> {
+    let mean = elapsed.mean;
+    if elapsed.count > 1 {
         let error = elapsed.error();
         // No more digits than the error leaves a meaning to, and two.
         let digits = if error > 0.0 { (-error.log10()).ceil().clamp(0.0, 7.0) as usize + 2 } else { 9 };

@@ -4,20 +4,16 @@ mod args;
 mod screen;
 
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::observe::{Ending, Failure, Happened, Signals, Subject, Wait, exit, notes};
-use super::sample::{Host, Sampling, sampler};
-use crate::clock::Clock;
-use crate::event::Catalog;
+use super::observe::{Ending, Failure, Happened, Host, Wait, if_any, measure, notes};
+use super::put;
+use super::sample::{Sampling, sampler};
 use crate::export::flamegraph::nothing;
 use crate::export::top::Top;
-use crate::host::{Facts, Roots};
 use crate::profile::{Asked, Profile, Selection};
 use crate::sys::Kernel;
-use crate::sys::live::Live;
 pub(super) use args::TopArgs;
 use screen::Screen;
 
@@ -28,32 +24,19 @@ const AROUND: usize = ABOVE + 7;
 const ABOVE: usize = 2;
 
 /// Shows tables until somebody has seen enough.
-pub(super) fn top(args: &TopArgs, roots: &Roots) -> ExitCode {
-    exit(run(args, roots, &Live), "sampled")
-}
-
-fn run<K: Kernel>(args: &TopArgs, roots: &Roots, kernel: &K) -> Result<Ending, Failure> {
-    let facts = Facts::read(roots);
-    let catalog = Catalog::load(roots, &facts);
-    let subject = Subject::find(&args.sample.whom.target(&[]), roots, &facts)?;
+pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let subject = host.find(&args.sample.whom.target(&[]))?;
     let window = if args.zero { args.delay() } else { args.window() };
-    let sampler = sampler(&args.sample, &subject, &catalog, window)?;
-    let host = Host { kernel, roots, facts: &facts, clock: &Clock::system() };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot wait for signals")
-        .map_err(Failure::Failed)?;
-    runtime.block_on(async {
-        let mut signals = Signals::catch().context("cannot catch signals").map_err(Failure::Failed)?;
+    let sampler = sampler(&args.sample, &subject, &host.catalog, window)?;
+    measure(async |signals| {
         let sampling = Sampling::open(host, &sampler, &subject, None)?;
         let screen = match args.batch {
             true => None,
-            false => Screen::take().context("the terminal").map_err(Failure::Failed)?,
+            false => Screen::take().context("the terminal")?,
         };
         let whom = subject.describe("");
         let shown = Shown { args, screen, whom, begun: None, tables: 0, sampling };
-        let wait = Wait::new(&mut signals, None, subject.ends_with(roots), Some(args.delay()), None);
+        let wait = Wait::new(signals, None, subject.ends_with(host.roots), Some(args.delay()), None);
         shown.go_on(wait).await
     })
 }
@@ -71,20 +54,14 @@ struct Shown<'a, K: Kernel> {
 
 impl<K: Kernel> Shown<'_, K> {
     async fn go_on(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
-        self.tell_what_is_missing().map_err(Failure::Output)?;
+        self.tell_what_is_missing()?;
         if self.args.zero {
             self.begun = Some(self.sampling.ask()?);
         }
         loop {
-            let quit = async {
-                match &self.screen {
-                    Some(screen) => screen.quit().await,
-                    None => std::future::pending().await,
-                }
-            };
             let happened = tokio::select! {
                 happened = wait.next() => happened,
-                () = quit => return Ok(Ending::Done),
+                () = if_any(self.screen.as_ref().map(Screen::quit)) => return Ok(Ending::Done),
             };
             match happened {
                 // Ctrl-C is how one leaves it, and no failure; whoever sends something else wants to see that it came.
@@ -95,9 +72,9 @@ impl<K: Kernel> Shown<'_, K> {
                 Happened::TimeUp => return Ok(Ending::Done),
                 Happened::Interval | Happened::Ended => {}
             }
-            self.sampling.collect();
+            self.sampling.profiler.collect();
             let profile = self.profile()?;
-            self.show(&profile).map_err(Failure::Output)?;
+            self.show(&profile)?;
             self.tables += 1;
             if happened == Happened::Ended || self.args.iterations == Some(self.tables) {
                 return Ok(Ending::Done);
@@ -108,50 +85,39 @@ impl<K: Kernel> Shown<'_, K> {
     /// What the next table is of.
     fn profile(&mut self) -> Result<Profile, Failure> {
         let everybody = Selection::default();
-        let asked = match self.begun.take() {
-            Some(begun) => {
-                // The next one begins before this one ends: names take a while, and what happens meanwhile counts.
-                self.begun = Some(self.sampling.ask()?);
-                self.sampling.asked().end(begun, &everybody)
-            }
-            None => {
-                self.sampling.asked().last(&self.sampling.sampler().entry, self.args.window(), &everybody)
-            }
+        let Some(begun) = self.begun.take() else {
+            let Sampling { asked, sampler, .. } = &self.sampling;
+            let last = asked.last(&sampler.entry, self.args.window(), &everybody);
+            return Ok(last.map_err(anyhow::Error::from)?);
         };
-        asked.map_err(|error| Failure::Failed(error.into()))
+        // The next one begins before this one ends: names take a while, and what happens meanwhile counts.
+        self.begun = Some(self.sampling.ask()?);
+        Ok(self.sampling.asked.end(begun, &everybody).map_err(anyhow::Error::from)?)
     }
 
     fn show(&self, profile: &Profile) -> io::Result<()> {
         let Some(screen) = &self.screen else {
-            let mut out = io::stdout().lock();
             let table = table(profile, self.args.lines(None));
-            write!(out, "{}{table}", if self.tables == 0 { "" } else { "\n" })?;
-            return out.flush();
+            return put(if self.tables == 0 { table } else { format!("\n{table}") });
         };
         let lines = self.args.lines(Some((screen.rows(), AROUND)));
-        let sampler = self.sampling.sampler();
+        let Sampling { sampler, on, .. } = &self.sampling;
         let event = sampler.events.first().map_or("", |event| &*event.name);
         let heading = format!(
-            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {} CPUs; q ends\n\n",
-            sampler.rate,
-            self.whom,
-            self.sampling.cpus()
+            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {on} CPUs; q ends\n\n",
+            sampler.rate, self.whom
         );
         screen.show(&(heading + &table(profile, lines)))
     }
 
     /// Says what cannot be seen, before the first table: on a terminal it stands there again at the end.
     fn tell_what_is_missing(&self) -> io::Result<()> {
+        if self.screen.is_some() {
+            return Ok(());
+        }
         let mut out = io::stderr().lock();
-        if let (Some(text), None) = (self.sampling.user_space_only(), &self.screen) {
-            writeln!(out, "{text}")?;
-        }
-        let refused = notes::refused(&self.sampling.refusals());
-        if !refused.is_empty() && self.screen.is_none() {
-            writeln!(out, "Not sampled everywhere:")?;
-            notes::write(&mut out, &refused)?;
-        }
-        Ok(())
+        self.sampling.user_space_only().iter().try_for_each(|text| writeln!(out, "{text}"))?;
+        notes::write_refused(&mut out, "sampled", &self.sampling.refusals())
     }
 }
 

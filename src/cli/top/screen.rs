@@ -1,6 +1,6 @@
 //! A terminal that is drawn on, and that tells which keys are pressed.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
 use std::thread;
 
@@ -8,6 +8,8 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 use tokio::sync::Notify;
+
+use crate::cli::put;
 
 /// The other screen, so that what stood there comes back; no cursor; lines that are too long are cut.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -44,7 +46,7 @@ impl Screen {
         now.special_codes[SpecialCodeIndex::VSUSP] = 0;
         tcsetattr(&stdin, OptionalActions::Now, &now)?;
         let screen = Self { before, quit: Arc::new(Notify::new()) };
-        screen.put(BEGIN)?;
+        put(BEGIN)?;
         let quit = Arc::clone(&screen.quit);
         // It ends with the program: nobody can be woken from a read, and keys that nobody reads are lost anyway.
         thread::Builder::new().name("keys".into()).spawn(move || {
@@ -69,13 +71,7 @@ impl Screen {
     /// # Errors
     /// When the terminal is gone.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
-        self.put(&frame(text, self.rows()))
-    }
-
-    fn put(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        put(frame(text, self.rows()))
     }
 
     /// Waits until somebody wants it to end.
@@ -87,7 +83,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         // A terminal that is gone need not be put in order.
-        let given_back = self.put(END);
+        let given_back = put(END);
         if tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err() || given_back.is_err() {
             tracing::debug!("the terminal cannot be given back");
         }

@@ -47,13 +47,30 @@ impl<'c> Arguments<'c> {
     pub(super) fn write(&mut self, text: &mut String, call: Call, registers: &[u64; REGISTERS]) {
         let catalog = self.catalog;
         // Numbers that stand for no call are not remembered: a program may make up any.
-        let Some(name) = call.name() else { return write_all(text, registers) };
-        let known = self.known.entry(call).or_insert_with(|| {
-            catalog.format("syscalls", &format!("sys_enter_{name}")).ok().map(|format| arguments(&format))
+        let known = call.name().and_then(|name| {
+            let known = self.known.entry(call).or_insert_with(|| {
+                catalog.format("syscalls", &format!("sys_enter_{name}")).ok().map(|format| arguments(&format))
+            });
+            known.as_deref()
         });
-        match known {
-            Some(arguments) => write_known(text, arguments, registers),
-            None => write_all(text, registers),
+        let written: Vec<String> = match known {
+            Some(known) => known.iter().zip(registers).map(|(known, &value)| known.written(value)).collect(),
+            None => registers.iter().map(|value| format!("{value:#x}")).collect(),
+        };
+        text.push_str(&written.join(", "));
+    }
+}
+
+impl Argument {
+    fn written(&self, value: u64) -> String {
+        let Self { name, shown } = self;
+        match shown {
+            // The upper half of the register is not the program's.
+            Shown::Signed if value as i32 == AT_FDCWD && name.contains("dfd") => format!("{name}: CWD"),
+            Shown::Signed => format!("{name}: {}", value as i32),
+            Shown::Number if value <= u64::from(u32::MAX) => format!("{name}: {value}"),
+            Shown::Number | Shown::Hex => format!("{name}: {value:#x}"),
+            Shown::Octal => format!("{name}: {:#o}", value & 0o177_777),
         }
     }
 }
@@ -74,28 +91,6 @@ fn arguments(format: &Format) -> Vec<Argument> {
         Argument { name: name.to_owned(), shown }
     };
     own.take(REGISTERS).map(argument).collect()
-}
-
-fn write_known(text: &mut String, arguments: &[Argument], registers: &[u64; REGISTERS]) {
-    for (at, (argument, &value)) in arguments.iter().zip(registers).enumerate() {
-        let comma = if at == 0 { "" } else { ", " };
-        text.push_str(&format!("{comma}{}: ", argument.name));
-        let value = match argument.shown {
-            // The upper half of the register is not the program's.
-            Shown::Signed if value as i32 == AT_FDCWD && argument.name.contains("dfd") => "CWD".to_owned(),
-            Shown::Signed => format!("{}", value as i32),
-            Shown::Number if value <= u64::from(u32::MAX) => format!("{value}"),
-            Shown::Number | Shown::Hex => format!("{value:#x}"),
-            Shown::Octal => format!("{:#o}", value & 0o177_777),
-        };
-        text.push_str(&value);
-    }
-}
-
-fn write_all(text: &mut String, registers: &[u64; REGISTERS]) {
-    for (at, value) in registers.iter().enumerate() {
-        text.push_str(&format!("{}{value:#x}", if at == 0 { "" } else { ", " }));
-    }
 }
 
 #[cfg(test)]

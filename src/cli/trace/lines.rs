@@ -1,10 +1,11 @@
 //! The lines of `perf-exporter trace`.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use super::arguments::{Arguments, REGISTERS};
 use crate::cli::follow::{milliseconds, shown};
+use crate::cli::put;
 use crate::error::Errno;
 use crate::event::Catalog;
 use crate::sched::Who;
@@ -84,10 +85,7 @@ impl<'c> Lines<'c> {
         if self.text.is_empty() {
             return Ok(());
         }
-        let mut out = io::stdout().lock();
-        out.write_all(self.text.as_bytes())?;
-        self.text.clear();
-        out.flush()
+        put(std::mem::take(&mut self.text))
     }
 }
 

@@ -11,23 +11,19 @@ mod lines;
 mod select;
 mod summary;
 
-use std::io::{self, Write};
-use std::process::ExitCode;
+use std::io;
 
+use anyhow::Context;
 use rustc_hash::FxHashMap;
 
-use super::follow::{Heard, Listener, Session, Source};
-use super::observe::{Ending, Failure, Program, Subject, exit};
-use super::sample::Host;
-use crate::clock::Clock;
-use crate::event::Catalog;
+use super::follow::{Heard, Listener, Session, Source, field};
+use super::observe::{Ending, Failure, Host, Program};
+use super::put;
 use crate::event::format::{Field, Format, Value};
-use crate::host::{Facts, Roots};
 use crate::register::ThreadNames;
 use crate::ring::{Record, Sample};
 use crate::sched::{Comm, Who};
-use crate::sys::live::Live;
-use crate::sys::{Fields, Sideband};
+use crate::sys::{Fields, Kernel, Sideband};
 use crate::syscall::{Abi, Begun, Call, Calls};
 pub(super) use args::TraceArgs;
 use arguments::REGISTERS;
@@ -43,28 +39,19 @@ const ENTER: usize = 0;
 const EVENTS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
 /// Follows and prints, and ends as the command ended.
-pub(super) fn trace(args: &TraceArgs, roots: &Roots) -> ExitCode {
-    exit(run(args, roots), "followed")
-}
-
-fn run(args: &TraceArgs, roots: &Roots) -> Result<Ending, Failure> {
-    let abi = Abi::here(true).ok_or_else(|| {
-        Failure::Failed(anyhow::anyhow!("the numbers of this machine's system calls are not known"))
-    })?;
+pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let abi = Abi::here(true).context("the numbers of this machine's system calls are not known")?;
     let selection =
         args.calls.as_deref().map(|text| Selection::parse(text, &[Some(abi), Abi::here(false)])).transpose();
     let selection = selection.map_err(|error| Failure::Usage(anyhow::anyhow!(error)))?;
-    let facts = Facts::read(roots);
-    let catalog = Catalog::load(roots, &facts);
-    let subject = Subject::find(&args.whom.target(&args.command), roots, &facts)?;
+    let subject = host.find(&args.whom.target(&args.command))?;
     let filter = filter(selection.as_ref(), subject.is_processes());
-    let sources = Source::find_all(&EVENTS, filter.as_deref(), &catalog)?;
-    let taps: Result<Vec<_>, _> = sources.iter().map(|source| Tap::of(&source.format)).collect();
-    let taps = taps.map_err(|lacks| Failure::Failed(anyhow::anyhow!("this kernel's {lacks}")))?;
+    let sources = Source::find_all(&EVENTS, filter.as_deref(), &host.catalog)?;
+    let taps = sources.iter().map(|source| Tap::of(&source.format)).collect::<anyhow::Result<_>>()?;
     let fields =
         Fields { identifier: true, tid: true, time: true, raw: true, width: true, ..Fields::default() };
     let session = Session {
-        host: Host { kernel: &Live, roots, facts: &facts, clock: &Clock::system() },
+        host,
         sources: &sources,
         fields,
         sideband: Sideband { task: true, comm: true, ..Sideband::default() },
@@ -78,19 +65,22 @@ fn run(args: &TraceArgs, roots: &Roots) -> Result<Ending, Failure> {
             taps,
             abi,
             selection,
-            names: ThreadNames::read(roots),
+            names: ThreadNames::read(host.roots),
             own: std::process::id(),
             calls: Calls::default(),
             under_way: FxHashMap::default(),
-            lines: (!args.summary).then(|| Lines::new(&catalog, begun, args.duration, args.failure)),
+            lines: (!args.summary).then(|| Lines::new(&host.catalog, begun, args.duration, args.failure)),
             summary: (args.summary || args.with_summary).then(Summary::new),
             unreadable: 0,
         })
     });
     let mut followed = followed?;
-    followed.listener.end(followed.time.1).map_err(Failure::Output)?;
-    followed.tell_what_is_missing().map_err(Failure::Output)?;
-    followed.listener.tell_what_is_unreadable();
+    followed.listener.end(followed.time.1)?;
+    followed.tell_what_is_missing()?;
+    let unreadable = followed.listener.unreadable;
+    if unreadable > 0 {
+        tracing::error!(records = unreadable, "records were not what their format says: a bug");
+    }
     Ok(followed.ending)
 }
 
@@ -113,12 +103,9 @@ struct Tap {
 }
 
 impl Tap {
-    fn of(format: &Format) -> Result<Self, String> {
-        let field = |name: &str| {
-            format.field(name).cloned().ok_or_else(|| format!("{} has no field {name}", format.name()))
-        };
+    fn of(format: &Format) -> anyhow::Result<Self> {
         let payload = if format.name() == "sys_enter" { "args" } else { "ret" };
-        Ok(Self { number: field("id")?, payload: field(payload)? })
+        Ok(Self { number: field(format, "id")?, payload: field(format, payload)? })
     }
 }
 
@@ -223,14 +210,6 @@ impl Tracer<'_> {
             lines.flush()?;
         }
         let Some(summary) = self.summary.take() else { return Ok(()) };
-        let mut out = io::stdout().lock();
-        out.write_all(summary.text().as_bytes())?;
-        out.flush()
-    }
-
-    fn tell_what_is_unreadable(&self) {
-        if self.unreadable > 0 {
-            tracing::error!(records = self.unreadable, "records were not what their format says: a bug");
-        }
+        put(summary.text())
     }
 }

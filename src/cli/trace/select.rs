@@ -67,14 +67,9 @@ impl Selection {
 
 /// Numbers that follow each other, by the first and the last of them.
 fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    ranges
+    let numbers: Vec<u32> = numbers.iter().copied().collect();
+    let ranges = numbers.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    ranges.filter_map(|range| Some((*range.first()?, *range.last()?))).collect()
 }
 
 fn no_call(word: &str, abis: impl Iterator<Item = Abi>) -> String {

@@ -9,6 +9,13 @@ use crate::syscall::{Call, Ended};
 /// How many calls a thread has sums for; numbers that stand for none are many.
 const MOST: usize = 1024;
 
+/// What stands above the calls of a thread.
+const HEADING: &str = concat!(
+    "   syscall             calls  errors     total       min       avg       max     stddev\n",
+    "                                        (msec)    (msec)    (msec)    (msec)        (%)\n",
+    "   ---------------- --------  ------ --------- --------- --------- ---------     ------\n",
+);
+
 /// The calls of a thread.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Sum {
@@ -84,43 +91,20 @@ impl Summary {
 
 fn write_table(text: &mut String, name: &str, row: &Row<Sum>, all: u64) {
     let events = row.sum.events;
-    text.push_str(&format!("\n {name}, {events} events, {:.1}%\n\n   {:<16} {:>8}  {:>6} {:>9} {:>9} {:>9} {:>9}     stddev\n   {:<16} {:>8}  {:>6} {:>9} \
-         {:>9} {:>9} {:>9}        (%)\n   {:-<16} {:->8}  {:->6} {:->9} {:->9} {:->9} {:->9}     ------\n",
-        100.0 * events as f64 / all as f64,
-        "syscall",
-        "calls",
-        "errors",
-        "total",
-        "min",
-        "avg",
-        "max",
-        "",
-        "",
-        "",
-        "(msec)",
-        "(msec)",
-        "(msec)",
-        "(msec)",
-        "",
-        "",
-        "",
-        "",
-        "",
-        "",
-        ""
-    ));
+    let share = 100.0 * events as f64 / all as f64;
+    text.push_str(&format!("\n {name}, {events} events, {share:.1}%\n\n{HEADING}"));
     let mut calls: Vec<_> = row.sum.calls.iter().collect();
     calls.sort_by_key(|(call, calls)| (std::cmp::Reverse(calls.times.total), **call));
     for (call, Calls { times, errors }) in calls {
         text.push_str(&format!(
             "   {:<16} {:>8}  {errors:>6} {:>9.3} {:>9.3} {:>9.3} {:>9.3}     {:>5.2}%\n",
             call.to_string(),
-            times.count,
+            times.of.count,
             milliseconds(times.total),
             milliseconds(times.least),
-            times.mean() / 1e6,
+            times.of.mean / 1e6,
             milliseconds(times.most),
-            times.deviation()
+            times.of.relative_error()
         ));
     }
 }

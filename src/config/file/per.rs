@@ -5,12 +5,6 @@ use serde::Deserialize;
 
 use crate::health::{CpuScope, Scope};
 
-/// A word of `per`, which names a scope.
-pub(in crate::config) trait Word: Copy + PartialEq + Into<Scope> {
-    /// The scope of entries without `per`.
-    const DEFAULT: Scope;
-}
-
 /// Makes the words of a section, and the scopes that they name.
 macro_rules! words {
     ($(#[$about:meta])+ $words:ident: $scopes:ident { $($(#[$meaning:meta])+ $word:ident = $scope:ident,)+ }) => {
@@ -33,8 +27,10 @@ macro_rules! words {
 
 words! {
     /// For whom to count.
+    #[derive(Default)]
     Per: Scope {
         /// For each CPU: `perf_cpu_<event>_total{cpu}`.
+        #[default]
         Cpu = CPU,
         /// For the CPUs of each NUMA node together: `perf_numa_<event>_total{numa_node}`.
         Numa = NUMA,
@@ -47,8 +43,10 @@ words! {
 
 words! {
     /// For whom to count.
+    #[derive(Default)]
     TracedPer: Scope {
         /// For all CPUs together.
+        #[default]
         Host = HOST,
         /// For each CPU.
         Cpu = CPU,
@@ -63,8 +61,10 @@ words! {
 
 words! {
     /// For whom it is told what threads do.
+    #[derive(Default)]
     TaskPer: Scope {
         /// For all CPUs together.
+        #[default]
         Host = HOST,
         /// For the CPUs of each NUMA node together.
         Numa = NUMA,
@@ -83,16 +83,4 @@ words! {
         /// By NUMA node: the label `numa_node`.
         Numa = Numa,
     }
-}
-
-impl Word for Per {
-    const DEFAULT: Scope = Scope::CPU;
-}
-
-impl Word for TracedPer {
-    const DEFAULT: Scope = Scope::HOST;
-}
-
-impl Word for TaskPer {
-    const DEFAULT: Scope = Scope::HOST;
 }

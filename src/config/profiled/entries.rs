@@ -4,12 +4,11 @@ use std::ops::RangeInclusive;
 
 use super::sampled::{event, off_cpu, probe};
 use super::{Profiled, STACKS, Source, Unwind, Whose};
-use crate::config::bounds::{setting, too_many};
 use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
 use crate::config::report::Report;
-use crate::config::selection::{patterns, rules};
+use crate::config::selection::{Lists, patterns, rules};
 use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
 use crate::target::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
@@ -32,7 +31,7 @@ pub(in crate::config) fn profiled(
 ) -> Vec<Profiled> {
     let Some(At { node, value: Entries(entries) }) = entries else { return base.to_vec() };
     let hint = "each is opened on every CPU: leave some out";
-    if too_many(*node, (entries.len(), "entries"), ENTRY_LIMIT, hint, report) {
+    if report.too_many(*node, (entries.len(), "entries"), ENTRY_LIMIT, hint) {
         return Vec::new();
     }
     entries.iter().filter_map(|(name, entry)| profile(name, entry, report)).collect()
@@ -51,7 +50,7 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     let per = entry.per.as_ref().map(|at| at.value.into());
     let lines = entry.lines.is_some_and(|at| at.value);
     let functions = functions(entry.functions.as_ref(), report);
-    let Period(window) = setting(entry.window.as_ref(), WINDOWS, WINDOW, report);
+    let Period(window) = report.setting(entry.window.as_ref(), WINDOWS, WINDOW);
     let name = name.value.as_str().into();
     Some(Profiled { name, source: source?, unwind, lines, whose, per, functions, window })
 }
@@ -98,7 +97,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
 
 fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
     let usual = Size(STACK.into());
-    let Size(bytes) = setting(entry.stack.as_ref(), Size(STACK_MIN)..=Size(STACK_MAX), usual, report);
+    let Size(bytes) = report.setting(entry.stack.as_ref(), Size(STACK_MIN)..=Size(STACK_MAX), usual);
     if let Some(At { node, value: size }) = &entry.stack
         && !bytes.is_multiple_of(8)
         && STACKS.contains(&bytes)
@@ -126,16 +125,17 @@ fn everything() -> Vec<Glob> {
     ["/", "/**"].into_iter().filter_map(|pattern| Glob::new(pattern).ok()).collect()
 }
 
+/// The lists of a selection, if there is any: what is not included by name, is included as `all`.
+fn selected<R>((include, exclude): Lists<R>, all: impl FnOnce() -> Vec<R>) -> Option<(Vec<R>, Vec<R>)> {
+    let any = include.is_some() || exclude.is_some();
+    any.then(|| (include.unwrap_or_else(all), exclude.unwrap_or_default()))
+}
+
 fn cgroups(written: Option<&At<file::SampledCgroups>>, report: &mut Report<'_>) -> Option<CgroupSelection> {
     let At { value: file::SampledCgroups { include, exclude }, .. } = written?;
-    let hint = "leave it out for every cgroup";
-    let (include, exclude) = patterns(include.as_ref(), exclude.as_ref(), hint, report);
-    let selected = include.is_some() || exclude.is_some();
-    selected.then(|| CgroupSelection {
-        include: include.unwrap_or_else(everything),
-        exclude: exclude.unwrap_or_default(),
-        ..CgroupSelection::default()
-    })
+    let lists = patterns(include.as_ref(), exclude.as_ref(), "leave it out for every cgroup", report);
+    let (include, exclude) = selected(lists, everything)?;
+    Some(CgroupSelection { include, exclude, ..CgroupSelection::default() })
 }
 
 fn processes(
@@ -143,15 +143,10 @@ fn processes(
     report: &mut Report<'_>,
 ) -> Option<ProcessSelection> {
     let At { value: file::SampledProcesses { include, exclude }, .. } = written?;
-    let hint = "leave it out for every process";
-    let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
-    let selected = include.is_some() || exclude.is_some();
-    selected.then(|| ProcessSelection {
-        // A rule without conditions is met by everybody.
-        include: include.unwrap_or_else(|| vec![ProcessRule::default()]),
-        exclude: exclude.unwrap_or_default(),
-        ..ProcessSelection::default()
-    })
+    let lists = rules(include.as_ref(), exclude.as_ref(), "leave it out for every process", report);
+    // A rule without conditions is met by everybody.
+    let (include, exclude) = selected(lists, || vec![ProcessRule::default()])?;
+    Some(ProcessSelection { include, exclude, ..ProcessSelection::default() })
 }
 
 fn functions(written: Option<&At<u64>>, report: &mut Report<'_>) -> usize {

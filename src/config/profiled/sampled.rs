@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Rate, Source};
-use crate::config::bounds::number;
 use crate::config::decode::{At, node_of};
 use crate::config::file::{FREQUENCY_MAX, LIMIT_MAX, PERIOD_MAX, Profile};
 use crate::config::problem::shown;
@@ -97,7 +96,7 @@ pub(super) fn off_cpu(entry: &At<Profile>, report: &mut Report<'_>) -> Source {
     }
     Source::OffCpu {
         threshold: threshold(entry.threshold.as_ref(), report),
-        limit: number(entry.limit.as_ref(), LIMIT_MAX, report).unwrap_or(LIMIT),
+        limit: report.number(entry.limit.as_ref(), LIMIT_MAX).unwrap_or(LIMIT),
     }
 }
 
@@ -117,7 +116,7 @@ fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> R
         report.error(period.node, message, "leave out one of them");
     }
     if let Some(frequency) = &entry.frequency {
-        return Rate::Frequency(number(Some(frequency), FREQUENCY_MAX, report).unwrap_or(FREQUENCY));
+        return Rate::Frequency(report.number(Some(frequency), FREQUENCY_MAX).unwrap_or(FREQUENCY));
     }
     let Some(period) = &entry.period else { return usual };
     if clock && period.value < CLOCK_PERIOD_MIN {
@@ -125,7 +124,7 @@ fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> R
         report.error(period.node, message, format!("write `frequency: {FREQUENCY}`"));
         return Rate::Frequency(FREQUENCY);
     }
-    Rate::Period(number(Some(period), PERIOD_MAX, report).unwrap_or(1))
+    Rate::Period(report.number(Some(period), PERIOD_MAX).unwrap_or(1))
 }
 
 /// Whether an event is time.

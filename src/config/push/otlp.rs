@@ -11,11 +11,11 @@ use super::{
     Bounds, INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
     headers, pairs, period, queue, tls,
 };
-use crate::config::bounds::setting;
 use crate::config::decode::At;
 use crate::config::report::Report;
 use crate::config::value::{List, Period, Size, Texts};
 use crate::net::tls::Tls;
+use crate::words::words;
 
 /// How and what to push by OTLP.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -76,15 +76,17 @@ pub(in crate::config) struct Profiles {
     pub(in crate::config) cpus: Option<At<bool>>,
 }
 
-/// How requests travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum Protocol {
-    /// Over HTTP/2, port 4317.
-    #[serde(rename = "grpc")]
-    Grpc,
-    /// Over HTTP/1.1, port 4318.
-    #[serde(rename = "http/protobuf")]
-    Http,
+words! {
+    /// How requests travel.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+    pub enum Protocol {
+        /// Over HTTP/2, port 4317.
+        #[serde(rename = "grpc")]
+        Grpc = "grpc",
+        /// Over HTTP/1.1, port 4318.
+        #[serde(rename = "http/protobuf")]
+        Http = "http/protobuf",
+    }
 }
 
 /// How requests are compressed.
@@ -182,8 +184,9 @@ impl Section for Otlp {
     type Written = Written;
 
     fn check(At { value: otlp, .. }: &At<Written>, report: &mut Report<'_>) -> Self {
-        let metrics = otlp.metrics.as_ref();
-        let profiles = otlp.profiles.as_ref();
+        let (metrics, profiles) = (otlp.metrics.as_ref(), otlp.profiles.as_ref());
+        let metrics_interval = metrics.and_then(|metrics| metrics.interval.as_ref());
+        let profiles_interval = profiles.and_then(|profiles| profiles.interval.as_ref());
         Self {
             endpoint: otlp
                 .endpoint
@@ -202,21 +205,10 @@ impl Section for Otlp {
                 signals.dedup();
                 signals
             }),
-            metrics_interval: period(
-                metrics.and_then(|metrics| metrics.interval.as_ref()),
-                INTERVALS,
-                INTERVAL,
-                report,
-            ),
+            metrics_interval: period(metrics_interval, INTERVALS, INTERVAL, report),
             temporality: metrics.and_then(|metrics| metrics.temporality).map(|at| at.value),
             histograms: metrics.and_then(|metrics| metrics.histograms).map(|at| at.value),
-            profiles_interval: setting(
-                profiles.and_then(|profiles| profiles.interval.as_ref()),
-                PROFILES,
-                PROFILE,
-                report,
-            )
-            .0,
+            profiles_interval: report.setting(profiles_interval, PROFILES, PROFILE).0,
             profiles_cpus: profiles.and_then(|profiles| profiles.cpus).is_none_or(|at| at.value),
         }
     }

@@ -11,7 +11,6 @@ use super::{
     Bounds, INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers,
     pairs, queue, tls,
 };
-use crate::config::bounds::setting;
 use crate::config::decode::At;
 use crate::config::problem::shown;
 use crate::config::report::Report;
@@ -84,10 +83,10 @@ impl Section for RemoteWrite {
             url: receiver(&written.url, report),
             headers,
             credentials_file: written.credentials_file.as_ref().map(|at| PathBuf::from(&at.value)),
-            timeout: setting(written.timeout.as_ref(), TIMEOUTS, TIMEOUT, report).0,
+            timeout: report.setting(written.timeout.as_ref(), TIMEOUTS, TIMEOUT).0,
             tls: tls(written.tls.as_ref(), report),
             queue: queue(written.queue.as_ref(), report),
-            interval: setting(written.interval.as_ref(), INTERVALS, INTERVAL, report).0,
+            interval: report.setting(written.interval.as_ref(), INTERVALS, INTERVAL).0,
             labels: labels(written.labels.as_ref(), report),
         }
     }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::{Label, Measure, Quantity, Unit};
-use crate::config::bounds::{not_empty, number, too_many};
 use crate::config::decode::At;
 use crate::config::file::{Histogram, Labels, Sum, VALUES_MAX};
 use crate::config::problem::{all_of, shown};
@@ -161,7 +160,7 @@ pub(super) fn labels(
         report.error(written.node, "no labels", "name a field, or leave it out");
     }
     let hint = "each multiplies the series: leave some out";
-    if too_many(written.node, (pairs.len(), "labels"), LABEL_LIMIT, hint, report) {
+    if report.too_many(written.node, (pairs.len(), "labels"), LABEL_LIMIT, hint) {
         return Vec::new();
     }
     let mut labels: Vec<Label> = Vec::new();
@@ -227,7 +226,7 @@ pub(super) fn values(
         let message = "this has no effect: the entry has no `labels`";
         report.warning(values.node, message, "leave it out");
     }
-    number(written, VALUES_MAX, report).unwrap_or(VALUES)
+    report.number(written, VALUES_MAX).unwrap_or(VALUES)
 }
 
 /// What time can pass in what an entry is about.
@@ -318,9 +317,9 @@ fn is_elapsed_time(histogram: &At<Histogram>, time: Time, report: &mut Report<'_
 /// The bounds of buckets: finite and growing.
 fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Vec<f64>> {
     let list = written?;
-    not_empty(written, "has no bounds", "leave it out for exponential buckets", report);
+    report.not_empty(written, "has no bounds", "leave it out for exponential buckets");
     let hint = "each is a series: take fewer";
-    if too_many(list.node, (list.len(), "buckets"), BUCKET_LIMIT, hint, report) {
+    if report.too_many(list.node, (list.len(), "buckets"), BUCKET_LIMIT, hint) {
         return None;
     }
     let mut bounds: Vec<f64> = Vec::new();

@@ -6,7 +6,6 @@ use super::names::Names;
 use super::tracepoints::tracepoint;
 use super::{Traced, TracedKind};
 use crate::config::Preset;
-use crate::config::bounds::once;
 use crate::config::decode::{self, At};
 use crate::config::file::File;
 use crate::config::problem::shown;
@@ -55,12 +54,12 @@ fn wanted(file: &File, base: &[Traced], report: &mut Report<'_>) -> Vec<(Preset,
         wanted.dedup();
         return wanted.into_iter().map(|preset| (preset, None)).collect();
     };
-    once(list, report).into_iter().map(|At { node, value }| (value, Some(node))).collect()
+    report.once(list).into_iter().map(|At { node, value }| (value, Some(node))).collect()
 }
 
 /// The entries of a preset for these cgroups and processes. A test holds that no text has a problem.
 fn entries(preset: Preset, selections: &Selections) -> Vec<Traced> {
-    let Ok(source) = Source::parse(preset.text().as_bytes(), preset.name()) else { return Vec::new() };
+    let Ok(source) = Source::parse(preset.text().as_bytes(), preset.as_str()) else { return Vec::new() };
     let mut report = Report::new(&source);
     let file: Option<File> = decode::decode(source.root(), &mut report);
     let entries = file.and_then(|file| file.tracepoints).map(|entries| entries.value.0);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::fields::{Fields, Time, compared, filter, histogram, labels, measure, values};
 use super::{Label, Measure, Traced, TracedKind, What};
-use crate::config::bounds::{not_empty, number};
 use crate::config::decode::At;
 use crate::config::file::{Histogram, PID_MAX, Probe, Within};
 use crate::config::per::per;
@@ -103,12 +102,7 @@ pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>
         let message = "an entry is of one probe";
         report.error(second.node, message, "make two entries of it");
     }
-    let location = Location::parse(kind, text)
-        .inspect_err(|error| {
-            let message = format!("{} is no place of a {kind}: {}", shown(text), error.message);
-            report.error(text.node, message, error.remedy.to_string());
-        })
-        .ok();
+    let location = report.parsed(text, &format!("no place of a {kind}"), Location::parse(kind, text));
     Some((kind, location))
 }
 
@@ -129,7 +123,7 @@ pub(in crate::config) fn root(
             cgroup_path(cgroup, report);
             Root::Cgroup(cgroup.value.as_str().into())
         }
-        (None, Some(pid)) => number(Some(pid), PID_MAX, report).map_or(Root::Host, Root::Process),
+        (None, Some(pid)) => report.number(Some(pid), PID_MAX).map_or(Root::Host, Root::Process),
         (Some(_), Some(pid)) => {
             report.error(pid.node, "a path is in the files of a `cgroup` or a `pid`, not of both", None);
             Root::Host
@@ -165,7 +159,7 @@ fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
 /// What is taken, each under a name of its own; if the function `ends` at the probe, also what it returns.
 fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report<'_>) -> Vec<Argument> {
     let Some(list) = written else { return Vec::new() };
-    not_empty(written, "takes nothing", "leave it out", report);
+    report.not_empty(written, "takes nothing", "leave it out");
     if list.len() > ARGUMENT_LIMIT {
         let message = format!("{} arguments, and the kernel takes {ARGUMENT_LIMIT}", list.len());
         report.error(list.node, message, None);
@@ -173,14 +167,8 @@ fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report
     }
     let mut arguments: Vec<Argument> = Vec::new();
     for (place, text) in (1..).zip(list.iter()) {
-        let argument = match Argument::parse_nth(text, place) {
-            Ok(argument) => argument,
-            Err(error) => {
-                let message = format!("{} is no argument: {}", shown(text), error.message);
-                report.error(text.node, message, error.remedy.to_string());
-                continue;
-            }
-        };
+        let parsed = Argument::parse_nth(text, place);
+        let Some(argument) = report.parsed(text, "no argument", parsed) else { continue };
         if !ends && argument.fetch.is_returned() {
             let message = "what a function returns is not known before it does";
             let hint = "write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns";

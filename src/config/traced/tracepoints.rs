@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, is_field, labels, measure, values};
 use super::{Pair, Traced, TracedKind, What};
-use crate::config::bounds::{not_empty, number, setting, too_many, twice};
 use crate::config::decode::{At, node_of};
 use crate::config::file::{PENDING_MAX, Tracepoint};
 use crate::config::per::per;
@@ -79,7 +78,7 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
         }
         (Some(event), None, ..) => tracepoint_of(event, report).map(|event| What::Events(vec![event])),
         (None, Some(events), ..) => {
-            not_empty(Some(events), "counts nothing", "name an event, or leave the entry out", report);
+            report.not_empty(Some(events), "counts nothing", "name an event, or leave the entry out");
             let events: Vec<Event> = events.iter().filter_map(|event| tracepoint_of(event, report)).collect();
             (!events.is_empty()).then_some(What::Events(events))
         }
@@ -115,8 +114,8 @@ fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
 
 fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Report<'_>) -> Option<Pair> {
     let key = key(entry.key.as_ref(), report);
-    let Period(timeout) = setting(entry.timeout.as_ref(), TIMEOUTS, TIMEOUT, report);
-    let pending = number(entry.pending.as_ref(), PENDING_MAX, report).unwrap_or(PENDING);
+    let Period(timeout) = report.setting(entry.timeout.as_ref(), TIMEOUTS, TIMEOUT);
+    let pending = report.number(entry.pending.as_ref(), PENDING_MAX).unwrap_or(PENDING);
     let mut one = |text: &At<String>| {
         let event = tracepoint_of(text, report)?;
         if text.contains(['*', '?', '[']) {
@@ -133,8 +132,8 @@ fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Rep
 /// What is the same in both events of a pair.
 fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
     let Some(list) = written else { return vec!["$tid".into()] };
-    not_empty(written, "tells no event from another", "leave it out for `$tid`, the thread", report);
-    if too_many(list.node, (list.len(), "parts"), KEY_LIMIT, None, report) {
+    report.not_empty(written, "tells no event from another", "leave it out for `$tid`, the thread");
+    if report.too_many(list.node, (list.len(), "parts"), KEY_LIMIT, None) {
         return Vec::new();
     }
     let mut key: Vec<Arc<str>> = Vec::new();
@@ -148,7 +147,7 @@ fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<s
             let near = event::nearest(text, OF_THE_RECORD);
             report.error(part.node, message, near.map(|near| format!("did you mean `{near}`?")));
         } else if key.iter().any(|part| **part == *text) {
-            twice(part.node, report);
+            report.twice(part.node);
         } else {
             key.push(text.into());
         }
@@ -158,14 +157,7 @@ fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<s
 
 /// The one tracepoint, or pattern of tracepoints, that a text names.
 fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
-    let groups = match event::parse(text) {
-        Ok(groups) => groups,
-        Err(error) => {
-            let message = format!("{} is not an event: {}", shown(text), error.message);
-            report.error(text.node, message, error.remedy.to_string());
-            return None;
-        }
-    };
+    let groups = report.parsed(text, "not an event", event::parse(text))?;
     let mut events = groups.into_iter().flat_map(|group| group.events);
     let (first, more) = (events.next()?, events.next());
     let (message, hint) = if more.is_some() {

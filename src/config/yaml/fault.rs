@@ -36,119 +36,69 @@ fn place_behind(before: &str) -> (usize, usize) {
     (1 + before.matches('\n').count(), 1 + line.chars().count())
 }
 
-/// What the library's words for a fault mean, and whether the fault is where the library gave up or, as with a
-/// bracket that is not closed, where it began.
-struct Meaning {
-    /// A part of the library's message.
-    sign: &'static str,
-    message: &'static str,
-    hint: &'static str,
-    begin: bool,
-}
-
 const TAB: &str = "tab character";
 const STRANGER: &str = "cannot start any token";
 
-/// The first that fits counts.
-const MEANINGS: &[Meaning] = &[
-    Meaning { sign: TAB, message: "a tab cannot indent YAML", hint: "use spaces", begin: false },
-    Meaning {
-        sign: "while scanning an alias",
-        message: "an unquoted `*` begins a YAML alias",
-        hint: "put the pattern in quotes: \"*\"",
-        begin: true,
-    },
-    Meaning {
-        sign: "unknown anchor",
-        message: "an unquoted `*` begins a YAML alias, and there is no anchor of this name",
-        hint: "put a pattern in quotes: \"*\"",
-        begin: false,
-    },
-    Meaning {
-        sign: "while scanning an anchor",
-        message: "an unquoted `&` begins a YAML anchor",
-        hint: "put the text in quotes",
-        begin: true,
-    },
-    Meaning {
-        sign: "while scanning a quoted scalar",
-        message: "the quotes that open here are never closed",
-        hint: "close them on the same line",
-        begin: true,
-    },
-    Meaning {
-        sign: "unknown escape character",
-        message: "YAML does not know this backslash sequence",
-        hint: "use single quotes: between them a backslash is ordinary",
-        begin: false,
-    },
-    Meaning {
-        sign: "parsing a flow sequence",
-        message: "the `[` that opens here is not closed, or a comma is missing in it",
-        hint: "close it with `]`, and put texts that hold brackets, braces or `: ` in quotes",
-        begin: true,
-    },
-    Meaning {
-        sign: "parsing a flow mapping",
-        message: "the `{` that opens here is not closed, or a comma is missing in it",
-        hint: "close it with `}`, and put texts that hold brackets, braces or `: ` in quotes",
-        begin: true,
-    },
-    Meaning {
-        sign: STRANGER,
-        message: "YAML has no unquoted text that begins so",
-        hint: "put the text in quotes",
-        begin: false,
-    },
-    Meaning {
-        sign: "did not find expected node content",
-        message: "YAML has no unquoted text that begins so",
-        hint: "put the text in quotes, such as \"[::]:7373\"",
-        begin: false,
-    },
-    Meaning {
-        sign: "mapping values are not allowed",
-        message: "a `key: value` cannot stand here",
-        hint: "check the indentation and the line before, whose key may lack its colon and space; \
-               a text that holds `: ` needs quotes",
-        begin: false,
-    },
-    Meaning {
-        sign: "sequence entries are not allowed",
-        message: "a list item (`- …`) cannot stand behind its key",
-        hint: "put each item on a line of its own",
-        begin: false,
-    },
-    Meaning {
-        sign: "did not find expected key",
-        message: "this line is at a depth that no line above has, or something is left over on it",
-        hint: "align it with the lines it belongs to; put a whole text in quotes, not a part of it",
-        begin: false,
-    },
-    Meaning {
-        sign: "did not find expected '-'",
-        message: "a list item must begin with `- ` at the depth of its list",
-        hint: "align it with the other items",
-        begin: false,
-    },
-    Meaning {
-        sign: "could not find expected ':'",
-        message: "a key must be followed by a colon and a space",
-        hint: "write `key: value`",
-        begin: true,
-    },
-    Meaning {
-        sign: "repetition limit",
-        message: "the file's aliases (`*name`) expand to too much",
-        hint: "write the values out",
-        begin: false,
-    },
-    Meaning {
-        sign: "recursion limit",
-        message: "the file is nested more than 128 deep, or an alias (`*name`) stands inside what it names",
-        hint: "no setting is deeper than 6",
-        begin: false,
-    },
+/// What the library's words for a fault mean: a part of its message, and ours. If that part tells what was read, the fault
+/// is shown where that began, as with a bracket that is not closed; otherwise where the library gave up. The first that
+/// fits counts.
+const MEANINGS: [(&str, &str); 17] = [
+    (TAB, "a tab cannot indent YAML; use spaces"),
+    ("while scanning an alias", "an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
+    (
+        "unknown anchor",
+        "an unquoted `*` begins a YAML alias, and there is no anchor of this name; \
+         put a pattern in quotes: \"*\"",
+    ),
+    ("while scanning an anchor", "an unquoted `&` begins a YAML anchor; put the text in quotes"),
+    (
+        "while scanning a quoted scalar",
+        "the quotes that open here are never closed; close them on the same line",
+    ),
+    (
+        "unknown escape character",
+        "YAML does not know this backslash sequence; use single quotes: between them a backslash is ordinary",
+    ),
+    (
+        "while parsing a flow sequence",
+        "the `[` that opens here is not closed, or a comma is missing in it; \
+         close it with `]`, and put texts that hold brackets, braces or `: ` in quotes",
+    ),
+    (
+        "while parsing a flow mapping",
+        "the `{` that opens here is not closed, or a comma is missing in it; \
+         close it with `}`, and put texts that hold brackets, braces or `: ` in quotes",
+    ),
+    (STRANGER, "YAML has no unquoted text that begins so; put the text in quotes"),
+    (
+        "did not find expected node content",
+        "YAML has no unquoted text that begins so; put the text in quotes, such as \"[::]:7373\"",
+    ),
+    (
+        "mapping values are not allowed",
+        "a `key: value` cannot stand here; check the indentation and the line before, whose key may lack \
+         its colon and space; a text that holds `: ` needs quotes",
+    ),
+    (
+        "sequence entries are not allowed",
+        "a list item (`- …`) cannot stand behind its key; put each item on a line of its own",
+    ),
+    (
+        "did not find expected key",
+        "this line is at a depth that no line above has, or something is left over on it; \
+         align it with the lines it belongs to; put a whole text in quotes, not a part of it",
+    ),
+    (
+        "did not find expected '-'",
+        "a list item must begin with `- ` at the depth of its list; align it with the other items",
+    ),
+    ("while scanning a simple key", "a key must be followed by a colon and a space; write `key: value`"),
+    ("repetition limit", "the file's aliases (`*name`) expand to too much; write the values out"),
+    (
+        "recursion limit",
+        "the file is nested more than 128 deep, or an alias (`*name`) stands inside what it names; \
+         no setting is deeper than 6",
+    ),
 ];
 
 /// The YAML library's error in words that say what to do. `second_document` finds the place of a second document.
@@ -166,15 +116,16 @@ pub(super) fn explain(
     // Where it is not in the middle of a text, the library has no word of its own for a tab.
     let stranger = character_at(text, end).filter(|_| said.contains(STRANGER));
     let sign = if stranger == Some('\t') { TAB } else { &said };
-    let Some(meaning) = MEANINGS.iter().find(|meaning| sign.contains(meaning.sign)) else {
+    let Some((sign, meaning)) = MEANINGS.iter().find(|(sign_of, _)| sign.contains(sign_of)) else {
         return (end, format!("not YAML: {}", shown(&said)), None);
     };
-    let place = if meaning.begin { begin(&said).unwrap_or(end) } else { end };
+    let place = if sign.starts_with("while ") { begin(&said).unwrap_or(end) } else { end };
+    let (message, hint) = meaning.split_once("; ").unwrap_or((meaning, ""));
     let message = match stranger {
-        Some(c) if meaning.sign == STRANGER => format!("{}: `{c}`", meaning.message),
-        _ => meaning.message.to_owned(),
+        Some(c) if *sign == STRANGER => format!("{message}: `{c}`"),
+        _ => message.to_owned(),
     };
-    (place, message, Some(meaning.hint.into()))
+    (place, message, Some(hint.into()))
 }
 
 /// The place where the thing began in which the fault is: the last `line N column N` of the library's message.

@@ -146,22 +146,13 @@ fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
 }
 
 fn failure(status: &Status) -> Failure {
-    let words = words(status);
-    match status.code() {
-        Code::Unimplemented => Failure::nobody(words),
-        _ => Failure::new(words),
-    }
-}
-
-fn words(status: &Status) -> String {
     match (status.code(), std::error::Error::source(status)) {
-        (Code::Unimplemented, _) => {
+        (Code::Unimplemented, _) => Failure::nobody(
             "it does not speak runtime.v1 of CRI: containerd does since 1.6 (unless its plugin `cri` \
-             is among `disabled_plugins`), CRI-O since 1.24"
-                .to_owned()
-        }
-        (_, Some(error)) => causes(error),
-        (code, None) => format!("it answered {code:?}: {}", told(status.message())),
+             is among `disabled_plugins`), CRI-O since 1.24",
+        ),
+        (_, Some(error)) => Failure::new(causes(error)),
+        (code, None) => Failure::new(format!("it answered {code:?}: {}", told(status.message()))),
     }
 }
 

@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
 use super::{ANSWER, Failure, Url};
 use crate::host;
 use crate::net::USER_AGENT;
-use crate::net::tls::{Trust, nobody};
-use crate::net::words::{causes, told};
+use crate::net::http::client;
+use crate::net::tls::Trust;
+use crate::net::words::{answered, causes};
 
 /// The largest token, in bytes.
 const TOKEN: u64 = 1 << 16;
@@ -49,21 +49,12 @@ pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failur
 /// What is behind a URL.
 pub(super) async fn get(url: &Url) -> Result<Bytes, Failure> {
     let secure = url.uri.scheme_str() == Some("https");
-    let tls = match &url.trust {
-        _ if !secure => nobody(),
-        trust => trust.client(),
-    };
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls.map_err(Failure::new)?)
-        .https_or_http()
-        .enable_http1()
-        .build();
+    let client = client(&url.uri, || url.trust.client()).map_err(Failure::new)?;
     let mut request = Request::get(url.uri.clone()).header(header::USER_AGENT, USER_AGENT);
     if let Some(path) = &url.token {
         request = request.header(header::AUTHORIZATION, bearer(path)?);
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| Failure::new(error.to_string()))?;
-    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let request = request.body(Full::default()).map_err(|error| Failure::new(error.to_string()))?;
     let response = client.request(request).await.map_err(|error| {
         let mut why = causes(&error);
         if secure && url.trust != Trust::Anybody && why.contains("certificate") {
@@ -92,11 +83,7 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
     if status.is_success() {
         return Ok(body);
     }
-    let mut why = format!("it answered {status}");
-    let said = told(&String::from_utf8_lossy(body.get(..4096).unwrap_or(&body)));
-    if !said.is_empty() {
-        why = format!("{why}: {said}");
-    }
+    let mut why = answered(status, &String::from_utf8_lossy(body.get(..4096).unwrap_or(&body)));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         why.push_str("; the service account needs the role that deploy/kubernetes has for this");
     }

@@ -6,7 +6,6 @@ mod docker;
 mod http;
 mod pods;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
@@ -16,6 +15,7 @@ use super::identity::{Chosen, Identity};
 use crate::config::containers::{Containers, Pods, Socket};
 use crate::host::{Environment, Roots};
 use crate::net::tls::{Tls, Trust};
+use crate::words::words;
 
 /// The largest answer that is read, in bytes: what the kubelet takes of a runtime. A thousand containers take some 2 MB, and
 /// gRPC's own limit is 4.
@@ -40,28 +40,19 @@ const DOCKER_SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"
 /// The files of a pod's service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// How somebody is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A runtime, by the container runtime interface: gRPC over a socket.
-    Cri,
-    /// Docker or Podman, by Docker's API over a socket.
-    Docker,
-    /// The kubelet of this node: `GET /pods`.
-    Kubelet,
-    /// The API server of the cluster, for the pods of this node.
-    ApiServer,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cri => "cri",
-            Self::Docker => "docker",
-            Self::Kubelet => "kubelet",
-            Self::ApiServer => "api_server",
-        })
+words! {
+    /// How somebody is asked.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kind {
+        /// A runtime, by the container runtime interface: gRPC over a socket.
+        Cri = "cri",
+        /// Docker or Podman, by Docker's API over a socket.
+        Docker = "docker",
+        /// The kubelet of this node: `GET /pods`.
+        Kubelet = "kubelet",
+        /// The API server of the cluster, for the pods of this node.
+        ApiServer = "api_server",
     }
 }
 
@@ -182,12 +173,14 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
         let node = pods.node.clone().or_else(|| environment.get("NODE_NAME").map(ToOwned::to_owned));
         node.ok_or_else(|| "which node this is: give `node`, or the variable NODE_NAME".to_owned())
     };
+    let mut add = |kind, place: Result<Place, String>| match place {
+        Ok(place) => found.push(Found { kind, place, guessed: false }),
+        Err(problem) => problems.push(problem),
+    };
     if let Some(pods) = &wanted.kubelet {
         let url = pods.url.clone().unwrap_or_else(|| kubelet_of(environment));
-        match url_of(&format!("{}/pods", url.trim_end_matches('/')), pods) {
-            Ok(place) => found.push(Found { kind: Kind::Kubelet, place, guessed: false }),
-            Err(why) => problems.push(format!("the kubelet cannot be asked for pods: {why}")),
-        }
+        let place = url_of(&format!("{}/pods", url.trim_end_matches('/')), pods);
+        add(Kind::Kubelet, place.map_err(|why| format!("the kubelet cannot be asked for pods: {why}")));
     }
     if let Some(pods) = &wanted.api_server {
         let url = pods.url.clone().map_or_else(|| in_cluster(environment), Ok);
@@ -200,10 +193,8 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
             let url = url.trim_end_matches('/');
             url_of(&format!("{url}/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{node}"), pods)
         });
-        match place {
-            Ok(place) => found.push(Found { kind: Kind::ApiServer, place, guessed: false }),
-            Err(why) => problems.push(format!("the API server cannot be asked for pods: nobody says {why}")),
-        }
+        let problem = |why| format!("the API server cannot be asked for pods: nobody says {why}");
+        add(Kind::ApiServer, place.map_err(problem));
     }
     (found, problems)
 }

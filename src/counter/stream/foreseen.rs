@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::param::page_size;
 
 use super::StreamState;
-use super::open::{Group, leading, member, needs_pmu};
+use super::open::{Group, leading, member};
 use super::rate::switch_rate;
 use crate::attribute::record_size;
 use crate::host::{Facts, Roots};
@@ -16,10 +16,7 @@ use crate::ring::{Losses, RingBudget};
 /// What the stream takes on this host if every event opens, and the hardware events fit on the PMU together. `memory` is for
 /// the rings of all CPUs.
 pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> StreamState {
-    let counts = |hardware: &bool| {
-        plan.sets.iter().flat_map(|set| &set.events).any(|event| needs_pmu(event) == *hardware)
-    };
-    let kinds: Vec<bool> = [false, true].into_iter().filter(counts).collect();
+    let kinds: &[bool] = if plan.needs_pmu() { &[false, true] } else { &[false] };
     let rings = RingBudget::new(facts, memory, facts.online.len() * kinds.len(), page_size());
     let rate = switch_rate(roots, facts.online.len());
     let mut state = StreamState {
@@ -36,7 +33,7 @@ pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> Str
     };
     for cpu in facts.online.iter() {
         let mut descriptors = 0;
-        for &hardware in &kinds {
+        for &hardware in kinds {
             let Some(members) = members(plan, cpu, hardware) else { continue };
             let record = record_size(plan, members - Group::<()>::OWN, !hardware);
             descriptors += members;
@@ -50,13 +47,15 @@ pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> Str
     state
 }
 
-/// How many members the group of software or of hardware events has on a CPU; `None` if there is none.
+/// How many members the group of software or of hardware events has on a CPU; `None` if there is none. Hardware events always have
+/// a group of software events beside them.
 fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
-    let events = plan.sets.iter().flat_map(|set| &set.events);
-    let mut mine = events.filter(|event| event.is_on(cpu) && needs_pmu(event) == hardware).peekable();
-    mine.peek()?;
+    let events = || plan.sets.iter().flat_map(|set| &set.events).filter(|event| event.is_on(cpu));
+    if !events().any(|event| !hardware || event.kind.needs_pmu()) {
+        return None;
+    }
     let mut opened = leading(plan.granularity).to_vec();
-    for what in mine.map(member) {
+    for what in events().filter(|event| event.kind.needs_pmu() == hardware).map(member) {
         if !opened.contains(&what) {
             opened.push(what);
         }
@@ -66,7 +65,7 @@ fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
 
 /// The entries that count hardware events, if there are any.
 fn hardware_entries(plan: &Stream) -> Option<Vec<Arc<str>>> {
-    let sets = plan.sets.iter().filter(|set| set.events.iter().any(needs_pmu));
+    let sets = plan.sets.iter().filter(|set| set.events.iter().any(|event| event.kind.needs_pmu()));
     let entries: BTreeSet<Arc<str>> = sets.flat_map(|set| set.entries.iter().cloned()).collect();
     (!entries.is_empty()).then(|| entries.into_iter().collect())
 }

@@ -5,22 +5,26 @@ mod foreseen;
 mod open;
 mod rate;
 mod support;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::open::WORDS;
+use super::open::Means;
+use super::reading::{Read, WORDS};
 use super::scale::Progress;
 use crate::attribute::{Bundle, Intake, Shares, fields, record_size};
 use crate::error::Errno;
-use crate::health::{Interval, Judgement, Refusal};
-use crate::host::{CpuSet, Facts};
+use crate::health::{History, Interval, Judgement, Refusal};
+use crate::host::CpuSet;
 use crate::plan;
 use crate::ring::{Losses, Passing, Reader, Records, RingBudget, RingId, RingSet, Turns, Writers};
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
 pub use foreseen::foreseen;
-use open::{DoesNotFit, Group, Opener, Spread, no_stream};
+pub(super) use open::Refused;
+use open::{Group, Opener, Spread, no_stream};
 pub(super) use rate::switch_rate;
 pub use support::support;
 
@@ -28,14 +32,6 @@ pub use support::support;
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
-
-/// What opening needs besides the plan.
-pub(super) struct Context<'a, K> {
-    pub kernel: &'a K,
-    pub facts: &'a Facts,
-    pub core_pmu_present: bool,
-    pub budget: &'a mut crate::sys::Budget,
-}
 
 /// The open stream.
 #[derive(Debug)]
@@ -50,6 +46,10 @@ pub(super) struct Stream<K: Kernel> {
     rate: f64,
     /// How many groups the PMU made necessary so far.
     spread: Spread,
+    /// CPUs whose groups the kernel has dissolved, as they went offline.
+    dissolved: BTreeSet<u32>,
+    /// CPUs that are in the list of CPUs, and on which the kernel opens nothing, as they are about to go.
+    absent: BTreeSet<u32>,
 }
 
 /// A group and what was read of it.
@@ -68,7 +68,7 @@ impl<E: Event> Writers for Open<E> {
 
     fn others(&self) -> impl Iterator<Item = &E> {
         // The members write no records of their own.
-        std::iter::once(&self.group.clock)
+        std::iter::once(&self.group.clock).chain(self.group.switch_records())
     }
 
     fn descriptors(&self) -> usize {
@@ -80,15 +80,6 @@ impl<E: Event> Writers for Open<E> {
     }
 }
 
-/// A counter that was refused somewhere.
-#[derive(Debug)]
-pub(super) struct Refused {
-    pub cpu: u32,
-    /// Its number in the stream; `None` = all of them.
-    pub counter: Option<usize>,
-    pub refusal: Refusal,
-}
-
 /// What a counter did on a CPU since it was read before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
@@ -98,7 +89,7 @@ pub(super) struct Reading {
     pub raw: u64,
     pub scaled: u64,
     pub interval: Interval,
-    pub ever_ran: bool,
+    pub history: History,
 }
 
 /// What there is to say about the stream as a whole.
@@ -130,7 +121,7 @@ pub struct StreamState {
 impl<K: Kernel> Stream<K> {
     /// Opens nothing yet. `rate` is how often each CPU switches in a second; `memory` is for the rings of all CPUs.
     pub(super) fn new(plan: plan::Stream, rate: f64, memory: u64) -> Self {
-        let intake = Intake::new(plan.granularity, fields(&plan), plan.width());
+        let intake = Intake::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
         Self {
             plan,
             rings: RingSet::new(Records::Switches.plural()),
@@ -138,81 +129,78 @@ impl<K: Kernel> Stream<K> {
             memory,
             rate,
             spread: Spread::Together,
+            dissolved: BTreeSet::new(),
+            absent: BTreeSet::new(),
         }
     }
 
-    /// Opens it on the CPUs that came, and closes it on those that went.
-    pub(super) fn set_online(&mut self, online: &CpuSet, context: &mut Context<'_, K>) -> Vec<Refused> {
+    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    pub(super) fn set_ring_memory(&mut self, memory: u64) {
+        self.memory = memory;
+    }
+
+    /// Closes it on the CPUs that went. Gives what they counted since they were read before.
+    pub(super) fn close_outside(&mut self, online: &CpuSet, budget: &mut crate::sys::Budget) -> Vec<Reading> {
         let gone: BTreeSet<u32> = self.rings.outside(online).into_iter().map(|ring| ring.cpu).collect();
-        gone.into_iter().for_each(|cpu| self.close_cpu(cpu, context.budget));
+        let mut readings = Vec::new();
+        for cpu in gone.into_iter().chain(std::mem::take(&mut self.dissolved)) {
+            self.close_cpu(cpu, budget, |reading| readings.push(reading));
+        }
+        readings
+    }
+
+    /// Opens it on the CPUs that came.
+    pub(super) fn open_missing(&mut self, online: &CpuSet, means: &mut Means<'_, K>) -> Vec<Refused> {
+        self.absent.clear();
         let mut refused = Vec::new();
         for ring in self.rings.missing(online, 1) {
-            refused.extend(self.open_cpu(ring.cpu, online.len(), context));
+            refused.extend(self.open_cpu(ring.cpu, online.len(), means));
         }
+        // A CPU that is about to go is still in the list of CPUs.
+        let is_absent =
+            |refused: &Refused| refused.counter.is_none() && refused.refusal.errno == Some(Errno::ENODEV);
+        let (absent, refused): (Vec<Refused>, _) = refused.into_iter().partition(is_absent);
+        self.absent.extend(absent.into_iter().map(|absent| absent.cpu));
         refused
     }
 
-    fn open_cpu(&mut self, cpu: u32, cpus: usize, context: &mut Context<'_, K>) -> Vec<Refused> {
-        let Ok((groups, refused)) = self.open_groups(cpu, context) else {
-            return self.spread_out(Spread::ByNeed, cpu, cpus, context);
+    fn open_cpu(&mut self, cpu: u32, cpus: usize, means: &mut Means<'_, K>) -> Vec<Refused> {
+        let Ok((groups, mut refused)) = Opener { means, plan: &self.plan, cpu, spread: self.spread }.open()
+        else {
+            self.spread_out(Spread::ByNeed, cpu);
+            return self.open_cpu(cpu, cpus, means);
         };
-        let mut refused: Vec<Refused> = refused
-            .into_iter()
-            .map(|open::Refused { counter, refusal }| Refused { cpu, counter, refusal })
-            .collect();
         if groups.is_empty() {
             return refused;
         }
         let descriptors = groups.iter().map(Group::descriptors).sum();
         // Every CPU is taken to need as many rings as this one.
         let rings = cpus * groups.len();
-        self.rings.budget = RingBudget::new(context.facts, self.memory, rings, rustix::param::page_size());
+        self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
         match self.start(cpu, groups) {
             Ok(starved) if starved && self.spread != Spread::Each => {
-                self.close_cpu(cpu, context.budget);
-                return self.spread_out(Spread::Each, cpu, cpus, context);
+                // What it counted meanwhile is counted nowhere.
+                self.close_cpu(cpu, means.budget, |_| {});
+                self.spread_out(Spread::Each, cpu);
+                return self.open_cpu(cpu, cpus, means);
             }
             Ok(_) => {}
             Err(refusal) => {
-                context.budget.give_back(descriptors);
+                means.budget.give_back(descriptors);
                 refused.push(Refused { cpu, counter: None, refusal });
             }
         }
         refused
     }
 
-    /// Opens a CPU with more groups than before.
-    fn spread_out(
-        &mut self,
-        spread: Spread,
-        cpu: u32,
-        cpus: usize,
-        context: &mut Context<'_, K>,
-    ) -> Vec<Refused> {
+    /// Gives each CPU more groups than before, for those of this one do not fit.
+    fn spread_out(&mut self, spread: Spread, cpu: u32) {
         tracing::warn!(
             cpu,
             "the hardware counters of the switch stream do not fit on the PMU together: entries take turns, and a part \
              of their counts has no owner; count fewer hardware events"
         );
         self.spread = spread;
-        self.open_cpu(cpu, cpus, context)
-    }
-
-    fn open_groups(
-        &self,
-        cpu: u32,
-        context: &mut Context<'_, K>,
-    ) -> Result<open::Opened<K::Event>, DoesNotFit> {
-        let mut opener = Opener {
-            kernel: context.kernel,
-            facts: context.facts,
-            core_pmu_present: context.core_pmu_present,
-            budget: context.budget,
-            plan: &self.plan,
-            cpu,
-            spread: self.spread,
-        };
-        opener.open()
     }
 
     /// Gives the groups of a CPU their rings and lets them count. `true` if one of several sets finds no place on the
@@ -229,7 +217,9 @@ impl<K: Kernel> Stream<K> {
         let rings: Vec<RingId> = (0..ready.len() as u32).map(|number| RingId { cpu, number }).collect();
         let mut bundles = Vec::new();
         for (&ring, (open, made)) in rings.iter().zip(ready) {
-            let bundle = Bundle { counters: open.group.counters.clone(), untimed: open.group.untimed() };
+            let measures = open.group.measures(self.plan.granularity);
+            let counters = open.group.counters.clone();
+            let bundle = Bundle { counters, measures, untimed: open.group.untimed() };
             bundles.push((bundle, self.rings.add(ring, open, made)));
         }
         self.intake().add_cpu(cpu, bundles);
@@ -241,7 +231,7 @@ impl<K: Kernel> Stream<K> {
                 // Locked for each, so that a collection does not wait for all.
                 let drain = move |ready: &[RingId]| match ready {
                     [] => drain_all(&intake),
-                    ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring)),
+                    ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring.cpu)),
                 };
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
@@ -255,18 +245,31 @@ impl<K: Kernel> Stream<K> {
         self.rings.writers().filter(move |(ring, _)| ring.cpu == cpu).map(|(_, open)| open)
     }
 
-    /// Closes a CPU: what it counted since its last record has no owner.
-    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget) {
+    /// Closes a CPU, which may have gone: what it counted since its last record has no owner. `tell` is given what it counted since it
+    /// was read before.
+    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget, mut tell: impl FnMut(Reading)) {
         let rings = self.rings.ids().into_iter().filter(|ring| ring.cpu == cpu);
-        let closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
-        let mut words = Vec::new();
-        for Open { group, .. } in &closing {
-            let mut buffer = [0; WORDS];
-            let read = group.leader.disable().and_then(|()| group.leader.read(&mut buffer));
-            words.push(buffer.get(..read.unwrap_or(0)).unwrap_or_default().to_vec());
+        let mut closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
+        if closing.is_empty() {
+            return;
         }
-        if !closing.is_empty() {
-            self.intake().remove_cpu(cpu, &words);
+        let mut readings = Vec::new();
+        for Open { group, progress } in &closing {
+            let mut words = [0; WORDS];
+            let read = group.leader.disable().and_then(|()| group.read(&mut words));
+            let words = words.get_mut(..read.map_or(0, |read| read.length)).unwrap_or_default();
+            // What cannot be read any more was read before, or is in a record.
+            if let Some(values) = words.get_mut(group.first_value()..) {
+                progress.raise(values);
+            }
+            readings.push(words.to_vec());
+        }
+        self.intake().remove_cpu(cpu, &mut readings);
+        for (Open { group, progress }, reading) in closing.iter_mut().zip(readings) {
+            let mut words = [0; WORDS];
+            let length = reading.len().min(WORDS);
+            words[..length].copy_from_slice(&reading[..length]);
+            take_reading(cpu, group, progress, (&mut words, length), &mut tell);
         }
         budget.give_back(closing.iter().map(Writers::descriptors).sum());
     }
@@ -280,18 +283,20 @@ impl<K: Kernel> Stream<K> {
             }
         }
         let mut readings = Vec::new();
-        self.read(|reading| readings.push(reading));
         let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
-        cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget));
+        cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget, |reading| readings.push(reading)));
         self.stop_turns();
         let shares = self.intake().take(|_| false);
         (readings, shares)
     }
 
-    /// Reads every counter of every CPU.
+    /// Reads every counter of every CPU. One that has gone offline is closed at the next [`close_outside`](Self::close_outside), although
+    /// the list of CPUs still has it, or has it again.
     pub(super) fn read(&mut self, mut tell: impl FnMut(Reading)) {
         for (ring, Open { group, progress }) in self.rings.writers_mut() {
-            read_group(ring.cpu, group, progress, &mut tell);
+            if !read_group(ring.cpu, group, progress, &mut tell) {
+                self.dissolved.insert(ring.cpu);
+            }
         }
     }
 
@@ -303,6 +308,15 @@ impl<K: Kernel> Stream<K> {
     /// Makes the rings larger that ran over, as far as memory goes.
     pub(super) fn grow(&mut self) {
         self.rings.grow(&mut *lock(&self.intake));
+    }
+
+    /// Enables `PERF_RECORD_SWITCH` on the CPUs where the kernel writes no samples for some switches.
+    pub(super) fn enable_switch_records(&mut self, means: &mut Means<'_, K>) {
+        let hiding = self.intake().hiding();
+        let hides = |ring: RingId| ring.number == 0 && hiding.contains(&ring.cpu);
+        for (ring, open) in self.rings.writers_mut().filter(|(ring, _)| hides(*ring)) {
+            open.group.enable_switch_records(ring.cpu, means);
+        }
     }
 
     /// What its records tell of threads from now on.
@@ -328,9 +342,9 @@ impl<K: Kernel> Stream<K> {
         self.rings.writers().filter(|(ring, _)| ring.number == 0).all(|(_, open)| open.group.untimed())
     }
 
-    /// Whether it is open on all of these CPUs.
+    /// Whether it is open on all of these CPUs, without those that are about to go.
     pub(super) fn is_everywhere(&self, online: &CpuSet) -> bool {
-        self.rings.missing(online, 1).is_empty()
+        self.rings.missing(online, 1).iter().all(|ring| self.absent.contains(&ring.cpu))
     }
 
     /// The rings and what comes of them.
@@ -398,10 +412,10 @@ impl<K: Kernel> Stream<K> {
     }
 }
 
-/// Empties all rings. The lock is taken for each, so that a collection does not wait for all.
+/// Empties all rings. The lock is taken for each CPU, so that a collection does not wait for all.
 fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Intake<R>>) {
-    let rings = lock(intake).rings();
-    rings.into_iter().for_each(|ring| lock(intake).drain(ring));
+    let cpus = lock(intake).cpus();
+    cpus.into_iter().for_each(|cpu| lock(intake).drain(cpu));
 }
 
 /// A panic of somebody else with the lock leaves sums that are still sums.
@@ -423,20 +437,42 @@ fn is_starved<E: Event>(leader: &E) -> bool {
     !ran()
 }
 
-fn read_group<E: Event>(cpu: u32, group: &Group<E>, progress: &mut Progress, tell: &mut impl FnMut(Reading)) {
+/// Reads a group, and returns whether it is whole.
+fn read_group<E: Event>(
+    cpu: u32,
+    group: &Group<E>,
+    progress: &mut Progress,
+    tell: &mut impl FnMut(Reading),
+) -> bool {
     let mut words = [0; WORDS];
-    let length = match group.leader.read(&mut words) {
-        Ok(length) if group.untimed() => add_times(&mut words, length),
-        Ok(length) => length,
-        Err(errno) => return tracing::debug!(cpu, %errno, "cannot read the switch stream"),
-    };
+    match group.read(&mut words) {
+        Ok(Read { length, whole }) => {
+            take_reading(cpu, group, progress, (&mut words, length), tell);
+            whole
+        }
+        Err(errno) => {
+            tracing::debug!(cpu, %errno, "cannot read the switch stream");
+            true
+        }
+    }
+}
+
+/// Tells what was counted up to a reading.
+fn take_reading<E: Event>(
+    cpu: u32,
+    group: &Group<E>,
+    progress: &mut Progress,
+    (words, length): (&mut [u64; WORDS], usize),
+    tell: &mut impl FnMut(Reading),
+) {
+    let length = if group.untimed() { add_times(words, length) } else { length };
     let words = words.get(..length).unwrap_or_default();
     let mut deltas = Vec::with_capacity(group.counters.len());
     let Some(interval) = progress.advance(words, |delta| deltas.push(delta)) else { return };
     for delta in deltas {
         for &counter in group.counters.get(delta.member).into_iter().flatten() {
-            let (raw, scaled, ever_ran) = (delta.raw, delta.scaled, progress.ever_ran);
-            tell(Reading { cpu, counter, raw, scaled, interval, ever_ran });
+            let (raw, scaled, history) = (delta.raw, delta.scaled, progress.history);
+            tell(Reading { cpu, counter, raw, scaled, interval, history });
         }
     }
 }

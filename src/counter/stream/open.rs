@@ -1,15 +1,19 @@
 //! Opening the stream on one CPU: groups of counters led by the kernel's own switches.
 
-use crate::attribute::{bundle_fields, clock_fields, fields, sideband};
+use crate::attribute::{Measure, SWITCHES, bundle_fields, clock_fields, fields, sideband};
+use crate::counter::open::Means;
+use crate::counter::reading::{Members, Read, WORDS};
 use crate::error::Errno;
 use crate::event::Event as Named;
 use crate::health::{Attempt, Judgement, Refusal, Scope, classify, no_descriptors};
-use crate::host::Facts;
 use crate::plan::{Granularity, Stream};
-use crate::sys::{Attr, Budget, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
+use crate::ring::DUMMY;
+use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, SOFTWARE, Sampling, Sideband, Start};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_TASK_CLOCK`.
+const TASK_CLOCK: u64 = 1;
 /// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
 const CONTEXT_SWITCHES: u64 = 3;
 /// `PERF_COUNT_SW_CGROUP_SWITCHES`. Linux 5.13.
@@ -22,14 +26,6 @@ const CLOCK_PERIOD: u64 = 100_000_000;
 /// The same for a group that takes turns with others on the PMU. What was counted between two of its records has an
 /// owner only if it was on the PMU all the time, and turns last a few milliseconds (`perf_event_mux_interval_ms`).
 const TURNS_CLOCK_PERIOD: u64 = 1_000_000;
-
-/// A counter of the stream that could not be opened on a CPU.
-#[derive(Debug)]
-pub(super) struct Refused {
-    /// Its number; `None` for what leads the group, without which nothing is counted there.
-    pub counter: Option<usize>,
-    pub refusal: Refusal,
-}
 
 /// A group that is open on a CPU. Its leader and its clock write into one ring.
 #[derive(Debug)]
@@ -45,6 +41,15 @@ pub(super) struct Group<E> {
     pub hardware_sets: usize,
     /// Whether its records are ordered.
     ordered: bool,
+    /// The event that writes `PERF_RECORD_SWITCH` into its ring, on CPUs where samples of switches are missing.
+    switch_records: Option<SwitchRecords<E>>,
+}
+
+/// The outcome of enabling `PERF_RECORD_SWITCH`.
+#[derive(Debug)]
+enum SwitchRecords<E> {
+    Enabled(E),
+    Rejected,
 }
 
 impl<E> Group<E> {
@@ -52,7 +57,20 @@ impl<E> Group<E> {
     pub(super) const OWN: usize = 2;
 
     pub(super) fn descriptors(&self) -> usize {
-        Self::OWN + self.members.len()
+        Self::OWN + self.members.len() + self.switch_records().iter().len()
+    }
+
+    /// Returns the event that writes `PERF_RECORD_SWITCH` into its ring, if it is open.
+    pub(super) fn switch_records(&self) -> Option<&E> {
+        match &self.switch_records {
+            Some(SwitchRecords::Enabled(event)) => Some(event),
+            Some(SwitchRecords::Rejected) | None => None,
+        }
+    }
+
+    /// Returns the unit of each member.
+    pub(super) fn measures(&self, granularity: Granularity) -> Vec<Measure> {
+        self.opened.iter().map(|attr| measure(attr, granularity)).collect()
     }
 
     fn counts_anything(&self) -> bool {
@@ -62,6 +80,11 @@ impl<E> Group<E> {
     /// Whether its readings carry no times, because it never has to wait for a PMU.
     pub(super) fn untimed(&self) -> bool {
         self.hardware_sets == 0
+    }
+
+    /// The number of words in front of the values of a reading.
+    pub(super) fn first_value(&self) -> usize {
+        if self.untimed() { 1 } else { 3 }
     }
 
     /// Takes back the members from `keep` on, and the counters of a set.
@@ -75,15 +98,67 @@ impl<E> Group<E> {
     }
 }
 
+impl<E: Event> Group<E> {
+    /// Reads it, also after its CPU has gone offline: without the clock then.
+    pub(super) fn read(&self, words: &mut [u64; WORDS]) -> Result<Read, Errno> {
+        let recording = Self::OWN - 1;
+        Members { leader: &self.leader, recording, counting: &self.members }.read(words)
+    }
+
+    /// Enables `PERF_RECORD_SWITCH` in its ring, unless that was tried before.
+    pub(super) fn enable_switch_records<K: Kernel<Event = E>>(&mut self, cpu: u32, means: &mut Means<'_, K>) {
+        if self.switch_records.is_some() {
+            return;
+        }
+        let sideband = Sideband { switches: true, ..Sideband::default() };
+        let sampling = Sampling { rate: Rate::Period(1), fields: SWITCHES, sideband, ordered: self.ordered };
+        let attr = Attr::software(DUMMY, Some(sampling), Start::Later);
+        let open = || {
+            if !means.budget.has_room_for(1) {
+                return Err(Errno::EMFILE);
+            }
+            let event = means.kernel.open(&attr, Place::Cpu(cpu), None)?;
+            event.write_to(&self.leader)?;
+            event.enable()?;
+            Ok(event)
+        };
+        self.switch_records = Some(match open() {
+            Ok(event) => {
+                means.budget.take(1);
+                tracing::info!(
+                    cpu,
+                    "enabled PERF_RECORD_SWITCH: the kernel writes no samples for some context switches of this CPU"
+                );
+                SwitchRecords::Enabled(event)
+            }
+            Err(errno) => {
+                tracing::warn!(
+                    cpu,
+                    %errno,
+                    "cannot enable PERF_RECORD_SWITCH: the kernel writes no samples for some context switches of this CPU, whose \
+                     counts are `unrecorded`"
+                );
+                SwitchRecords::Rejected
+            }
+        });
+    }
+}
+
+/// A counter that could not be opened on a CPU.
+#[derive(Debug)]
+pub(in crate::counter) struct Refused {
+    pub cpu: u32,
+    /// Its number in the stream; `None` = all of them, for what leads a group was refused.
+    pub counter: Option<usize>,
+    pub refusal: Refusal,
+}
+
 /// The groups of one CPU, and what is not in them.
 pub(super) type Opened<E> = (Vec<Group<E>>, Vec<Refused>);
 
 /// What opening on one CPU takes.
-pub(super) struct Opener<'a, K> {
-    pub kernel: &'a K,
-    pub facts: &'a Facts,
-    pub core_pmu_present: bool,
-    pub budget: &'a mut Budget,
+pub(super) struct Opener<'a, 'm, K> {
+    pub means: &'a mut Means<'m, K>,
     pub plan: &'a Stream,
     pub cpu: u32,
     pub spread: Spread,
@@ -104,7 +179,7 @@ pub(super) enum Spread {
 #[derive(Debug)]
 pub(super) struct DoesNotFit;
 
-impl<'a, K: Kernel> Opener<'a, K> {
+impl<'a, K: Kernel> Opener<'a, '_, K> {
     /// Opens every set. Nothing counts yet. Software events are in one group, which comes first and never waits for a PMU: whatever
     /// others do with the PMU, it has a record of each switch and counts all the time. Hardware events have groups of their own.
     ///
@@ -133,32 +208,42 @@ impl<'a, K: Kernel> Opener<'a, K> {
                     let _fits = self.add(&mut group, &counted, false, &mut refused);
                     group.hardware_sets = usize::from(hardware);
                     // One that counts nothing would cost a record at each switch.
-                    if group.counts_anything() {
+                    if group.counts_anything() || groups.is_empty() && !hardware {
                         groups.push(group);
                     }
                 }
                 Err(refusal) => {
-                    refused.push(Refused { counter: None, refusal });
+                    refused.push(Refused { cpu: self.cpu, counter: None, refusal });
                     break;
                 }
             }
         }
-        self.budget.take(groups.iter().map(Group::descriptors).sum());
+        if let [only] = &*groups
+            && !only.counts_anything()
+        {
+            groups.clear();
+        }
+        self.means.budget.take(groups.iter().map(Group::descriptors).sum());
         Ok((groups, refused))
     }
 
     /// What is counted on this CPU, the software events of all sets first: whether it needs a PMU, and the events with their numbers.
+    /// Where there are only hardware events, a part without events comes first: its group says who is on the CPU while the others
+    /// are off the PMU.
     fn parts(&self) -> Vec<(bool, Vec<(usize, &'a Named)>)> {
         let mut parts = Vec::new();
         for hardware in [false, true] {
             for (index, set) in self.plan.sets.iter().enumerate() {
                 let numbered = (self.plan.first_of(index)..).zip(&set.events);
-                let mine = |event: &Named| event.is_on(self.cpu) && needs_pmu(event) == hardware;
+                let mine = |event: &Named| event.is_on(self.cpu) && event.kind.needs_pmu() == hardware;
                 let counted: Vec<_> = numbered.filter(|(_, event)| mine(event)).collect();
                 if !counted.is_empty() {
                     parts.push((hardware, counted));
                 }
             }
+        }
+        if let Some((true, _)) = parts.first() {
+            parts.insert(0, (false, Vec::new()));
         }
         parts
     }
@@ -176,13 +261,13 @@ impl<'a, K: Kernel> Opener<'a, K> {
                 self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::CPU), errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
         };
-        if !self.budget.has_room_for(2 + self.plan.width()) {
+        if !self.means.budget.has_room_for(2 + self.plan.width()) {
             return Err(self.no_room());
         }
-        let leader = self.kernel.open(&attr, Place::Cpu(self.cpu), None).map_err(refuse)?;
+        let leader = self.means.kernel.open(&attr, Place::Cpu(self.cpu), None).map_err(refuse)?;
         let takes_turns = hardware && self.spread != Spread::Together;
         let clock = self.clock(clock_fields(fields), takes_turns);
-        let clock = self.kernel.open(&clock, Place::Cpu(self.cpu), Some(&leader)).map_err(refuse)?;
+        let clock = self.means.kernel.open(&clock, Place::Cpu(self.cpu), Some(&leader)).map_err(refuse)?;
         Ok(Group {
             leader,
             clock,
@@ -191,6 +276,7 @@ impl<'a, K: Kernel> Opener<'a, K> {
             opened: leading(self.plan.granularity).to_vec(),
             hardware_sets: 0,
             ordered,
+            switch_records: None,
         })
     }
 
@@ -224,13 +310,13 @@ impl<'a, K: Kernel> Opener<'a, K> {
                 continue;
             }
             let attr = Attr { ordered: group.ordered, ..what.clone() };
-            match self.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
+            match self.means.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
                 Ok(member) => {
                     group.members.push(member);
                     group.counters.push(vec![counter]);
                     group.opened.push(what);
                 }
-                Err(Errno::EINVAL) if may_leave && needs_pmu(event) => {
+                Err(Errno::EINVAL) if may_leave && event.kind.needs_pmu() => {
                     group.roll_back(before.0, counted);
                     refused.truncate(before.1);
                     return Err(DoesNotFit);
@@ -239,9 +325,9 @@ impl<'a, K: Kernel> Opener<'a, K> {
                     // EINVAL may mean that the group is too large for the PMU, or that the event is wrong.
                     let alone = Attr { start: Start::Later, ..what };
                     let opens_alone = errno == Errno::EINVAL
-                        && self.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
+                        && self.means.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
                     let refusal = self.refusal(&event.name, event.attempt(Scope::CPU), errno, opens_alone);
-                    refused.push(Refused { counter: Some(counter), refusal });
+                    refused.push(Refused { cpu: self.cpu, counter: Some(counter), refusal });
                 }
             }
         }
@@ -249,12 +335,16 @@ impl<'a, K: Kernel> Opener<'a, K> {
     }
 
     fn refusal(&self, name: &str, attempt: Attempt, errno: Errno, opens_alone: bool) -> Refusal {
-        let attempt = Attempt { core_pmu_present: self.core_pmu_present, opens_alone, ..attempt };
-        classify(errno, &attempt, self.facts).refusal(&name.into(), format!("cpu {}", self.cpu), Some(errno))
+        let attempt = Attempt { core_pmu_present: self.means.core_pmu_present, opens_alone, ..attempt };
+        classify(errno, &attempt, self.means.facts).refusal(
+            &name.into(),
+            format!("cpu {}", self.cpu),
+            Some(errno),
+        )
     }
 
     fn no_room(&self) -> Refusal {
-        let judgement = no_descriptors(self.budget.limit);
+        let judgement = no_descriptors(self.means.budget.limit);
         let judgement = Judgement { reason: no_stream(&judgement.reason), ..judgement };
         judgement.refusal(&self.plan.granularity.leader().into(), format!("cpu {}", self.cpu), None)
     }
@@ -263,6 +353,19 @@ impl<'a, K: Kernel> Opener<'a, K> {
 /// Why nothing is counted on a CPU, where the refusal itself is about an event that nobody asked for.
 pub(super) fn no_stream(reason: &str) -> String {
     format!("there is no switch stream on this CPU: {reason}")
+}
+
+/// Returns the unit of an event.
+fn measure(attr: &Attr, granularity: Granularity) -> Measure {
+    let config = attr.selector.config[0];
+    match attr.selector.kind {
+        SOFTWARE if config == CPU_CLOCK || config == TASK_CLOCK => Measure::Time,
+        SOFTWARE if config == CONTEXT_SWITCHES => Measure::Switches,
+        SOFTWARE if config == CGROUP_SWITCHES && granularity == Granularity::Cgroup => {
+            Measure::CgroupSwitches
+        }
+        _ => Measure::Other,
+    }
 }
 
 /// The software event that leads a group.
@@ -281,9 +384,4 @@ pub(super) fn leading(granularity: Granularity) -> [Attr; 2] {
 /// What an event counts as a member of a group: those that count the same are opened once.
 pub(super) fn member(event: &Named) -> Attr {
     Attr::counting(event).of_member()
-}
-
-/// Whether an event has to wait for a place on a PMU.
-pub(super) fn needs_pmu(event: &Named) -> bool {
-    !event.kind.joins_any_group()
 }

@@ -189,7 +189,7 @@ fn what_the_kernel_takes_as_long_as_it_is_not_longer() {
     for (length, taken) in [(page - 1, true), (page, false)] {
         assert_eq!(check(&format!("{:length$}", "prev_pid == 1"), &format).is_ok(), taken);
     }
-    assert_eq!(check("prev_pid == 1\0", &format).unwrap_err().position(), 13);
+    assert_eq!(check("prev_pid == 1\0", &format).unwrap_err().at, 13);
     let error = check(&"é".repeat(1 << 20), &format).unwrap_err();
     assert!(error.to_string().len() < 500 && format!("{error:#}").len() < 1000);
 }
@@ -249,7 +249,7 @@ fn an_error_says_what_is_wrong_where_and_what_helps() {
         ("", 0, "the filter is empty, at the end: write FIELD OPERATOR VALUE, such as common_pid == 1"),
     ] {
         let error = check(filter, &format).unwrap_err();
-        assert_eq!((error.position(), error.to_string()), (at, expected.to_owned()));
+        assert_eq!((error.at, error.to_string()), (at, expected.to_owned()));
     }
     let error = check("prev_pid == 1 && prev_comm < \"b\"", &format).unwrap_err();
     let picture = [
@@ -331,7 +331,7 @@ proptest! {
     ) {
         for format in [captured!("sched:sched_switch"), captured!("ftrace:function")] {
             if let Err(error) = check(&filter, &format) {
-                prop_assert!(error.position() <= filter.len());
+                prop_assert!(error.at <= filter.len());
                 prop_assert_eq!(format!("{error:#}").lines().count(), 3);
                 prop_assert_eq!(error.to_string().lines().count(), 1);
             }

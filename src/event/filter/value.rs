@@ -1,11 +1,13 @@
 //! The right side of a predicate.
 
 use super::class::{Class, Subject};
-use super::{Checked, Checker, NUMBER_LIMIT, OPERAND_LIMIT, Operator, fault, is_space};
+use super::{Checker, NUMBER_LIMIT, OPERAND_LIMIT, Operator, is_space};
+use crate::event::number::c_number;
+use crate::event::{Parsed, fault};
 
 impl Checker<'_> {
     /// Text between quotes; a pattern behind `~`.
-    pub(super) fn quoted(&mut self, subject: &Subject<'_>, operator: Operator) -> Checked<()> {
+    pub(super) fn quoted(&mut self, subject: &Subject<'_>, operator: Operator) -> Parsed<()> {
         let name = subject.name;
         if matches!(operator, Operator::Order | Operator::Bits) {
             return fault(self.at, "a text has no order and no bits", "compare it with ==, != or ~");
@@ -26,7 +28,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    pub(super) fn number(&mut self, subject: &Subject<'_>, operator: Operator) -> Checked<()> {
+    pub(super) fn number(&mut self, subject: &Subject<'_>, operator: Operator) -> Parsed<()> {
         let (at, name) = (self.at, subject.name);
         if subject.class == Class::Text {
             return fault(at, format!("{name} is a text"), "put the value in quotes");
@@ -40,25 +42,22 @@ impl Checker<'_> {
             return fault(at, "the number has too many digits", "leave out zeros in front");
         }
         if negative && !subject.signed {
-            return fault(
-                at,
-                format!("{name} is never negative"),
-                "write the number without a sign, or in hexadecimal",
-            );
+            let remedy = "write the number without a sign, or in hexadecimal";
+            return fault(at, format!("{name} is never negative"), remedy);
         }
         let bound = if subject.signed { i64::MAX.unsigned_abs() + u64::from(negative) } else { u64::MAX };
-        match number(digits) {
-            Number::Is(number) if number <= bound => Ok(()),
-            Number::Is(_) | Number::TooLarge => {
+        match c_number(digits) {
+            Some(Some(number)) if number <= bound => Ok(()),
+            Some(_) => {
                 let sign = if subject.signed { "a sign" } else { "no sign" };
                 fault(at, "the number is too large", format!("{name} has 64 bits with {sign} in filters"))
             }
-            Number::Not => fault(at, "this is no number", "write 10, 0xa or 012"),
+            None => fault(at, "this is no number", "write 10, 0xa or 012"),
         }
     }
 
     /// `CPUS{0-3,8}`.
-    pub(super) fn cpus(&mut self, subject: &Subject<'_>, operator: Operator) -> Checked<()> {
+    pub(super) fn cpus(&mut self, subject: &Subject<'_>, operator: Operator) -> Parsed<()> {
         let (at, name) = (self.at, subject.name);
         if !matches!(subject.class, Class::Number | Class::Cpus) {
             return fault(at, format!("{name} is no set of CPUs and no number"), "write cpu & CPUS{…}");
@@ -67,14 +66,10 @@ impl Checker<'_> {
             return fault(at, "sets of CPUs have no order", "compare them with ==, != or &");
         }
         self.take("CPUS");
-        if !self.take("{") {
-            return fault(self.at, "the set of CPUs is missing", "write CPUS{0-3,8}");
-        }
+        self.expect("{", "the set of CPUs is missing", "write CPUS{0-3,8}")?;
         let list = self.take_while(|c| c != '}');
         let from = self.at - list.len();
-        if !self.take("}") {
-            return fault(self.at, "the set of CPUs is not closed", "close it with }");
-        }
+        self.expect("}", "the set of CPUs is not closed", "close it with }")?;
         if list.is_empty() || !is_cpu_list(list) {
             return fault(from, "this is no list of CPUs", "write numbers and ranges, CPUS{0-3,8}");
         }
@@ -82,7 +77,7 @@ impl Checker<'_> {
     }
 
     /// Behind `.function`: the name of a function or an address in it. Which there are the kernel knows.
-    pub(super) fn function(&mut self, subject: &Subject<'_>, operator: Operator) -> Checked<()> {
+    pub(super) fn function(&mut self, subject: &Subject<'_>, operator: Operator) -> Parsed<()> {
         let (at, name) = (self.at, subject.name);
         if subject.size != size_of::<usize>() {
             let bytes = subject.size;
@@ -93,8 +88,8 @@ impl Checker<'_> {
         }
         if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
             let digits = self.take_while(|c| c.is_ascii_alphanumeric());
-            return match number(digits) {
-                Number::Is(_) if digits.len() <= NUMBER_LIMIT => Ok(()),
+            return match c_number(digits) {
+                Some(Some(_)) if digits.len() <= NUMBER_LIMIT => Ok(()),
                 _ => fault(at, "this is no address", "write 0x and hexadecimal digits, or a function's name"),
             };
         }
@@ -114,7 +109,7 @@ impl Checker<'_> {
     }
 
     /// A pattern for names of functions, which `ftrace:function` takes with and without quotes.
-    pub(super) fn pattern(&mut self, name: &str) -> Checked<()> {
+    pub(super) fn pattern(&mut self, name: &str) -> Parsed<()> {
         let at = self.at;
         if name != "ip" {
             return fault(at, format!("functions are not filtered by {name}"), "write ip == \"tcp_*\"");
@@ -136,29 +131,6 @@ impl Checker<'_> {
         self.at += first.len_utf8() + length;
         Ok(())
     }
-}
-
-/// What a text is as a number.
-enum Number {
-    Is(u64),
-    /// More than 64 bits.
-    TooLarge,
-    Not,
-}
-
-/// As `kstrtoull` with base 0: `0x` for hexadecimal, `0` for octal.
-fn number(text: &str) -> Number {
-    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let (digits, base) = match hex {
-        Some(digits) => (digits, 16),
-        None if text.len() > 1 && text.starts_with('0') => (text, 8),
-        None => (text, 10),
-    };
-    // `from_str_radix` would take a sign.
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(base)) {
-        return Number::Not;
-    }
-    u64::from_str_radix(digits, base).map_or(Number::TooLarge, Number::Is)
 }
 
 /// As `bitmap_parselist`, for a machine with any number of CPUs: `0-3,8`, `0-15:1/4`, `all`, `N` for the last one.

@@ -21,7 +21,7 @@ pub(super) fn field(line: &str) -> Result<Field, String> {
         }
     }
     let declaration = declaration.unwrap_or_default();
-    let Some(Parts { base, name, length }) = parts(declaration) else {
+    let Some((base, name, length)) = parts(declaration) else {
         return Err(format!("{declaration:?} declares no field"));
     };
     let missing = |what: &str| format!("the field {name} has no {what}");
@@ -49,17 +49,9 @@ fn place(what: &str, value: &str) -> Result<usize, String> {
     }
 }
 
-/// A declaration in its parts.
-struct Parts<'d> {
-    /// The type, without what follows the name.
-    base: &'d str,
-    name: &'d str,
-    /// What stands between the brackets behind the name.
-    length: Option<&'d str>,
-}
-
-/// `TYPE NAME` or `TYPE NAME[LENGTH]`.
-fn parts(declaration: &str) -> Option<Parts<'_>> {
+/// `TYPE NAME` or `TYPE NAME[LENGTH]`: the type without what follows the name, the name, and what stands between the
+/// brackets behind it.
+fn parts(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
     // Brackets before the name belong to the type, as in `__data_loc char[] name`.
     let (declared, length) = match declaration.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
         Some((declared, length)) => (declared.trim_end(), Some(length)),
@@ -68,14 +60,14 @@ fn parts(declaration: &str) -> Option<Parts<'_>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let base = declared.trim_end_matches(is_word);
     let name = &declared[base.len()..];
-    (!name.is_empty() && !base.trim().is_empty()).then_some(Parts { base: base.trim(), name, length })
+    (!name.is_empty() && !base.trim().is_empty()).then_some((base.trim(), name, length))
 }
 
 /// The type of a declaration as the kernel's filters know it: without the name, and with the brackets.
 pub(in crate::event) fn type_of(declaration: &str) -> String {
     match parts(declaration) {
-        Some(Parts { base, length: Some(length), .. }) => format!("{base}[{length}]"),
-        Some(Parts { base, .. }) => base.to_owned(),
+        Some((base, _, Some(length))) => format!("{base}[{length}]"),
+        Some((base, ..)) => base.to_owned(),
         None => String::new(),
     }
 }

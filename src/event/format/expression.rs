@@ -14,6 +14,8 @@
 use std::sync::Arc;
 
 use super::show::{Part, Show, Table};
+use crate::event::Cursor;
+use crate::event::number::c_number;
 
 /// The deepest nesting of parentheses and the like. The kernel's flags of allocations have some twenty.
 const DEPTH_LIMIT: usize = 100;
@@ -39,10 +41,10 @@ pub(super) enum Operand<'t> {
 
 /// Reads the whole text as one expression. `None` if it is not in the grammar.
 pub(super) fn parse(text: &str) -> Option<Operand<'_>> {
-    let mut parser = Parser { text, at: 0, depth: 0 };
+    let mut parser = Parser::new(text, Depth(0));
     let operand = parser.expression()?;
     parser.skip_space();
-    parser.rest().is_empty().then_some(operand)
+    parser.is_at_end().then_some(operand)
 }
 
 /// The end of the part of a text that begins at `from` and ends before one of `ends` which is in no brackets and in
@@ -65,90 +67,73 @@ pub(super) fn part_end(text: &str, from: usize, ends: &[u8]) -> usize {
 }
 
 /// A cursor over the text.
-struct Parser<'t> {
-    text: &'t str,
-    /// Always where a character begins: it moves behind ASCII, or over whole characters.
-    at: usize,
-    depth: usize,
-}
+type Parser<'t> = Cursor<'t, Depth>;
 
-/// The operators of C between two operands, longer ones before their beginnings, with their precedence.
-const OPERATORS: [(&str, u8); 18] = [
-    ("<<", 8),
-    (">>", 8),
-    ("<=", 7),
-    (">=", 7),
-    ("==", 6),
-    ("!=", 6),
-    ("&&", 2),
-    ("||", 1),
-    ("<", 7),
-    (">", 7),
-    ("*", 10),
-    ("/", 10),
-    ("%", 10),
-    ("+", 9),
-    ("-", 9),
-    ("&", 5),
-    ("^", 4),
-    ("|", 3),
+/// In how many parentheses and the like the cursor is.
+#[derive(Clone, Copy)]
+struct Depth(usize);
+
+/// The operators of C between two operands, those that bind more tightly behind the others.
+const OPERATORS: [&[&str]; 10] = [
+    &["||"],
+    &["&&"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["==", "!="],
+    &["<", ">", "<=", ">="],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
 ];
 
+/// The operator that a text begins with, and its precedence from 1 on.
+fn operator(text: &str) -> Option<(&'static str, usize)> {
+    let all = OPERATORS
+        .into_iter()
+        .zip(1..)
+        .flat_map(|(of, precedence)| of.iter().map(move |&of| (of, precedence)));
+    all.filter(|(operator, _)| text.starts_with(operator)).max_by_key(|(operator, _)| operator.len())
+}
+
 impl<'t> Parser<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn skip_space(&mut self) {
-        let rest = self.rest();
-        self.at += rest.len() - rest.trim_start().len();
-    }
-
-    /// Passes over a token, if it is next.
-    fn take(&mut self, token: &str) -> bool {
+    /// Passes over a token, if it is next behind spaces.
+    fn token(&mut self, token: &str) -> bool {
         self.skip_space();
-        let found = self.rest().starts_with(token);
-        self.at += if found { token.len() } else { 0 };
-        found
+        self.take(token)
     }
 
     fn word(&mut self) -> &'t str {
         self.skip_space();
-        let rest = self.rest();
-        let word = &rest[..rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())];
-        self.at += word.len();
-        word
+        self.take_while(is_word)
     }
 
     fn expression(&mut self) -> Option<Operand<'t>> {
-        self.depth += 1;
-        if self.depth > DEPTH_LIMIT {
+        self.state.0 += 1;
+        if self.state.0 > DEPTH_LIMIT {
             return None;
         }
         let condition = self.binary(0)?;
-        let operand = if self.take("?") {
+        let operand = if self.token("?") {
             let yes = self.expression()?;
-            let no = if self.take(":") { self.expression()? } else { return None };
+            let no = if self.token(":") { self.expression()? } else { return None };
             choice(&condition, yes, no)
         } else {
             condition
         };
-        self.depth -= 1;
+        self.state.0 -= 1;
         Some(operand)
     }
 
     /// Operands with operators that bind more tightly than `above`, from the left to the right.
-    fn binary(&mut self, above: u8) -> Option<Operand<'t>> {
+    fn binary(&mut self, above: usize) -> Option<Operand<'t>> {
         let mut left = self.unary()?;
         loop {
             self.skip_space();
-            let rest = self.rest();
-            let next = OPERATORS.iter().find(|(operator, _)| rest.starts_with(operator));
-            let Some((operator, precedence)) = next.filter(|(_, precedence)| *precedence > above) else {
-                return Some(left);
-            };
+            let next = operator(self.rest()).filter(|(_, precedence)| *precedence > above);
+            let Some((operator, precedence)) = next else { return Some(left) };
             self.at += operator.len();
-            let right = self.binary(*precedence)?;
+            let right = self.binary(precedence)?;
             left = combine(operator, left, right);
         }
     }
@@ -195,12 +180,12 @@ impl<'t> Parser<'t> {
     fn postfix(&mut self) -> Option<Operand<'t>> {
         let mut operand = self.primary()?;
         loop {
-            if self.take("[") {
+            if self.token("[") {
                 self.at = part_end(self.text, self.at, b"]");
-                if !self.take("]") {
+                if !self.token("]") {
                     return None;
                 }
-            } else if self.take("->") || self.take(".") {
+            } else if self.token("->") || self.token(".") {
                 self.word();
             } else {
                 return Some(operand);
@@ -216,14 +201,14 @@ impl<'t> Parser<'t> {
             b'(' => {
                 self.at += 1;
                 let inside = self.expression()?;
-                self.take(")").then_some(inside)
+                self.token(")").then_some(inside)
             }
             b'0'..=b'9' => Some(number(self.word()).map_or(Operand::Other, Operand::Number)),
             byte if is_word(byte.into()) => {
                 let word = self.word();
-                if word == "REC" && self.take("->") {
+                if word == "REC" && self.token("->") {
                     Some(Operand::Field(self.word(), Part::WHOLE))
-                } else if self.take("(") {
+                } else if self.token("(") {
                     self.call(word)
                 } else {
                     Some(constant(word).map_or(Operand::Other, Operand::Number))
@@ -249,13 +234,13 @@ impl<'t> Parser<'t> {
             _ => Operand::Other,
         };
         self.at = part_end(self.text, self.at, b")");
-        self.take(")").then_some(operand)
+        self.token(")").then_some(operand)
     }
 
     /// The arguments of `__print_flags`.
     fn flags(&mut self) -> Option<Operand<'t>> {
         let operand = self.expression()?;
-        let separator = if self.take(",") { self.expression()? } else { return None };
+        let separator = if self.token(",") { self.expression()? } else { return None };
         let entries = self.entries();
         if entries.is_empty() {
             return Some(Operand::Other);
@@ -290,18 +275,18 @@ impl<'t> Parser<'t> {
     /// `, {VALUE, "NAME"}` as often as it comes. A value that is no constant here is left out.
     fn entries(&mut self) -> Vec<(u64, Arc<str>)> {
         let mut entries = Vec::new();
-        while self.take(",") && self.take("{") && entries.len() < ENTRY_LIMIT {
-            let depth = self.depth;
+        while self.token(",") && self.token("{") && entries.len() < ENTRY_LIMIT {
+            let depth = self.state;
             let value = self.expression();
             // One that is not in the grammar was left somewhere inside.
-            self.depth = depth;
-            let comma = self.take(",");
+            self.state = depth;
+            let comma = self.token(",");
             if let (Some(Operand::Number(value)), true) = (value, comma) {
                 self.skip_space();
                 entries.extend(self.text().map(|name| (value, name.into())));
             }
             self.at = part_end(self.text, self.at, b"}");
-            self.take("}");
+            self.token("}");
         }
         entries
     }
@@ -310,7 +295,7 @@ impl<'t> Parser<'t> {
     fn text(&mut self) -> Option<String> {
         let mut text = String::new();
         let mut found = false;
-        while self.take("\"") {
+        while self.token("\"") {
             found = true;
             let mut chars = self.rest().char_indices();
             let closed = loop {
@@ -380,12 +365,7 @@ fn width_of(name: &str) -> Option<u32> {
 
 /// A number as C writes it, suffixes included.
 fn number(word: &str) -> Option<u64> {
-    let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
-    match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8).ok(),
-        None => digits.parse().ok(),
-    }
+    c_number(word.trim_end_matches(['u', 'U', 'l', 'L'])).flatten()
 }
 
 /// Names of enumerations that the kernel leaves as they are in `tcp:tcp_retransmit_skb` and its like, which do not ask

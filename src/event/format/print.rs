@@ -15,7 +15,7 @@ pub(super) fn apply(text: &str, fields: &mut [Field]) {
     let arguments: Vec<_> = parts.collect();
     for (place, (conversion, argument)) in conversions(&format).zip(&arguments).enumerate() {
         let next = arguments.get(place + 1).and_then(Option::as_ref);
-        let Some((name, show)) = argument.as_ref().and_then(|argument| way(&conversion, argument, next))
+        let Some((name, show)) = argument.as_ref().and_then(|argument| way(conversion, argument, next))
         else {
             continue;
         };
@@ -38,20 +38,9 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(next).take(ARGUMENT_LIMIT)
 }
 
-/// What `printf` does with one argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Conversion {
-    Hex,
-    Char,
-    Function,
-    Address,
-    Socket,
-    /// In decimal, as a text, as a width, or in a way that has no meaning here.
-    Other,
-}
-
-/// The conversions of a format, one for each argument that it takes.
-fn conversions(format: &str) -> impl Iterator<Item = Conversion> {
+/// How a format shows the arguments that it takes: `None` is in decimal, as a text, as a width, or in a way that has no
+/// meaning here.
+fn conversions(format: &str) -> impl Iterator<Item = Option<Show>> {
     format
         .split('%')
         .skip(1)
@@ -65,25 +54,25 @@ fn conversions(format: &str) -> impl Iterator<Item = Conversion> {
 }
 
 /// What stands behind a `%`: the conversion, after a width for each `*`.
-fn directive_of(directive: &str) -> Vec<Conversion> {
+fn directive_of(directive: &str) -> Vec<Option<Show>> {
     let end = directive.find(|c: char| c.is_ascii_alphabetic() && !"hlLqjzt".contains(c));
     let Some((flags, kind)) = end.map(|end| directive.split_at(end)) else { return Vec::new() };
     let conversion = match kind.as_bytes() {
-        [b'p', b's' | b'S' | b'f' | b'F' | b'B', ..] => Conversion::Function,
-        [b'p', b'I', b'S', ..] => Conversion::Socket,
-        [b'p', b'I' | b'i' | b'M' | b'm', ..] => Conversion::Address,
-        [b'p', rest, ..] if rest.is_ascii_alphanumeric() && !b"xK".contains(rest) => Conversion::Other,
-        [b'x' | b'X' | b'p', ..] => Conversion::Hex,
-        [b'c', ..] => Conversion::Char,
-        _ => Conversion::Other,
+        [b'p', b's' | b'S' | b'f' | b'F' | b'B', ..] => Some(Show::Function),
+        [b'p', b'I', b'S', ..] => Some(Show::Socket),
+        [b'p', b'I' | b'i' | b'M' | b'm', ..] => Some(Show::Address),
+        [b'p', rest, ..] if rest.is_ascii_alphanumeric() && !b"xK".contains(rest) => None,
+        [b'x' | b'X' | b'p', ..] => Some(Show::Hex),
+        [b'c', ..] => Some(Show::Char),
+        _ => None,
     };
-    let widths = flags.matches('*').map(|_| Conversion::Other);
+    let widths = flags.matches('*').map(|_| None);
     widths.chain([conversion]).collect()
 }
 
 /// Which field an argument is about, and how it is written.
 fn way<'t>(
-    conversion: &Conversion,
+    conversion: Option<Show>,
     argument: &Operand<'t>,
     next: Option<&Operand<'t>>,
 ) -> Option<(&'t str, Show)> {
@@ -94,15 +83,7 @@ fn way<'t>(
             (next == Some(&Operand::Field(field, minor))).then_some((field, Show::Device))
         }
         Operand::Field(field, Part { shift: 0, mask }) if mask >= u64::from(u32::MAX) => {
-            let show = match conversion {
-                Conversion::Hex => Show::Hex,
-                Conversion::Char => Show::Char,
-                Conversion::Function => Show::Function,
-                Conversion::Address => Show::Address,
-                Conversion::Socket => Show::Socket,
-                Conversion::Other => return None,
-            };
-            Some((field, show))
+            Some((field, conversion?))
         }
         _ => None,
     }

@@ -1,6 +1,5 @@
 //! How the kernel writes a field, and values written so.
 
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -85,29 +84,17 @@ impl Table {
     /// As `trace_print_flags_seq`: every name whose bits are all set and not yet named, then the rest as a number. As in
     /// perf, a name for no bits is not one of them.
     fn flags(&self, value: u64, separator: &str) -> String {
-        let mut rest = value;
-        let mut text = String::new();
-        let mut first = true;
+        let (mut rest, mut names) = (value, Vec::new());
         for (bits, name) in &*self.entries {
             if *bits != 0 && rest & bits == *bits {
-                text.push_str(if first { "" } else { separator });
-                text.push_str(name);
+                names.push(&**name);
                 rest &= !bits;
-                first = false;
             }
         }
-        if rest != 0 {
-            text.push_str(if first { "" } else { separator });
-            push(&mut text, format_args!("{rest:#x}"));
-        }
-        text
+        let number = format!("{rest:#x}");
+        names.extend((rest != 0).then_some(&*number));
+        names.join(separator)
     }
-}
-
-/// Appends to a text, which takes everything.
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    let written = text.write_fmt(what);
-    debug_assert!(written.is_ok(), "a String takes everything");
 }
 
 pub(super) fn render(field: &Field, value: &Value<'_>) -> String {
@@ -165,26 +152,18 @@ fn array(show: &Show, bytes: &[u8], element: usize, is_signed: bool) -> String {
 
 /// `{1,2,3}`, or as `__print_array` does `{0x1,0x2}`. What is left at the end is no element.
 fn elements(bytes: &[u8], element: usize, is_signed: bool, hex: bool) -> String {
-    let mut text = String::from("{");
-    for (place, bytes) in bytes.chunks_exact(element.max(1)).enumerate() {
-        text.push_str(if place == 0 { "" } else { "," });
-        match (is_signed, hex) {
-            (true, _) => push(&mut text, format_args!("{}", signed(bytes).unwrap_or(0))),
-            (false, true) => push(&mut text, format_args!("{:#x}", unsigned(bytes).unwrap_or(0))),
-            (false, false) => push(&mut text, format_args!("{}", unsigned(bytes).unwrap_or(0))),
-        }
-    }
-    text.push('}');
-    text
+    let one = |bytes: &[u8]| match (is_signed, hex) {
+        (true, _) => signed(bytes).unwrap_or(0).to_string(),
+        (false, true) => format!("{:#x}", unsigned(bytes).unwrap_or(0)),
+        (false, false) => unsigned(bytes).unwrap_or(0).to_string(),
+    };
+    let elements: Vec<String> = bytes.chunks_exact(element.max(1)).map(one).collect();
+    format!("{{{}}}", elements.join(","))
 }
 
 fn joined(bytes: &[u8], separator: &str) -> String {
-    let mut text = String::new();
-    for (place, byte) in bytes.iter().enumerate() {
-        text.push_str(if place == 0 { "" } else { separator });
-        push(&mut text, format_args!("{byte:02x}"));
-    }
-    text
+    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(separator)
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

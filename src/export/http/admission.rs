@@ -10,13 +10,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::traffic::{Aborted, Traffic};
 use crate::clock::{Clock, Monotonic};
+use crate::lock::Lock;
 
 /// Scrapes that are answered at the same time. Other requests never take these places.
 const SCRAPES: usize = 8;
@@ -218,7 +219,7 @@ impl Table {
 /// The connections of a server.
 #[derive(Debug)]
 pub(super) struct Admission {
-    table: Mutex<Table>,
+    table: Lock<Table>,
     places: Places,
     clock: Clock,
     traffic: Traffic,
@@ -226,19 +227,14 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new(places: Places, clock: Clock, traffic: Traffic) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), places, clock, traffic })
-    }
-
-    /// No panic leaves an entry half changed.
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::new(Self { table: Lock::default(), places, clock, traffic })
     }
 
     /// Takes in a connection that was accepted, and closes another one if there are too many.
     pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Arc<Held> {
         let evict = Arc::new(Notify::new());
         let (number, evicted) = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             let waiting = table.count(|entry| entry.peer == peer && entry.state.evictable().is_some());
             let open = table.count(|entry| !matches!(entry.state, State::Evicted(_)));
             let evicted = if waiting >= peer.share() {
@@ -263,7 +259,7 @@ impl Admission {
 
     /// Closes one connection that waits, because the process has no descriptor left.
     pub(super) fn make_room(&self) {
-        let evicted = self.table().make_room(None);
+        let evicted = self.table.lock().make_room(None);
         evicted.into_iter().for_each(|why| self.traffic.aborted(why));
     }
 }
@@ -299,13 +295,13 @@ impl Held {
 
     /// Whether it was evicted while its request was arriving, so that no answer is under way on it.
     pub(super) fn was_arriving(&self) -> bool {
-        let table = self.admission.table();
+        let table = self.admission.table.lock();
         table.entries.get(&self.number).is_some_and(|entry| entry.state == State::Evicted(true))
     }
 
     /// What it waits for; `None` while an answer is under way.
     pub(super) fn waiting(&self) -> Option<Waiting> {
-        let table = self.admission.table();
+        let table = self.admission.table.lock();
         let entry = table.entries.get(&self.number)?;
         match entry.state {
             State::Idle => Some(Waiting::Idle(entry.since)),
@@ -335,7 +331,7 @@ impl Held {
     /// Takes a place for the answer to a request whose headers have come; it is brief if there is none.
     pub(super) fn admit(self: &Arc<Self>, class: Class) -> (Place, Option<Refused>) {
         let (admission, place) = (&self.admission, Place(Arc::clone(self)));
-        let mut table = admission.table();
+        let mut table = admission.table.lock();
         let now = admission.clock.monotonic();
         let outcome = table.place(admission.places, class, self.peer, now);
         let class = if outcome.is_ok() { class } else { Class::Brief };
@@ -354,7 +350,7 @@ impl Held {
     /// Puts it into another state if `to` gives one. Returns whether it did.
     fn change(&self, to: impl FnOnce(&mut Entry) -> Option<State>) -> bool {
         let now = self.admission.clock.monotonic();
-        let mut table = self.admission.table();
+        let mut table = self.admission.table.lock();
         let Some(entry) = table.entries.get_mut(&self.number) else { return false };
         let Some(state) = to(entry) else { return false };
         (entry.state, entry.since) = (state, now);
@@ -364,7 +360,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut table = self.admission.table();
+        let mut table = self.admission.table.lock();
         table.entries.remove(&self.number);
         self.admission.traffic.set_connections(table.entries.len());
     }

@@ -5,12 +5,10 @@
 //! turn is over when it is encoded.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
@@ -22,6 +20,7 @@ use super::shared::{Shared, aside};
 use super::turns::Turn;
 use super::{Source, Wanted};
 use crate::export::folded::{self, Folded};
+use crate::export::gzip::gzip;
 use crate::export::page::profile::{self as page, NO_KINDS, Page, View};
 use crate::export::query::{self, Format, Key, Query};
 use crate::export::top::Top;
@@ -57,34 +56,6 @@ pub(super) enum Output {
 }
 
 impl Output {
-    pub(super) fn of(path: &str) -> Option<Self> {
-        Some(match path {
-            "/debug/pprof" | "/debug/pprof/" => Self::Index,
-            "/debug/pprof/profile" => Self::Pprof,
-            "/folded" => Self::Folded,
-            "/flamegraph" => Self::FlameGraph,
-            "/top" => Self::Top,
-            _ if path.starts_with("/debug/pprof/") => Self::Absent,
-            _ => return None,
-        })
-    }
-
-    /// The path as a label.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Index | Self::Absent => "/debug/pprof/",
-            Self::Pprof => "/debug/pprof/profile",
-            Self::Folded => "/folded",
-            Self::FlameGraph => "/flamegraph",
-            Self::Top => "/top",
-        }
-    }
-
-    /// Whether a profile is made for it.
-    pub(super) const fn takes_time(self) -> bool {
-        !matches!(self, Self::Index | Self::Absent)
-    }
-
     const fn keys(self) -> &'static [Key] {
         match self {
             Self::FlameGraph => query::FLAMEGRAPH,
@@ -156,7 +127,7 @@ pub(super) async fn answer<S: Source>(
         (made, nonce)
     });
     match encoded.await {
-        Ok((Ok(made), nonce)) => made.answer(&nonce),
+        Ok((Ok(made), nonce)) => made.answer(StatusCode::OK, &nonce),
         Ok((Err(error), _)) => failed(&error),
         Err(error) => failed(&error),
     }
@@ -221,7 +192,7 @@ fn failed(error: &dyn std::error::Error) -> Answer {
 }
 
 fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
-    Made::new(HTML, text).answer_with(code, nonce)
+    Made::new(HTML, text).answer(code, nonce)
 }
 
 /// What was encoded.
@@ -242,16 +213,10 @@ impl Made {
         if self.bytes.len() < WORTH_COMPRESSING {
             return Ok(self);
         }
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(&self.bytes)?;
-        Ok(Self { bytes: gzip.finish()?, compressed: true, ..self })
+        Ok(Self { bytes: gzip(&self.bytes)?, compressed: true, ..self })
     }
 
-    fn answer(self, nonce: &str) -> Answer {
-        self.answer_with(StatusCode::OK, nonce)
-    }
-
-    fn answer_with(self, code: StatusCode, nonce: &str) -> Answer {
+    fn answer(self, code: StatusCode, nonce: &str) -> Answer {
         let mut answer = Answer::new(code, self.content_type, Content::Whole(self.bytes.into()));
         match self.content_type {
             HTML => {

@@ -43,41 +43,35 @@ enum Route {
     Unknown,
 }
 
+/// Each path as a label, what is there, and what a request for it needs a place for.
+const ROUTES: [(&str, Route, Class); 11] = [
+    ("/metrics", Route::Metrics, Class::Scrape),
+    ("/status", Route::Page, Class::Page),
+    ("/api/v1/status", Route::Status, Class::Page),
+    ("/-/healthy", Route::Healthy, Class::Brief),
+    ("/-/ready", Route::Ready, Class::Brief),
+    ("/-/reload", Route::Reload, Class::Page),
+    ("/debug/pprof/", Route::Profile(Output::Index), Class::Brief),
+    ("/debug/pprof/profile", Route::Profile(Output::Pprof), Class::Profile),
+    ("/folded", Route::Profile(Output::Folded), Class::Profile),
+    ("/flamegraph", Route::Profile(Output::FlameGraph), Class::Profile),
+    ("/top", Route::Profile(Output::Top), Class::Profile),
+];
+
 impl Route {
-    fn of(path: &str) -> Self {
-        match path {
-            "/metrics" => Self::Metrics,
-            "/" | "/status" => Self::Page,
-            "/api/v1/status" => Self::Status,
-            "/-/healthy" => Self::Healthy,
-            "/-/ready" => Self::Ready,
-            "/-/reload" => Self::Reload,
-            _ => Output::of(path).map_or(Self::Unknown, Self::Profile),
-        }
-    }
-
-    /// The path as a label: bounded, whatever clients ask for.
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Metrics => "/metrics",
-            Self::Page => "/status",
-            Self::Status => "/api/v1/status",
-            Self::Healthy => "/-/healthy",
-            Self::Ready => "/-/ready",
-            Self::Reload => "/-/reload",
-            Self::Profile(output) => output.label(),
-            Self::Unknown => "other",
-        }
-    }
-
-    /// What a request for it needs a place for.
-    const fn class(self) -> Class {
-        match self {
-            Self::Metrics => Class::Scrape,
-            Self::Page | Self::Status | Self::Reload => Class::Page,
-            Self::Profile(output) if output.takes_time() => Class::Profile,
-            Self::Profile(_) | Self::Healthy | Self::Ready | Self::Unknown => Class::Brief,
-        }
+    /// The row of a path. Its label is bounded, whatever clients ask for.
+    fn of(path: &str) -> (&'static str, Self, Class) {
+        let path = match path {
+            "/" => "/status",
+            "/debug/pprof" => "/debug/pprof/",
+            path => path,
+        };
+        ROUTES.into_iter().find(|route| route.0 == path).unwrap_or_else(|| {
+            match path.starts_with("/debug/pprof/") {
+                true => ("/debug/pprof/", Self::Profile(Output::Absent), Class::Brief),
+                false => ("other", Self::Unknown, Class::Brief),
+            }
+        })
     }
 
     /// Whether it is there for this method, and which ones it is there for.
@@ -103,20 +97,18 @@ pub(super) async fn answer<S: Source, B>(
     request: Request<B>,
 ) -> Response<Body> {
     let began = shared.clock.monotonic();
-    let route = Route::of(request.uri().path());
+    let (label, route, class) = Route::of(request.uri().path());
     let wrong = route.wrong_method(request.method());
-    let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { route.class() });
+    let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { class });
     let Answer { code, headers, content } = match (wrong, refused) {
         (Some(methods), _) => {
-            let text = format!("{} takes {}", route.label(), methods.replace(", ", " and "));
+            let text = format!("{label} takes {}", methods.replace(", ", " and "));
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
-        (None, Some(refused)) => refuse(route, refused),
-        (None, None) if route.class() == Class::Profile && shared.memory.is_full() => {
-            full(route, &shared.memory)
-        }
+        (None, Some(refused)) => refuse(label, refused),
+        (None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
         (None, None) => match route {
-            Route::Metrics => metrics(&shared, request.headers()).await,
+            Route::Metrics => metrics(&shared, request.uri().query(), request.headers()).await,
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
             Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy".to_owned()),
@@ -135,7 +127,7 @@ pub(super) async fn answer<S: Source, B>(
     let account = Account {
         traffic: shared.traffic.clone(),
         clock: shared.clock.clone(),
-        path: route.label(),
+        path: label,
         code: code.as_u16(),
         began,
         bytes: 0,
@@ -152,8 +144,7 @@ pub(super) async fn answer<S: Source, B>(
 }
 
 /// The answer to a request that has no place.
-fn refuse(route: Route, refused: Refused) -> Answer {
-    let label = route.label();
+fn refuse(label: &str, refused: Refused) -> Answer {
     let (code, text) = match refused {
         Refused::Peer(share) => {
             let text =
@@ -171,15 +162,19 @@ fn refuse(route: Route, refused: Refused) -> Answer {
 }
 
 /// The answer to a request for a profile while answers that are not sent yet fill their share of the memory.
-fn full(route: Route, memory: &Share) -> Answer {
-    let (label, used) = (route.label(), memory.used() >> 10);
+fn full(label: &str, memory: &Share) -> Answer {
+    let used = memory.used() >> 10;
     let text = format!(
         "no {label} now: {used} KiB wait to be sent, which is their share of limits.memory; set limits.memory higher"
     );
     Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
 }
 
-async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
+async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &HeaderMap) -> Answer {
+    let format = match metrics_format(query, headers) {
+        Ok(format) => format,
+        Err(text) => return Answer::text(StatusCode::BAD_REQUEST, text),
+    };
     let limit = shared.limits.collection;
     let collected = shared.source.snapshot(patience(headers).min(limit));
     let Collected { snapshot, age } = match tokio::time::timeout(limit, collected).await {
@@ -194,7 +189,6 @@ async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, text);
         }
     };
-    let format = negotiate::format(values(headers, header::ACCEPT));
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     let of_answer = Arc::new(shared.traffic.of_answer(age));
     let content =
@@ -202,6 +196,20 @@ async fn metrics<S: Source>(shared: &Shared<S>, headers: &HeaderMap) -> Answer {
     let answer = Answer::new(StatusCode::OK, format.content_type(), content);
     let answer = answer.with(header::VARY, "Accept, Accept-Encoding");
     if gzip { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
+}
+
+/// The format that the headers prefer, with created timestamps where the query asks for them. Other keys have no effect:
+/// scrapers add keys of their own.
+fn metrics_format(query: Option<&str>, headers: &HeaderMap) -> Result<negotiate::Format, String> {
+    let format = negotiate::format(values(headers, header::ACCEPT));
+    let created =
+        query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("created="));
+    match (created, format) {
+        (None | Some("" | "false"), _) => Ok(format),
+        (Some("true"), negotiate::Format::Text(text)) => Ok(negotiate::Format::Text(text.with_created())),
+        (Some("true"), negotiate::Format::Protobuf) => Ok(format),
+        (Some(_), _) => Err("no metrics: created is neither true nor false".to_owned()),
+    }
 }
 
 /// How long a scrape waits for a new collection.

@@ -295,6 +295,12 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
     );
     assert_eq!(open.body, encoded(&snapshot, Format::OpenMetrics100));
+    let created = "/metrics?created=true HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0";
+    let created = server.ask(&format!("GET {created}"));
+    assert_eq!(created.header("content-type"), open.header("content-type"));
+    assert_eq!(created.body, encoded(&snapshot, Format::OpenMetricsCreated));
+    let neither = server.ask("GET /metrics?created=1 HTTP/1.1");
+    assert_eq!((neither.code(), neither.text()), (400, "no metrics: created is neither true nor false\n"));
     let protobuf = server.ask(&format!("GET /metrics HTTP/1.1\r\nAccept: {}", protobuf::CONTENT_TYPE));
     // The reader of this test makes headers lower case.
     assert_eq!(protobuf.header("content-type"), Some(protobuf::CONTENT_TYPE.to_ascii_lowercase().as_str()));

@@ -7,7 +7,7 @@ use prometheus::{Error, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Op
 
 use super::cpu::RequestCpu;
 use crate::clock::Timestamp;
-use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
+use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value, registered};
 
 /// Upper bounds in seconds of `perf_exporter_http_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
@@ -49,8 +49,16 @@ impl Traffic {
     /// # Errors
     /// When they are registered there already.
     pub fn new(registry: &Registry) -> Result<Self> {
-        let counter = |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let traffic = Self {
+        let counter = |name, help, labels: &[&str]| {
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let duration = HistogramOpts::new(
+            "perf_exporter_http_request_duration_seconds",
+            "From an HTTP request until its answer was sent",
+        );
+        let duration = HistogramVec::new(duration.buckets(DURATION_BUCKETS.to_vec()), &["path"]);
+        let connections = IntGauge::new("perf_exporter_http_connections", "HTTP connections that are open");
+        Ok(Self {
             requests: counter(
                 "perf_exporter_http_requests_total",
                 "HTTP requests answered",
@@ -61,15 +69,8 @@ impl Traffic {
                 "Bytes of answers to HTTP requests, compressed and without headers",
                 &["path"],
             )?,
-            duration: HistogramVec::new(
-                HistogramOpts::new(
-                    "perf_exporter_http_request_duration_seconds",
-                    "From an HTTP request until its answer was sent",
-                )
-                .buckets(DURATION_BUCKETS.to_vec()),
-                &["path"],
-            )?,
-            connections: IntGauge::new("perf_exporter_http_connections", "HTTP connections that are open")?,
+            duration: registered(registry, duration)?,
+            connections: registered(registry, connections)?,
             aborted: counter(
                 "perf_exporter_http_connections_aborted_total",
                 "HTTP connections that did not end as they should",
@@ -83,13 +84,7 @@ impl Traffic {
             )
             .map_err(|error| Error::Msg(error.to_string()))?,
             cpu: RequestCpu::default(),
-        };
-        registry.register(Box::new(traffic.requests.clone()))?;
-        registry.register(Box::new(traffic.bytes.clone()))?;
-        registry.register(Box::new(traffic.duration.clone()))?;
-        registry.register(Box::new(traffic.connections.clone()))?;
-        registry.register(Box::new(traffic.aborted.clone()))?;
-        Ok(traffic)
+        })
     }
 
     /// CPU time that requests take.

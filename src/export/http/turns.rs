@@ -5,15 +5,16 @@
 //! [`Class::Profile`](super::admission::Class::Profile): only an admitted request waits here.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::admission::Peer;
+use crate::lock::Lock;
 
 /// Gives out turns. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Turns(Arc<Mutex<State>>);
+pub(super) struct Turns(Arc<Lock<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -56,19 +57,14 @@ impl Turns {
     /// `limit` at the same time, at least one.
     pub(super) fn new(limit: usize) -> Self {
         let state = State { taken: Vec::new(), limit: limit.max(1), waiting: VecDeque::new() };
-        Self(Arc::new(Mutex::new(state)))
-    }
-
-    /// No panic leaves the state half changed.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Arc::new(Lock::new(state)))
     }
 
     /// Waits for a turn. A future that is dropped waits no longer.
     pub(super) async fn next(&self, peer: Peer) -> Turn {
         let (give, given) = oneshot::channel();
         {
-            let mut state = self.state();
+            let mut state = self.0.lock();
             match state.waiting.iter_mut().find(|(waiting, _)| *waiting == peer) {
                 Some((_, requests)) => requests.push_back(give),
                 None => state.waiting.push_back((peer, VecDeque::from([give]))),
@@ -101,7 +97,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.given.close();
         if self.given.try_recv().is_ok() {
-            self.turns.state().give_back(self.peer);
+            self.turns.0.lock().give_back(self.peer);
         }
     }
 }
@@ -115,7 +111,7 @@ pub(super) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.state().give_back(self.peer);
+        self.turns.0.lock().give_back(self.peer);
     }
 }
 
@@ -178,6 +174,6 @@ mod tests {
         let last = poll_all(&mut [third.as_mut()]);
         assert!(last[0].is_some());
         drop(last);
-        assert!(turns.state().taken.is_empty() && turns.state().waiting.is_empty());
+        assert!(turns.0.lock().taken.is_empty() && turns.0.lock().waiting.is_empty());
     }
 }

@@ -88,21 +88,41 @@ impl Resource {
 }
 
 /// `opentelemetry.proto.common.v1.AnyValue`.
-impl Message for Scalar {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Any<'a> {
+    Text(&'a str),
+    Integer(i64),
+    Bool(bool),
+}
+
+impl Message for Any<'_> {
     fn write(&self, to: &mut impl Sink) {
-        match self {
+        match *self {
             Self::Text(text) => to.string(1, text),
-            Self::Bool(value) => to.unsigned(2, u64::from(*value)),
+            Self::Bool(value) => to.unsigned(2, u64::from(value)),
             Self::Integer(value) => to.unsigned(3, value.cast_unsigned()),
         }
     }
 }
 
 /// `opentelemetry.proto.common.v1.KeyValue`.
+pub(super) struct KeyValue<'a>(pub(super) &'a str, pub(super) Any<'a>);
+
+impl Message for KeyValue<'_> {
+    fn write(&self, to: &mut impl Sink) {
+        to.string(1, self.0);
+        to.message(2, &self.1);
+    }
+}
+
 impl Message for Attribute {
     fn write(&self, to: &mut impl Sink) {
-        to.string(1, &self.key);
-        to.message(2, &self.value);
+        let value = match &self.value {
+            Scalar::Text(text) => Any::Text(text),
+            Scalar::Integer(value) => Any::Integer(*value),
+            Scalar::Bool(value) => Any::Bool(*value),
+        };
+        KeyValue(&self.key, value).write(to);
     }
 }
 

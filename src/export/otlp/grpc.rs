@@ -93,7 +93,7 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
     // Where no answer came there is an error below it.
     let below = std::error::Error::source(status);
     let transport = below.is_some();
-    let mut why = match (below, status.message()) {
+    let why = match (below, status.message()) {
         (Some(error), _) => causes(error),
         (None, "") => format!("it answered {code:?}"),
         (None, message) => format!("it answered {code:?}: {}", told(message)),
@@ -103,30 +103,27 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
         // What is no gRPC, or broke off, has one code or another.
         return Outcome::Again { after: retry_after, why, reconnect: true };
     }
-    match code {
+    let hint = match code {
         // Tonic's words, and its code for it. The request was taken.
         Code::OutOfRange if status.message().starts_with("Error, decoded message length too large") => {
-            Outcome::nonsense()
+            return Outcome::nonsense();
         }
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
-        | Code::DataLoss => Outcome::Again { after: retry_after, why, reconnect: false },
+        | Code::DataLoss => return Outcome::Again { after: retry_after, why, reconnect: false },
         Code::ResourceExhausted if retry_after.is_some() => {
-            Outcome::Again { after: retry_after, why, reconnect: false }
+            return Outcome::Again { after: retry_after, why, reconnect: false };
         }
         Code::Unimplemented if signal == Signal::Profiles => {
-            why.push_str("; a Collector takes profiles with --feature-gates=+service.profilesSupport");
-            Outcome::Refused { why }
+            "; a Collector takes profiles with --feature-gates=+service.profilesSupport"
         }
-        Code::Unauthenticated | Code::PermissionDenied => {
-            why.push_str("; see `headers` and OTEL_EXPORTER_OTLP_HEADERS");
-            Outcome::Refused { why }
-        }
-        _ => Outcome::Refused { why },
-    }
+        Code::Unauthenticated | Code::PermissionDenied => "; see `headers` and OTEL_EXPORTER_OTLP_HEADERS",
+        _ => "",
+    };
+    Outcome::Refused { why: why + hint }
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
 //! OTLP over HTTP: protobuf in the body of a POST.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use hyper::header;
 use prost::Message as _;
 
 use super::response::RpcStatus;
 use super::settings::Target;
 use crate::clock::Clock;
+use crate::export::gzip::gzip;
 use crate::export::push::Outcome;
 use crate::export::push::http::{Answer, Http};
 use crate::net::words::told;
@@ -24,7 +21,7 @@ pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clo
     let body = if target.gzip {
         headers.push((header::CONTENT_ENCODING.as_str(), "gzip"));
         match gzip(body) {
-            Ok(body) => body,
+            Ok(body) => body.into(),
             Err(error) => return Outcome::Refused { why: format!("cannot be compressed: {error}") },
         }
     } else {
@@ -34,12 +31,6 @@ pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clo
         Ok(answer) => outcome(&answer, clock),
         Err(outcome) => outcome,
     }
-}
-
-fn gzip(body: &Bytes) -> std::io::Result<Bytes> {
-    let mut gzip = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    gzip.write_all(body)?;
-    gzip.finish().map(Bytes::from)
 }
 
 /// By the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>.
@@ -62,16 +53,11 @@ fn outcome(answer: &Answer, clock: &Clock) -> Outcome {
         Ok(status) if protobuf => status.message,
         _ => String::from_utf8_lossy(body).into_owned(),
     };
-    let why = answer.describe(&said);
-    if status.is_redirection() {
-        return Outcome::Refused { why: format!("{why}; write the URL that it leads to") };
-    }
-    match status.as_u16() {
-        429 | 502..=504 => Outcome::Again { after: answer.retry_after(clock), why, reconnect: false },
-        401 | 403 => Outcome::Refused { why: format!("{why}; see `headers` and OTEL_EXPORTER_OTLP_HEADERS") },
-        404 => Outcome::Refused { why: format!("{why}; is the path right, and does it take this signal?") },
-        _ => Outcome::Refused { why },
-    }
+    let hints = [
+        "; see `headers` and OTEL_EXPORTER_OTLP_HEADERS",
+        "; is the path right, and does it take this signal?",
+    ];
+    answer.judge(&said, matches!(status.as_u16(), 429 | 502..=504), hints, clock)
 }
 
 #[cfg(test)]

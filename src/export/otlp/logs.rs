@@ -9,8 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::ResourceLogs;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
@@ -22,7 +20,8 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::attribute::{Resource, SCHEMA_URL, Scalar};
+use super::attribute::{Resource, SCHEMA_URL};
+use crate::export::protobuf::wire::Message as _;
 use crate::export::push::{self, Payload};
 
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
@@ -164,14 +163,8 @@ fn lock(outlet: &Mutex<Outlet>) -> MutexGuard<'_, Outlet> {
 }
 
 fn described(resource: &Resource) -> ProtoResource {
-    let attributes = resource.attributes().iter().map(|attribute| {
-        let value = match &attribute.value {
-            Scalar::Text(text) => Value::StringValue((**text).to_owned()),
-            Scalar::Integer(number) => Value::IntValue(*number),
-            Scalar::Bool(value) => Value::BoolValue(*value),
-        };
-        let value = Some(AnyValue { value: Some(value) });
-        KeyValue { key: attribute.key.clone().into_owned(), value, ..KeyValue::default() }
-    });
-    ProtoResource { attributes: attributes.collect(), ..ProtoResource::default() }
+    let mut bytes = Vec::new();
+    resource.write(&mut bytes);
+    // It is read as it was written.
+    ProtoResource::decode(&*bytes).unwrap_or_default()
 }

@@ -38,8 +38,8 @@ use attributes::Cache;
 use before::{Away, Before, find};
 use distribution::Exponential;
 use names::{Instrument, Shape};
-use points::{ExplicitPoint, ExponentialPoint, Number, NumberPoint, Times};
-use request::{Data, Requests};
+use points::{Buckets, HistogramPoint, Number, NumberPoint, Times};
+use request::{Data, EXPLICIT, EXPONENTIAL, GAUGE, Requests, SUM};
 
 /// How to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,19 +142,17 @@ impl Context<'_> {
         let delta = self.options.temporality == Temporality::Delta;
         let native =
             |point: &Point| matches!(&point.value, Value::Histogram(histogram) if histogram.is_native());
-        match self.instrument.shape {
-            Shape::Gauge => Data::Gauge,
+        let exponential =
+            || self.options.histograms == Histograms::Exponential && family.points().iter().all(native);
+        let (field, delta, monotonic) = match self.instrument.shape {
+            Shape::Gauge => (GAUGE, None, false),
             // Nobody wants to know by how much memory in use differs from what it was.
-            Shape::UpDownCounter => Data::Sum { delta: false, monotonic: false },
-            Shape::Counter => Data::Sum { delta, monotonic: true },
-            Shape::Histogram
-                if self.options.histograms == Histograms::Exponential
-                    && family.points().iter().all(native) =>
-            {
-                Data::Exponential { delta }
-            }
-            Shape::Histogram => Data::Explicit { delta },
-        }
+            Shape::UpDownCounter => (SUM, Some(false), false),
+            Shape::Counter => (SUM, Some(delta), true),
+            Shape::Histogram if exponential() => (EXPONENTIAL, Some(delta), false),
+            Shape::Histogram => (EXPLICIT, Some(delta), false),
+        };
+        Data { field, delta, monotonic }
     }
 
     /// Since when, and what.
@@ -205,18 +203,13 @@ impl Context<'_> {
         let times = self.since(Some(start));
         let sum = Some(sum).filter(|_| !distribution::has_negative(histogram));
         let mut attributes = Vec::new();
-        match buckets {
-            Buckets::Exponential(buckets) => {
-                attributes::write(&point.labels, points::EXPONENTIAL_ATTRIBUTES, &mut attributes);
-                let attributes = &attributes;
-                requests.point(&ExponentialPoint { times, sum, buckets: &buckets, attributes });
-            }
-            Buckets::Explicit(counts) => {
-                attributes::write(&point.labels, points::EXPLICIT_ATTRIBUTES, &mut attributes);
-                let (bounds, attributes) = (histogram.bounds(), &attributes);
-                requests.point(&ExplicitPoint { times, sum, counts: &counts, bounds, attributes });
-            }
-        }
+        let field = match buckets {
+            Buckets::Exponential(_) => points::EXPONENTIAL_ATTRIBUTES,
+            Buckets::Explicit(_) => points::EXPLICIT_ATTRIBUTES,
+        };
+        attributes::write(&point.labels, field, &mut attributes);
+        let (buckets, bounds, attributes) = (&buckets, histogram.bounds(), &*attributes);
+        requests.point(&HistogramPoint { times, sum, buckets, bounds, attributes });
     }
 
     /// Integers stay integers, unless others of the family may be none.
@@ -263,20 +256,15 @@ fn difference(now: &Value, before: &Value) -> Option<Value> {
     }
 }
 
-/// The counts of a histogram in the form of its family.
-enum Buckets {
-    Exponential(Exponential),
-    Explicit(Vec<u64>),
-}
-
 impl Buckets {
     fn of(histogram: &Histogram, before: Option<&Histogram>, data: Data) -> Option<Self> {
-        match (data, histogram.native(), before) {
-            (Data::Exponential { .. }, Some(native), None) => {
-                Exponential::of(native, None).map(Self::Exponential)
-            }
-            (Data::Exponential { .. }, Some(native), Some(before)) => {
-                Exponential::of(native, Some(before.native()?)).map(Self::Exponential)
+        match (data.field, histogram.native()) {
+            (EXPONENTIAL, Some(native)) => {
+                let before = match before {
+                    Some(before) => Some(before.native()?),
+                    None => None,
+                };
+                Exponential::of(native, before).map(Self::Exponential)
             }
             _ => distribution::explicit(histogram, before).map(Self::Explicit),
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
 
 use crate::export::push::Outcome;
@@ -11,14 +12,11 @@ impl Outcome {
     /// Of the message that a receiver sends when it has taken a request: `Export…ServiceResponse`, which of all signals has
     /// the same numbers.
     pub(super) fn of_response(body: &[u8]) -> Self {
-        match Response::decode(body) {
-            Ok(Response { partial_success: Some(PartialSuccess { rejected, message }) })
-                if rejected > 0 || !message.is_empty() =>
-            {
-                Self::Partly { rejected: u64::try_from(rejected).unwrap_or(0), message: told(&message) }
-            }
-            Ok(_) => Self::Taken,
-            Err(_) => Self::nonsense(),
+        let Ok(response) = ExportLogsServiceResponse::decode(body) else { return Self::nonsense() };
+        let partial = response.partial_success.unwrap_or_default();
+        match (u64::try_from(partial.rejected_log_records).unwrap_or(0), &*partial.error_message) {
+            (0, "") => Self::Taken,
+            (rejected, message) => Self::Partly { rejected, message: told(message) },
         }
     }
 
@@ -26,20 +24,6 @@ impl Outcome {
     pub(super) fn nonsense() -> Self {
         Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() }
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Response {
-    #[prost(message, optional, tag = "1")]
-    partial_success: Option<PartialSuccess>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PartialSuccess {
-    #[prost(int64, tag = "1")]
-    rejected: i64,
-    #[prost(string, tag = "2")]
-    message: String,
 }
 
 /// `google.rpc.Status`: what is said of a request that was not taken, as the body of an answer over HTTP, and in a header of one

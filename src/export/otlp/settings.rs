@@ -59,12 +59,8 @@ pub struct Target {
 
 impl Signal {
     /// Its part of the names of variables.
-    const fn variable(self) -> &'static str {
-        match self {
-            Self::Metrics => "METRICS",
-            Self::Profiles => "PROFILES",
-            Self::Logs => "LOGS",
-        }
+    fn variable(self) -> String {
+        self.as_str().to_ascii_uppercase()
     }
 
     /// Its path over HTTP.
@@ -73,16 +69,6 @@ impl Signal {
             Self::Metrics => "/v1/metrics",
             Self::Profiles => "/v1development/profiles",
             Self::Logs => "/v1/logs",
-        }
-    }
-}
-
-impl Protocol {
-    /// The word for it, as variables and the file have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::Http => "http/protobuf",
         }
     }
 }
@@ -111,25 +97,22 @@ struct Variables<'a> {
 impl<'a> Variables<'a> {
     /// The variable of a signal, else the one of all, with its name.
     fn of(&self, signal: Signal, name: &str) -> Option<(String, &'a str)> {
-        [format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable()), format!("OTEL_EXPORTER_OTLP_{name}")]
-            .into_iter()
-            .find_map(|variable| self.environment.get(&variable).map(|value| (variable, value.trim())))
+        let mut variables = variables(signal, name).into_iter();
+        variables.find_map(|variable| self.environment.get(&variable).map(|value| (variable, value.trim())))
     }
 
-    /// What the variable of a signal says, or the one of all if that says nothing that is understood.
+    /// What the first of these variables says that says something that is understood.
     fn parsed<T>(
         &mut self,
-        signal: Signal,
-        name: &str,
+        variables: &[impl AsRef<str>],
         parse: impl Fn(&str) -> Option<T>,
         why: &str,
     ) -> Option<T> {
-        let own = format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable());
-        for variable in [own, format!("OTEL_EXPORTER_OTLP_{name}")] {
-            let Some(value) = self.environment.get(&variable) else { continue };
+        for variable in variables.iter().map(AsRef::as_ref) {
+            let Some(value) = self.environment.get(variable) else { continue };
             match parse(value.trim()) {
                 Some(parsed) => return Some(parsed),
-                None => self.complain(&variable, why),
+                None => self.complain(variable, why),
             }
         }
         None
@@ -212,7 +195,7 @@ impl<'a> Variables<'a> {
     }
 
     fn uri(&mut self, signal: Signal, written: Option<&str>, protocol: Protocol) -> Option<Uri> {
-        let own = format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.variable());
+        let [own, _] = variables(signal, "ENDPOINT");
         let (variable, text) = match written {
             Some(text) => (None, text.to_owned()),
             None => match self.of(signal, "ENDPOINT") {
@@ -252,60 +235,47 @@ impl<'a> Variables<'a> {
     }
 
     fn protocol(&mut self, signal: Signal) -> Option<Protocol> {
-        let parse = |value: &str| {
-            [Protocol::Grpc, Protocol::Http].into_iter().find(|protocol| protocol.as_str() == value)
-        };
-        self.parsed(signal, "PROTOCOL", parse, "it is neither grpc nor http/protobuf")
+        let known = [Protocol::Grpc, Protocol::Http].map(|protocol| (protocol.as_str(), protocol));
+        let why = "it is neither grpc nor http/protobuf";
+        self.parsed(&variables(signal, "PROTOCOL"), |value| one_of(value, &known), why)
     }
 
     fn gzip(&mut self, signal: Signal) -> Option<bool> {
-        let parse = |value: &str| match value {
-            "gzip" => Some(true),
-            "none" => Some(false),
-            _ => None,
-        };
-        self.parsed(signal, "COMPRESSION", parse, "it is neither gzip nor none")
+        let known = [("gzip", true), ("none", false)];
+        let why = "it is neither gzip nor none";
+        self.parsed(&variables(signal, "COMPRESSION"), |value| one_of(value, &known), why)
     }
 
     fn timeout(&mut self, signal: Signal) -> Option<Duration> {
-        self.parsed(signal, "TIMEOUT", milliseconds, NO_MILLISECONDS)
+        self.parsed(&variables(signal, "TIMEOUT"), milliseconds, NO_MILLISECONDS)
     }
 
     fn interval(&mut self) -> Option<Duration> {
-        let variable = "OTEL_METRIC_EXPORT_INTERVAL";
-        let interval = milliseconds(self.environment.get(variable)?.trim());
-        if interval.is_none() {
-            self.complain(variable, NO_MILLISECONDS);
-        }
-        interval.map(|interval| interval.max(Duration::from_secs(1)))
+        let interval = self.parsed(&["OTEL_METRIC_EXPORT_INTERVAL"], milliseconds, NO_MILLISECONDS)?;
+        Some(interval.max(Duration::from_secs(1)))
     }
 
     fn temporality(&mut self) -> Option<Temporality> {
-        let variable = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
-        let value = self.environment.get(variable)?.trim().to_ascii_lowercase();
-        match &*value {
-            // What is read from counters that somebody else keeps stays cumulative with `lowmemory`.
-            "cumulative" | "lowmemory" => Some(Temporality::Cumulative),
-            "delta" => Some(Temporality::Delta),
-            _ => {
-                self.complain(variable, "it is none of cumulative, delta and lowmemory");
-                None
-            }
-        }
+        let variables = ["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"];
+        let known = [
+            ("cumulative", Temporality::Cumulative),
+            // What is read from counters that somebody else keeps stays cumulative with this one.
+            ("lowmemory", Temporality::Cumulative),
+            ("delta", Temporality::Delta),
+        ];
+        let parse = |value: &str| one_of(&value.to_ascii_lowercase(), &known);
+        self.parsed(&variables, parse, "it is none of cumulative, delta and lowmemory")
     }
 
     fn histograms(&mut self) -> Option<Histograms> {
-        let variable = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION";
-        let value = self.environment.get(variable)?.trim().to_ascii_lowercase();
-        match &*value {
-            "explicit_bucket_histogram" => Some(Histograms::Explicit),
-            "base2_exponential_bucket_histogram" => Some(Histograms::Exponential),
-            _ => {
-                let why = "it is neither explicit_bucket_histogram nor base2_exponential_bucket_histogram";
-                self.complain(variable, why);
-                None
-            }
-        }
+        let variables = ["OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"];
+        let known = [
+            ("explicit_bucket_histogram", Histograms::Explicit),
+            ("base2_exponential_bucket_histogram", Histograms::Exponential),
+        ];
+        let parse = |value: &str| one_of(&value.to_ascii_lowercase(), &known);
+        let why = "it is neither explicit_bucket_histogram nor base2_exponential_bucket_histogram";
+        self.parsed(&variables, parse, why)
     }
 
     /// `name=value,…` with per cent signs, and over it what the file says.
@@ -333,6 +303,15 @@ impl<'a> Variables<'a> {
         written.iter().for_each(|(name, value)| put(name.clone(), value.clone()));
         headers
     }
+}
+
+/// The variable of a signal, and the one of all.
+fn variables(signal: Signal, name: &str) -> [String; 2] {
+    [format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable()), format!("OTEL_EXPORTER_OTLP_{name}")]
+}
+
+fn one_of<T: Copy>(word: &str, known: &[(&str, T)]) -> Option<T> {
+    known.iter().find(|(known, _)| *known == word).map(|(_, of)| *of)
 }
 
 const NO_MILLISECONDS: &str = "it is no number of milliseconds from 1 to 3600000";

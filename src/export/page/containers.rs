@@ -10,21 +10,24 @@ pub(super) fn containers(html: &mut Html, status: &Status) {
     if containers.sources.is_empty() {
         return;
     }
-    html.raw("<h2>Names of containers<small>");
-    html.text(count(containers.known as u64)).raw(" known, ").text(count(containers.unknown as u64));
-    html.raw(" counted and unknown</small></h2><div class=\"cards\">");
+    html.put(
+        "<h2>Names of containers<small>{} known, {} counted and unknown</small></h2><div class=\"cards\">",
+        [&count(containers.known as u64), &count(containers.unknown as u64)],
+    );
     for source in &containers.sources {
-        html.raw("<section class=\"card\"><header><h3>").text(source.kind).raw("</h3><small>");
-        html.text(&source.place).raw("</small></header><dl><dt>State</dt><dd>");
+        html.put(
+            "<section class=\"card\"><header><h3>{}</h3><small>{}</small></header><dl><dt>State</dt><dd>",
+            [&source.kind, &source.place],
+        );
         match (&source.failure, source.answered) {
-            (Some(failure), _) => drop(html.raw("<b>does not tell</b>: ").text(&failure.why)),
-            (None, Some(_)) => drop(html.raw("tells")),
-            (None, None) => drop(html.raw("was not asked yet")),
-        }
+            (Some(failure), _) => html.put("<b>does not tell</b>: {}", [&failure.why]),
+            (None, Some(_)) => html.raw("tells"),
+            (None, None) => html.raw("was not asked yet"),
+        };
         html.raw("</dd>");
         if let Some(at) = source.answered {
-            html.raw("<dt>Told</dt><dd>").text(count(source.containers as u64)).raw(" containers, ");
-            html.text(duration(age(status, at))).raw(" ago</dd>");
+            let (containers, ago) = (count(source.containers as u64), duration(age(status, at)));
+            html.put("<dt>Told</dt><dd>{} containers, {} ago</dd>", [&containers, &ago]);
         }
         html.raw("</dl></section>");
     }

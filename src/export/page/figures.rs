@@ -4,11 +4,15 @@ use std::time::Duration;
 
 /// `20 004`, with narrow spaces that do not break.
 pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
+    grouped(&number.to_string(), '\u{202f}')
+}
+
+/// Digits with `separator` between each three.
+pub(crate) fn grouped(digits: &str, separator: char) -> String {
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push('\u{202f}');
+            grouped.push(separator);
         }
         grouped.push(digit);
     }

@@ -9,19 +9,20 @@ pub(super) fn files(html: &mut Html, status: &Status) {
     if files.stuck.is_empty() {
         return;
     }
-    html.raw("<section><h2>File systems that do not answer<small>");
-    html.text(count(files.late));
-    html.raw(" operations were late since the start</small></h2><div class=\"card\"><table>");
-    html.raw("<tr><th>Mount</th><th>Type</th><th>Process</th><th>File</th><th>Since</th></tr>");
+    html.put(
+        "<section><h2>File systems that do not answer<small>{} operations were late since the start</small></h2>\
+         <div class=\"card\"><table>\
+         <tr><th>Mount</th><th>Type</th><th>Process</th><th>File</th><th>Since</th></tr>",
+        [&count(files.late)],
+    );
     // There are never more than a few.
     for stuck in &files.stuck {
-        html.raw("<tr><td><code>").text(&stuck.mount).raw("</code></td><td>").text(&stuck.filesystem);
-        html.raw("</td><td class=\"number\">");
-        if let Some(pid) = stuck.pid {
-            html.text(pid);
-        }
-        html.raw("</td><td><code>").text(&stuck.path).raw("</code></td><td class=\"number\">");
-        html.text(duration(stuck.since)).raw("</td></tr>");
+        let pid = stuck.pid.map(|pid| pid.to_string()).unwrap_or_default();
+        html.put(
+            "<tr><td><code>{}</code></td><td>{}</td><td class=\"number\">{}</td><td><code>{}</code></td>\
+             <td class=\"number\">{}</td></tr>",
+            [&stuck.mount, &stuck.filesystem, &pid, &stuck.path, &duration(stuck.since)],
+        );
     }
     html.raw(
         "</table><p>Stacks and names of programs on these mounts are incomplete until the mounts answer. Find the \

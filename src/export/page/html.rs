@@ -30,6 +30,21 @@ impl Html {
         self
     }
 
+    /// Appends markup with a text in place of each `{}`, in their order.
+    pub(super) fn put<const N: usize>(
+        &mut self,
+        markup: &'static str,
+        texts: [&dyn Display; N],
+    ) -> &mut Self {
+        let mut pieces = markup.split("{}");
+        self.raw(pieces.next().unwrap_or_default());
+        debug_assert_eq!(pieces.clone().count(), N, "{markup}");
+        for (text, piece) in texts.into_iter().zip(pieces) {
+            self.text(text).raw(piece);
+        }
+        self
+    }
+
     /// Appends all of a text, for links: half an address leads nowhere. What it is made of must be bounded.
     pub(super) fn address(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {

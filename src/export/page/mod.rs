@@ -13,6 +13,7 @@ mod threads;
 mod traces;
 
 use std::cmp::Reverse;
+use std::fmt::Display;
 
 use self::figures::{bytes, count, duration, percent};
 use self::html::Html;
@@ -29,17 +30,18 @@ const STALE_INTERVALS: u32 = 3;
 /// Renders the page.
 pub fn render(status: &Status) -> String {
     let mut html = Html::default();
-    html.raw(concat!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">",
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
-        "<link rel=\"icon\" href=\"data:,\"><title>perf-exporter</title><style>",
+    html.raw(profile::HEAD_START).raw(concat!(
+        "<title>perf-exporter</title><style>",
         include_str!("page.css"),
         "</style></head><body><header><h1>perf-exporter</h1><span class=\"quiet\">"
     ));
-    html.text(&status.version).raw(concat!(
-        "</span><nav><a href=\"/metrics\">Metrics</a><a href=\"/api/v1/status\">JSON</a>",
-        "<a href=\"/-/healthy\">Health</a><a href=\"/-/ready\">Readiness</a></nav></header><main>"
-    ));
+    html.put(
+        concat!(
+            "{}</span><nav><a href=\"/metrics\">Metrics</a><a href=\"/api/v1/status\">JSON</a>",
+            "<a href=\"/-/healthy\">Health</a><a href=\"/-/ready\">Readiness</a></nav></header><main>"
+        ),
+        [&status.version],
+    );
     verdict(&mut html, status);
     failed_reload(&mut html, status);
     tiles(&mut html, status);
@@ -76,73 +78,77 @@ fn verdict(html: &mut Html, status: &Status) {
             html.raw("<div class=\"banner warn\"><p><b>Starting.</b> Nothing has been collected yet.");
         }
         Some(last) if age(status, last.at) > last.interval * STALE_INTERVALS => {
-            html.raw("<div class=\"banner bad\"><p><b>Collecting has stopped.</b> The last collection is ")
-                .text(duration(age(status, last.at)))
-                .raw(" old, where every ")
-                .text(duration(last.interval))
-                .raw(" there should be one.");
+            html.put(
+                "<div class=\"banner bad\"><p><b>Collecting has stopped.</b> The last collection is {} old, where \
+                 every {} there should be one.",
+                [&duration(age(status, last.at)), &duration(last.interval)],
+            );
         }
         Some(_) => {
-            let class = if counting == all { "good" } else { "warn" };
-            html.raw("<div class=\"banner ").raw(class).raw("\"><p><b>").text(count(counting));
-            html.raw(" of ").text(count(all)).raw(" counters are counting</b>");
-            for (number, what) in [(stalled, " stalled"), (refused, " refused")] {
+            html.put(
+                "<div class=\"banner {}\"><p><b>{} of {} counters are counting</b>",
+                [&if counting == all { "good" } else { "warn" }, &count(counting), &count(all)],
+            );
+            for (number, what) in [(stalled, "stalled"), (refused, "refused")] {
                 if number > 0 {
-                    html.raw(", ").text(count(number)).raw(what);
+                    html.put(", {} {}", [&count(number), &what]);
                 }
             }
             html.raw(".");
         }
     }
-    html.raw(" <span class=\"quiet\">As of ").text(format_args!("{:#}", status.now)).raw("</span></p></div>");
+    html.put(" <span class=\"quiet\">As of {}</span></p></div>", [&format_args!("{:#}", status.now)]);
 }
 
 fn failed_reload(html: &mut Html, status: &Status) {
     let Some(failed) = &status.configuration.failed_reload else { return };
-    html.raw("<div class=\"banner bad\"><p><b>The configuration was not reloaded</b> at ")
-        .text(format_args!("{:#}", failed.at))
-        .raw("; the one before stays in force. Correct the file and reload again.</p><ul>");
-    for problem in failed.problems.iter().take(LINES) {
-        html.raw("<li>").text(problem).raw("</li>");
-    }
-    html.raw("</ul>");
-    and_more(html, failed.problems.len());
+    html.put(
+        "<div class=\"banner bad\"><p><b>The configuration was not reloaded</b> at {}; the one before stays in \
+         force. Correct the file and reload again.</p><ul>",
+        [&format_args!("{:#}", failed.at)],
+    );
+    some(html, &failed.problems, "</ul>", |html, problem| {
+        html.put("<li>{}</li>", [problem]);
+    });
     html.raw("</div>");
 }
 
 fn tiles(html: &mut Html, status: &Status) {
     html.raw("<div class=\"tiles\">");
     if let Some(last) = status.collection {
-        html.raw("<div class=\"tile\"><small>Last collection</small><b>")
-            .text(duration(age(status, last.at)))
-            .raw(" ago</b><small>took ")
-            .text(duration(last.duration))
-            .raw("</small></div><div class=\"tile\"><small>Series</small><b>")
-            .text(count(last.series))
-            .raw("</b><small>in ")
-            .text(count(status.series.len() as u64))
-            .raw(" metrics</small></div>");
+        html.put(
+            "<div class=\"tile\"><small>Last collection</small><b>{} ago</b><small>took {}</small></div>\
+             <div class=\"tile\"><small>Series</small><b>{}</b><small>in {} metrics</small></div>",
+            [
+                &duration(age(status, last.at)),
+                &duration(last.duration),
+                &count(last.series),
+                &count(status.series.len() as u64),
+            ],
+        );
     }
     descriptors(html, status.descriptors);
-    html.raw("<div class=\"tile\"><small>Own CPU</small><b>")
-        .text(status.cost.cpu_percent.map_or_else(|| "–".to_owned(), percent))
-        .raw("</b><small>of one CPU, ")
-        .text(duration(status.cost.cpu))
-        .raw(" in all</small></div><div class=\"tile\"><small>Own memory</small><b>")
-        .text(bytes(status.cost.resident_bytes))
-        .raw("</b><small>resident</small></div><div class=\"tile\"><small>Running for</small><b>")
-        .text(duration(age(status, status.started)))
-        .raw("</b><small>since ")
-        .text(format_args!("{:#}", status.started))
-        .raw("</small></div></div>");
+    let cost = &status.cost;
+    html.put(
+        "<div class=\"tile\"><small>Own CPU</small><b>{}</b><small>of one CPU, {} in all</small></div>\
+         <div class=\"tile\"><small>Own memory</small><b>{}</b><small>resident</small></div>\
+         <div class=\"tile\"><small>Running for</small><b>{}</b><small>since {}</small></div></div>",
+        [
+            &cost.cpu_percent.map_or_else(|| "–".to_owned(), percent),
+            &duration(cost.cpu),
+            &bytes(cost.resident_bytes),
+            &duration(age(status, status.started)),
+            &format_args!("{:#}", status.started),
+        ],
+    );
 }
 
 fn descriptors(html: &mut Html, usage: Usage) {
-    html.raw("<div class=\"tile\"><small>Event descriptors</small><b>").text(count(usage.used)).raw("</b>");
+    html.put("<div class=\"tile\"><small>Event descriptors</small><b>{}</b>", [&count(usage.used)]);
     if let Some(limit) = usage.limit {
         let share = 100.0 * usage.used as f64 / limit.max(1) as f64;
         let state = if share > 90.0 { "refused" } else { "counting" };
-        html.raw("<small>of ").text(count(limit)).raw("</small>");
+        html.put("<small>of {}</small>", [&count(limit)]);
         bar(html, "bar usage", &[(state, share.min(100.0))]);
     } else {
         html.raw("<small>no limit of their own</small>");
@@ -152,13 +158,9 @@ fn descriptors(html: &mut Html, usage: Usage) {
 
 /// A bar of `(class, percent)` parts.
 fn bar(html: &mut Html, class: &'static str, parts: &[(&'static str, f64)]) {
-    html.raw("<div class=\"").raw(class).raw("\">");
+    html.put("<div class=\"{}\">", [&class]);
     for (class, percent) in parts.iter().filter(|part| part.1 > 0.0) {
-        html.raw("<i class=\"")
-            .raw(class)
-            .raw("\" style=\"width:")
-            .text(format_args!("{percent:.1}"))
-            .raw("%\"></i>");
+        html.put("<i class=\"{}\" style=\"width:{}%\"></i>", [class, &format_args!("{percent:.1}")]);
     }
     html.raw("</div>");
 }
@@ -172,27 +174,20 @@ fn refusals(html: &mut Html, refusals: &[SameReason]) {
     html.raw(
         "<h2>Not measured<small>what was asked for and could not be opened</small></h2><div class=\"card\">",
     );
-    for refusal in sorted.iter().take(LINES) {
+    some(html, &sorted, "", |html, refusal| {
         let cause = refusal.cause.as_str();
-        html.raw("<div class=\"refusal\"><span class=\"pill ")
-            .raw(cause)
-            .raw("\">")
-            .raw(cause)
-            .raw("</span><div>");
-        for (index, event) in refusal.events.iter().take(LINES).enumerate() {
-            html.raw(if index == 0 { "<code>" } else { ", <code>" }).text(event).raw("</code>");
-        }
-        html.raw(" <span class=\"quiet\">for ").text(&refusal.target);
+        html.put("<div class=\"refusal\"><span class=\"pill {}\">{}</span><div>", [&cause, &cause]);
+        joined(html, ", ", refusal.events.iter().take(LINES), code);
+        html.put(" <span class=\"quiet\">for {}", [&refusal.target]);
         if refusal.count > 1 {
-            html.raw(" and others, ").text(count(refusal.count as u64)).raw(" places in all");
+            html.put(" and others, {} places in all", [&count(refusal.count as u64)]);
         }
-        html.raw("</span></div><p>").text(&refusal.reason).raw("</p>");
+        html.put("</span></div><p>{}</p>", [&refusal.reason]);
         if !refusal.remedy.is_empty() {
-            html.raw("<p class=\"fix\">").text(&refusal.remedy).raw("</p>");
+            html.put("<p class=\"fix\">{}</p>", [&refusal.remedy]);
         }
         html.raw("</div>");
-    }
-    and_more(html, refusals.len());
+    });
     html.raw("</div>");
 }
 
@@ -200,36 +195,31 @@ fn counters(html: &mut Html, entries: &[CounterStatus]) {
     html.raw(
         "<h2>Counters<small>per entry of the configuration, and for whom</small></h2><div class=\"cards\">",
     );
-    for entry in entries.iter().take(LINES) {
-        html.raw("<section class=\"card\"><header><h3>").text(&entry.entry).raw("</h3><span>per ");
-        html.text(entry.scope).raw("</span><small>").text(&entry.how).raw("</small></header>");
-        entry.events.iter().take(LINES).for_each(|shown| event(html, shown));
-        and_more(html, entry.events.len());
+    let none = "<p class=\"quiet\">The configuration has no counters.</p></div>";
+    some(html, entries, if entries.is_empty() { none } else { "</div>" }, |html, entry| {
+        let head = "<section class=\"card\"><header><h3>{}</h3><span>per {}</span><small>{}</small></header>";
+        html.put(head, [&entry.entry, &entry.scope, &entry.how]);
+        some(html, &entry.events, "", event);
         html.raw("</section>");
-    }
-    if entries.is_empty() {
-        html.raw("<p class=\"quiet\">The configuration has no counters.</p>");
-    }
-    html.raw("</div>");
-    and_more(html, entries.len());
+    });
 }
 
 fn event(html: &mut Html, event: &EventStatus) {
     let shared = event.shared.map_or(0, |shared| shared.count);
     let states = [
-        ("counting", " counting", event.counting),
-        ("shared", " shared", shared),
-        ("stalled", " stalled", event.stalled),
-        ("refused", " refused", event.refused),
+        ("counting", event.counting),
+        ("shared", shared),
+        ("stalled", event.stalled),
+        ("refused", event.refused),
     ];
-    let total = states.iter().map(|state| state.2).sum::<u64>().max(1) as f64;
-    html.raw("<div class=\"event\"><code>").text(&event.event).raw("</code>");
-    bar(html, "bar", &states.map(|(class, _, number)| (class, 100.0 * number as f64 / total)));
+    let total = states.iter().map(|state| state.1).sum::<u64>().max(1) as f64;
+    html.put("<div class=\"event\"><code>{}</code>", [&event.event]);
+    bar(html, "bar", &states.map(|(class, number)| (class, 100.0 * number as f64 / total)));
     html.raw("<div class=\"states\">");
-    for (class, label, number) in states.into_iter().filter(|state| state.2 > 0) {
-        html.raw("<span class=\"").raw(class).raw("\">").text(count(number)).raw(label);
+    for (class, number) in states.into_iter().filter(|state| state.1 > 0) {
+        html.put("<span class=\"{}\">{} {}", [&class, &count(number), &class]);
         if let (Some(shared), "shared") = (event.shared, class) {
-            html.raw(", down to ").text(shared.lowest_percent).raw("\u{a0}%");
+            html.put(", down to {}\u{a0}%", [&shared.lowest_percent]);
         }
         html.raw("</span>");
     }
@@ -238,50 +228,47 @@ fn event(html: &mut Html, event: &EventStatus) {
 
 fn stream(html: &mut Html, stream: &Stream) {
     let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
-    html.raw("<h2>Switch stream<small>a record of all counters at each switch between ").text(between);
-    html.raw("</small></h2><div class=\"cards\"><div class=\"card\"><dl><dt>Leader</dt><dd><code>");
-    html.text(stream.leader)
-        .raw("</code> on ")
-        .text(count(stream.cpus))
-        .raw(" CPUs</dd><dt>Descriptors</dt><dd>");
-    html.text(count(stream.descriptors)).raw(", however many cgroups and processes there are</dd>");
-    html.raw("<dt>Groups</dt><dd>");
+    html.put(
+        "<h2>Switch stream<small>a record of all counters at each switch between {}</small></h2>\
+         <div class=\"cards\"><div class=\"card\"><dl><dt>Leader</dt><dd><code>{}</code> on {} CPUs</dd>\
+         <dt>Descriptors</dt><dd>{}, however many cgroups and processes there are</dd><dt>Groups</dt><dd>",
+        [&between, &stream.leader, &count(stream.cpus), &count(stream.descriptors)],
+    );
     match &stream.groups[..] {
-        [] => html.raw("one on each CPU"),
-        [_] => html.raw("two on each CPU: of software events, and of hardware events"),
+        [] => drop(html.raw("one on each CPU")),
+        [_] => drop(html.raw("two on each CPU: of software events, and of hardware events")),
         groups => {
-            html.raw("one of software events on each CPU, and ").text(count(groups.len() as u64));
-            html.raw(" of hardware events, which take turns on its PMU: ")
-        }
-    };
-    if stream.groups.len() > 1 {
-        for (place, entries) in stream.groups.iter().take(LINES).enumerate() {
-            html.raw(if place == 0 { "<code>" } else { " | <code>" }).text(entries.join(", ")).raw("</code>");
+            html.put(
+                "one of software events on each CPU, and {} of hardware events, which take turns on its PMU: ",
+                [&count(groups.len() as u64)],
+            );
+            joined(html, " | ", groups.iter().take(LINES).map(|entries| entries.join(", ")), code);
         }
     }
-    html.raw("</dd><dt>Rings</dt><dd>").text(bytes(stream.ring_bytes.used)).raw(" locked");
+    html.put("</dd><dt>Rings</dt><dd>{} locked", [&bytes(stream.ring_bytes.used)]);
     if let Some(limit) = stream.ring_bytes.limit {
-        html.raw(", up to ").text(bytes(limit));
+        html.put(", up to {}", [&bytes(limit)]);
     }
-    html.raw("</dd><dt>Records</dt><dd>").text(count(stream.records)).raw(" read, of ");
-    html.text(bytes(stream.record_bytes)).raw(" each; ");
+    let records = [&count(stream.records) as &dyn Display, &bytes(stream.record_bytes)];
+    html.put("</dd><dt>Records</dt><dd>{} read, of {} each; ", records);
     html.raw(if stream.lost > 0 { "<span class=\"refused\">" } else { "<span>" });
-    html.text(count(stream.lost)).raw(" lost</span></dd></dl></div>");
+    html.put("{} lost</span></dd></dl></div>", [&count(stream.lost)]);
     stream.unattributed.iter().for_each(|scope| unattributed(html, scope));
     html.raw("</div>");
 }
 
 fn unattributed(html: &mut Html, scope: &Unattributed) {
-    html.raw("<section class=\"card\"><header><h3>Unattributed</h3><span>per ").text(scope.scope);
-    html.raw("</span><small>of <code>")
-        .text(&scope.event)
-        .raw("</code>, since the start</small></header><table class=\"reasons\">");
-    html.raw("<tr><td>in series</td><td></td><td class=\"number counting\">");
-    html.text(percent(scope.attributed_percent)).raw("</td></tr>");
+    html.put(
+        "<section class=\"card\"><header><h3>Unattributed</h3><span>per {}</span><small>of <code>{}</code>, since \
+         the start</small></header><table class=\"reasons\"><tr><td>in series</td><td></td>\
+         <td class=\"number counting\">{}</td></tr>",
+        [&scope.scope, &scope.event, &percent(scope.attributed_percent)],
+    );
     for part in scope.reasons.iter().take(LINES) {
-        html.raw("<tr><td><code>").text(part.reason).raw("</code></td><td class=\"quiet\">");
-        html.raw(meaning(part.reason)).raw("</td><td class=\"number\">");
-        html.text(percent(part.percent)).raw("</td></tr>");
+        html.put(
+            "<tr><td><code>{}</code></td><td class=\"quiet\">{}</td><td class=\"number\">{}</td></tr>",
+            [&part.reason, &meaning(part.reason), &percent(part.percent)],
+        );
     }
     html.raw("</table></section>");
 }
@@ -305,17 +292,13 @@ fn series(html: &mut Html, series: &[Series]) {
     html.raw("<section><h2>Series<small>the largest metrics first</small></h2><div class=\"card\"><table>");
     let mut sorted: Vec<&Series> = series.iter().collect();
     sorted.sort_by_key(|series| Reverse(series.series));
-    for metric in sorted.iter().take(LINES) {
-        html.raw("<tr><td><code>").text(&metric.metric).raw("</code>");
+    some(html, &sorted, "</table>", |html, metric| {
+        html.put("<tr><td><code>{}</code>", [&metric.metric]);
         if metric.in_other > 0 {
-            html.raw(" <span class=\"stalled\">")
-                .text(count(metric.in_other))
-                .raw(" targets in other</span>");
+            html.put(" <span class=\"stalled\">{} targets in other</span>", [&count(metric.in_other)]);
         }
-        html.raw("</td><td class=\"number\">").text(count(metric.series)).raw("</td></tr>");
-    }
-    html.raw("</table>");
-    and_more(html, series.len());
+        html.put("</td><td class=\"number\">{}</td></tr>", [&count(metric.series)]);
+    });
     html.raw("</div></section>");
 }
 
@@ -326,26 +309,27 @@ fn losses(html: &mut Html, losses: &[Loss]) {
         html.raw("<p class=\"quiet\">None since the start.</p>");
     }
     html.raw("<table>");
-    for loss in lost.iter().take(LINES) {
-        html.raw("<tr><td>").text(loss.what).raw("</td><td><code>").text(loss.reason);
-        html.raw("</code></td><td class=\"number refused\">").text(count(loss.count)).raw("</td></tr>");
-    }
-    html.raw("</table>");
-    and_more(html, lost.len());
+    some(html, &lost, "</table>", |html, loss| {
+        html.put(
+            "<tr><td>{}</td><td><code>{}</code></td><td class=\"number refused\">{}</td></tr>",
+            [&loss.what, &loss.reason, &count(loss.count)],
+        );
+    });
     html.raw("</div></section>");
 }
 
 fn host(html: &mut Html, status: &Status) {
     let host = &status.host;
-    html.raw("<section><h2>Host</h2><div class=\"card\"><dl><dt>Kernel</dt><dd>").text(&host.kernel);
-    html.raw("</dd><dt>CPUs online</dt><dd>").text(&host.cpus);
-    html.raw("</dd><dt>Machine</dt><dd>");
-    html.raw(if host.virtual_machine {
+    let machine = if host.virtual_machine {
         "virtual: hardware events may be missing"
     } else {
         "no hypervisor announced"
-    });
-    html.raw("</dd><dt>perf_event_paranoid</dt><dd>");
+    };
+    html.put(
+        "<section><h2>Host</h2><div class=\"card\"><dl><dt>Kernel</dt><dd>{}</dd><dt>CPUs online</dt><dd>{}</dd>\
+         <dt>Machine</dt><dd>{}</dd><dt>perf_event_paranoid</dt><dd>",
+        [&host.kernel, &host.cpus, &machine],
+    );
     match host.paranoid {
         Some(level) => html.text(level),
         None => html.raw("<span class=\"refused\">this kernel has no perf events</span>"),
@@ -355,16 +339,13 @@ fn host(html: &mut Html, status: &Status) {
     words(html, "<dt>PMUs</dt><dd>", &host.pmus);
     html.raw("</dl>");
     for note in host.notes.iter().take(LINES) {
-        html.raw("<p>").text(note).raw("</p>");
+        html.put("<p>{}</p>", [note]);
     }
     html.raw("</div></section>");
 }
 
 fn words(html: &mut Html, head: &'static str, words: &[String]) {
-    html.raw(head);
-    for (at, word) in words.iter().take(LINES).enumerate() {
-        html.raw(if at == 0 { "<code>" } else { " <code>" }).text(word).raw("</code>");
-    }
+    joined(html.raw(head), " ", words.iter().take(LINES), code);
     if words.is_empty() {
         html.raw("<span class=\"quiet\">none</span>");
     }
@@ -375,26 +356,48 @@ fn words(html: &mut Html, head: &'static str, words: &[String]) {
 fn configuration(html: &mut Html, status: &Status) {
     html.raw("<section><h2>Configuration</h2><div class=\"card\"><dl><dt>File</dt><dd>");
     match &status.configuration.file {
-        Some(file) => html.raw("<code>").text(file.display()).raw("</code>"),
+        Some(file) => html.put("<code>{}</code>", [&file.display()]),
         None => html.raw("none: the built-in configuration"),
     };
-    html.raw("</dd><dt>Loaded</dt><dd>")
-        .text(format_args!("{:#}", status.configuration.loaded))
-        .raw("</dd><dt>Last reload</dt><dd>");
+    let loaded = status.configuration.loaded;
+    html.put("</dd><dt>Loaded</dt><dd>{}</dd><dt>Last reload</dt><dd>", [&format_args!("{loaded:#}")]);
     match &status.configuration.failed_reload {
         Some(failed) => {
-            html.raw("<span class=\"refused\">failed</span> at ").text(format_args!("{:#}", failed.at))
+            html.put("<span class=\"refused\">failed</span> at {}", [&format_args!("{:#}", failed.at)])
         }
         None => html.raw("<span class=\"counting\">no failure since</span>"),
     };
     html.raw("</dd></dl></div></section>");
 }
 
+fn code(html: &mut Html, text: impl Display) {
+    html.put("<code>{}</code>", [&text]);
+}
+
+/// Shows all of them, with `separator` between.
+fn joined<T>(
+    html: &mut Html,
+    separator: &'static str,
+    all: impl IntoIterator<Item = T>,
+    mut show: impl FnMut(&mut Html, T),
+) {
+    for (place, one) in all.into_iter().enumerate() {
+        html.raw(if place == 0 { "" } else { separator });
+        show(html, one);
+    }
+}
+
+/// Shows the first [`LINES`] of them, then `end`, then how many more there are.
+fn some<T>(html: &mut Html, all: &[T], end: &'static str, mut show: impl FnMut(&mut Html, &T)) {
+    all.iter().take(LINES).for_each(|one| show(html, one));
+    html.raw(end);
+    and_more(html, all.len());
+}
+
 fn and_more(html: &mut Html, total: usize) {
     if let Some(more) = total.checked_sub(LINES).filter(|&more| more > 0) {
-        html.raw("<p class=\"quiet\">and ")
-            .text(count(more as u64))
-            .raw(" more, in <a href=\"/api/v1/status\">JSON</a></p>");
+        let markup = "<p class=\"quiet\">and {} more, in <a href=\"/api/v1/status\">JSON</a></p>";
+        html.put(markup, [&count(more as u64)]);
     }
 }
 

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use super::figures::{count, duration};
 use super::html::Html;
-use crate::export::flamegraph::{self, Embedded, Shape, lost, title};
-use crate::export::folded::Root;
-use crate::export::query::{LONGEST, Query, root_word, shape_word};
+use crate::export::flamegraph::{self, Embedded, lost, title};
+use crate::export::query::{LONGEST, Query, ROOTS, SHAPES, word};
 use crate::export::top::{Row, Top, basename, value};
 use crate::profile::{Cgroups, Mode, Profile};
 use crate::target::Glob;
@@ -33,10 +32,11 @@ pub(in crate::export) enum Page {
 }
 
 impl Page {
-    const fn path(self) -> &'static str {
+    /// Its name and its path.
+    const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::FlameGraph => "/flamegraph",
-            Self::Top => "/top",
+            Self::FlameGraph => ("Flame graph", "/flamegraph"),
+            Self::Top => ("Functions", "/top"),
         }
     }
 }
@@ -47,13 +47,18 @@ pub(in crate::export) fn flamegraph(
     profile: &Profile,
     picture: Result<&Embedded, &str>,
 ) -> String {
+    page(Page::FlameGraph, view, profile, |html| match picture {
+        Ok(picture) => drawn(html, picture),
+        Err(sentence) => nothing(html, sentence),
+    })
+}
+
+/// A page about a profile.
+fn page(page: Page, view: View<'_>, profile: &Profile, show: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
-    begin(&mut html, Page::FlameGraph, view);
-    about(&mut html, Page::FlameGraph, view, profile);
-    match picture {
-        Ok(picture) => drawn(&mut html, picture),
-        Err(sentence) => nothing(&mut html, sentence),
-    }
+    begin(&mut html, page, view);
+    about(&mut html, page, view, profile);
+    show(&mut html);
     end(html)
 }
 
@@ -87,7 +92,7 @@ pub fn offline(profile: &Profile, headline: Option<&str>, functions: usize) -> i
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>",
     );
-    html.text(&name).raw(HEAD_STYLE).text(&name).raw("</h1></header><main><div class=\"about\">");
+    html.text(&name).raw(HEAD_STYLE).put("{}</h1></header><main><div class=\"about\">", [&name]);
     facts(&mut html, profile);
     html.raw("</div>");
     match &picture {
@@ -105,21 +110,20 @@ const NO_NONCE: &str = "0";
 
 /// The page with the table of functions, or with a sentence where there are none.
 pub(in crate::export) fn top(view: View<'_>, profile: &Profile, top: Result<&Top, &str>) -> String {
-    let mut html = Html::default();
-    begin(&mut html, Page::Top, view);
-    about(&mut html, Page::Top, view, profile);
-    match top {
-        Ok(top) => table(&mut html, view, profile, top),
-        Err(sentence) => nothing(&mut html, sentence),
-    }
-    end(html)
+    page(Page::Top, view, profile, |html| match top {
+        Ok(top) => {
+            let more = view.query.link("/top", &[("limit", "10000")]);
+            functions_card(html, view.nonce, profile, top, Some(&more));
+        }
+        Err(sentence) => nothing(html, sentence),
+    })
 }
 
 /// A page that says why there is no profile.
 pub(in crate::export) fn refused(page: Page, view: View<'_>, sentence: &str) -> String {
     let mut html = Html::default();
     begin(&mut html, page, view);
-    html.raw("<div class=\"banner warn\"><p>").text(sentence).raw("</p></div>");
+    html.put(WARNING, [&sentence]);
     end(html)
 }
 
@@ -129,12 +133,12 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
     head(&mut html, "Profiles");
     html.raw("</header><main><p class=\"quiet\">What this machine is sampled for.</p>");
     if kinds.is_empty() {
-        html.raw("<div class=\"banner warn\"><p>").text(NO_KINDS).raw("</p></div>");
+        html.put(WARNING, [&NO_KINDS]);
     }
     html.raw("<div class=\"card\"><table>");
     for kind in kinds {
         let query = Query { kind: Some(kind.as_ref().to_owned()), ..Query::default() };
-        html.raw("<tr><td><code>").text(kind).raw("</code></td>");
+        html.put("<tr><td><code>{}</code></td>", [kind]);
         let outputs = [
             ("pprof, of the next 10 s", "/debug/pprof/profile"),
             ("flame graph", "/flamegraph"),
@@ -142,11 +146,9 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
             ("folded stacks", "/folded"),
         ];
         for (words, path) in outputs {
-            html.raw("<td><a href=\"")
-                .address(&query.link(path, &[]))
-                .raw("\">")
-                .text(words)
-                .raw("</a></td>");
+            html.raw("<td>");
+            link(&mut html, "", &query.link(path, &[]), words);
+            html.raw("</td>");
         }
         html.raw("</tr>");
     }
@@ -161,8 +163,10 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
 /// What is said where no profiles are taken.
 pub(in crate::export) const NO_KINDS: &str = "no profiles are taken: the configuration has none under `profiles`, or none could be opened (see /status)";
 
+const WARNING: &str = "<div class=\"banner warn\"><p>{}</p></div>";
+
 /// What a page begins with.
-const HEAD_START: &str = concat!(
+pub(super) const HEAD_START: &str = concat!(
     "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
     "<link rel=\"icon\" href=\"data:,\">"
@@ -182,18 +186,19 @@ fn head(html: &mut Html, name: &'static str) {
 }
 
 fn begin(html: &mut Html, page: Page, view: View<'_>) {
-    let name = match page {
-        Page::FlameGraph => "Flame graph",
-        Page::Top => "Functions",
-    };
+    let (name, own) = page.words();
     head(html, name);
     html.raw("<nav>");
-    for (words, path) in [("Flame graph", "/flamegraph"), ("Functions", "/top")] {
-        html.raw(if path == page.path() { "<a aria-current=\"page\" href=\"" } else { "<a href=\"" });
-        html.address(&view.query.link(path, &[])).raw("\">").raw(words).raw("</a>");
+    for (words, path) in [Page::FlameGraph, Page::Top].map(Page::words) {
+        let current = if path == own { " aria-current=\"page\"" } else { "" };
+        link(html, current, &view.query.link(path, &[]), words);
     }
     html.raw("<a href=\"/debug/pprof/\">Profiles</a></nav></header><main>");
     form(html, page, view);
+}
+
+fn link(html: &mut Html, attributes: &'static str, address: &str, words: &str) {
+    html.raw("<a").raw(attributes).raw(" href=\"").address(address).put("\">{}</a>", [&words]);
 }
 
 fn end(mut html: Html) -> String {
@@ -203,12 +208,9 @@ fn end(mut html: Html) -> String {
 
 fn form(html: &mut Html, page: Page, view: View<'_>) {
     let Query { kind, seconds, selection, root, shape, .. } = view.query;
-    html.raw("<form class=\"card\" method=\"get\" action=\"").raw(page.path()).raw("\">");
-    html.raw("<label>Type<select name=\"type\">");
-    for known in view.kinds {
-        option(html, known, kind.as_deref() == Some(known));
-    }
-    html.raw("</select></label>");
+    html.put("<form class=\"card\" method=\"get\" action=\"{}\">", [&page.words().1]);
+    let kinds = view.kinds.iter().map(|known| (&**known, kind.as_deref() == Some(known)));
+    choice(html, "Type<select name=\"type\">", kinds);
     let given = |html: &mut Html, text: Option<&str>| {
         html.raw(" value=\"").address(text.unwrap_or_default()).raw("\"></label>");
     };
@@ -219,43 +221,46 @@ fn form(html: &mut Html, page: Page, view: View<'_>) {
     given(html, cgroup.map(Cgroups::as_str));
     html.raw("<label class=\"narrow\">PID<input name=\"pid\" inputmode=\"numeric\" placeholder=\"any\"");
     given(html, selection.pid.map(|pid| pid.to_string()).as_deref());
-    html.raw("<label>Mode<select name=\"mode\">");
-    html.raw("<option value=\"\">any</option>");
-    for mode in Mode::ALL {
-        option(html, mode.as_str(), selection.mode == Some(mode));
-    }
-    html.raw("</select></label>");
+    let modes = Mode::ALL.map(|mode| (mode.as_str(), selection.mode == Some(mode)));
+    choice(html, "Mode<select name=\"mode\"><option value=\"\">any</option>", modes);
     if page == Page::FlameGraph {
-        html.raw("<label>Grouped by<select name=\"by\">");
-        for known in [Root::Comm, Root::CommPid, Root::Cgroup] {
-            option(html, root_word(known), *root == known);
-        }
-        html.raw("</select></label><label>Shape<select name=\"shape\">");
-        for known in [Shape::Flame, Shape::Icicle] {
-            option(html, shape_word(known), *shape == known);
-        }
-        html.raw("</select></label>");
+        let roots = ROOTS.map(|(word, known)| (word, *root == known));
+        choice(html, "Grouped by<select name=\"by\">", roots);
+        let shapes = SHAPES.map(|(word, known)| (word, *shape == known));
+        choice(html, "Shape<select name=\"shape\">", shapes);
     }
-    html.raw("<label class=\"narrow\" title=\"How long to sample from now on; left empty: the last minute or so, at once\">");
-    html.raw("Seconds<input name=\"seconds\" type=\"number\" min=\"1\" max=\"");
-    html.text(LONGEST).raw("\" placeholder=\"recent\"");
+    html.put(
+        "<label class=\"narrow\" title=\"How long to sample from now on; left empty: the last minute or so, at once\">\
+         Seconds<input name=\"seconds\" type=\"number\" min=\"1\" max=\"{}\" placeholder=\"recent\"",
+        [&LONGEST],
+    );
     given(html, seconds.map(|seconds| seconds.to_string()).as_deref());
     html.raw("<button>Show</button></form>");
 }
 
-fn option(html: &mut Html, word: &str, selected: bool) {
-    html.raw(if selected { "<option selected>" } else { "<option>" }).text(word).raw("</option>");
+/// A list to choose from, of words and whether they are chosen.
+fn choice<'w>(html: &mut Html, head: &'static str, all: impl IntoIterator<Item = (&'w str, bool)>) {
+    html.raw("<label>").raw(head);
+    for (word, selected) in all {
+        html.put("<option{}>{}</option>", [&if selected { " selected" } else { "" }, &word]);
+    }
+    html.raw("</select></label>");
 }
 
 /// What a profile is of.
 fn facts(html: &mut Html, profile: &Profile) {
-    html.raw("<h2>").text(title(profile)).raw("</h2><span>");
-    html.text(value(profile.total(), profile.kind.value.unit));
-    html.raw(" in ").text(count(profile.taken())).raw(" samples</span><span class=\"quiet\">");
-    html.text(duration(profile.duration)).raw(" from ").text(format_args!("{:#}", profile.start));
-    html.raw("</span>");
+    html.put(
+        "<h2>{}</h2><span>{} in {} samples</span><span class=\"quiet\">{} from {}</span>",
+        [
+            &title(profile),
+            &value(profile.total(), profile.kind.value.unit),
+            &count(profile.taken()),
+            &duration(profile.duration),
+            &format_args!("{:#}", profile.start),
+        ],
+    );
     if let Some(lost) = lost(profile) {
-        html.raw("<span class=\"refused\">lost: ").text(lost).raw("</span>");
+        html.put("<span class=\"refused\">lost: {}</span>", [&lost]);
     }
 }
 
@@ -264,35 +269,20 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
     html.raw("<div class=\"about\">");
     facts(html, profile);
     html.raw("<nav>");
-    let root = root_word(view.query.root);
-    let mut link = |words: &'static str, path: &str, more: &[(&str, &str)]| {
-        html.raw("<a href=\"").address(&view.query.link(path, more)).raw("\">").raw(words).raw("</a>");
+    let root = word(&ROOTS, &view.query.root);
+    let svg = [("by", root), ("shape", word(&SHAPES, &view.query.shape)), ("format", "svg")];
+    let others: [(_, _, &[_]); 2] = match page {
+        Page::FlameGraph => [("SVG", "/flamegraph", &svg), ("Folded", "/folded", &svg[..1])],
+        Page::Top => [("Text", "/top", &[("format", "text")]), ("JSON", "/top", &[("format", "json")])],
     };
-    match page {
-        Page::FlameGraph => {
-            link(
-                "SVG",
-                "/flamegraph",
-                &[("by", root), ("shape", shape_word(view.query.shape)), ("format", "svg")],
-            );
-            link("Folded", "/folded", &[("by", root)]);
-        }
-        Page::Top => {
-            link("Text", "/top", &[("format", "text")]);
-            link("JSON", "/top", &[("format", "json")]);
-        }
+    for (words, path, more) in others.into_iter().chain([("pprof", "/debug/pprof/profile", &[][..])]) {
+        link(html, "", &view.query.link(path, more), words);
     }
-    link("pprof", "/debug/pprof/profile", &[]);
     html.raw("</nav></div>");
 }
 
 fn nothing(html: &mut Html, sentence: &str) {
-    html.raw("<div class=\"banner idle\"><p><b>Nothing to show:</b> ").text(sentence).raw(".</p></div>");
-}
-
-fn table(html: &mut Html, view: View<'_>, profile: &Profile, top: &Top) {
-    let more = view.query.link("/top", &[("limit", "10000")]);
-    functions_card(html, view.nonce, profile, top, Some(&more));
+    html.put("<div class=\"banner idle\"><p><b>Nothing to show:</b> {}.</p></div>", [&sentence]);
 }
 
 /// The table of functions; those that are left out are behind a link, if there is one.
@@ -310,30 +300,31 @@ fn functions_card(html: &mut Html, nonce: &str, profile: &Profile, top: &Top, li
     top.functions.iter().for_each(|shown| row(html, profile, shown));
     html.raw("</tbody></table>");
     if let Some(more) = top.distinct.checked_sub(top.functions.len()).filter(|&more| more > 0) {
-        html.raw("<p class=\"quiet\">and ").text(count(more as u64)).raw(" more");
+        html.put("<p class=\"quiet\">and {} more", [&count(more as u64)]);
         if let Some(link) = link {
             html.raw(": <a href=\"").address(link).raw("\">show more</a>");
         }
         html.raw("</p>");
     }
-    html.raw("</div><script nonce=\"").text(nonce).raw("\">");
-    html.raw(include_str!("top.js")).raw("</script>");
+    html.put("</div><script nonce=\"{}\">", [&nonce]).raw(include_str!("top.js")).raw("</script>");
 }
 
 fn row(html: &mut Html, profile: &Profile, row: &Row) {
     html.raw("<tr>");
     for percent in [row.self_percent, row.total_percent] {
-        html.raw("<td class=\"number share\" data-v=\"").text(percent).raw("\" style=\"--p:");
-        html.text(format_args!("{percent:.1}")).raw("\">").text(format_args!("{percent:.2}")).raw("%</td>");
+        html.put(
+            "<td class=\"number share\" data-v=\"{}\" style=\"--p:{}\">{}%</td>",
+            [&percent, &format_args!("{percent:.1}"), &format_args!("{percent:.2}")],
+        );
     }
-    html.raw("<td class=\"number amount\" data-v=\"").text(row.own).raw("\">");
-    html.text(value(row.own, profile.kind.value.unit)).raw("</td><td class=\"function\"><code>");
-    html.text(&row.function).raw("</code>");
+    html.put(
+        "<td class=\"number amount\" data-v=\"{}\">{}</td><td class=\"function\"><code>{}</code>",
+        [&row.own, &value(row.own, profile.kind.value.unit), &row.function],
+    );
     html.raw(match row.origin {
         "kernel" => " <small>kernel</small>",
         "jit" => " <small>run time</small>",
         _ => "",
     });
-    html.raw("</td><td class=\"module\" title=\"").text(&row.module).raw("\">");
-    html.text(basename(&row.module)).raw("</td></tr>");
+    html.put("</td><td class=\"module\" title=\"{}\">{}</td></tr>", [&row.module, &basename(&row.module)]);
 }

@@ -2,7 +2,7 @@
 
 use super::figures::count;
 use super::html::Html;
-use super::{LINES, and_more, event};
+use super::{event, joined, some};
 use crate::status::ProfileStatus;
 
 pub(super) fn profiled(html: &mut Html, entries: &[ProfileStatus]) {
@@ -12,26 +12,15 @@ pub(super) fn profiled(html: &mut Html, entries: &[ProfileStatus]) {
     html.raw(
         "<h2>Profiles<small>stacks of functions; the numbers are of CPUs</small></h2><div class=\"cards\">",
     );
-    for entry in entries.iter().take(LINES) {
-        html.raw("<section class=\"card\"><header><h3>").text(&entry.entry).raw("</h3><small>");
-        html.text(&entry.what).raw("</small></header>");
-        entry.events.iter().take(LINES).for_each(|shown| event(html, shown));
-        and_more(html, entry.events.len());
-        html.raw("<dl><dt>Samples</dt><dd>").text(count(entry.samples)).raw("</dd><dt>Shown as</dt><dd>");
-        for (place, (path, name)) in
-            [("/flamegraph", "flame graph"), ("/top", "top"), ("/folded", "folded")].iter().enumerate()
-        {
-            html.raw(if place == 0 { "" } else { ", " });
-            html.raw("<a href=\"")
-                .raw(path)
-                .raw("?type=")
-                .text(&entry.entry)
-                .raw("\">")
-                .raw(name)
-                .raw("</a>");
-        }
+    some(html, entries, "</div>", |html, entry| {
+        let head = "<section class=\"card\"><header><h3>{}</h3><small>{}</small></header>";
+        html.put(head, [&entry.entry, &entry.what]);
+        some(html, &entry.events, "", event);
+        html.put("<dl><dt>Samples</dt><dd>{}</dd><dt>Shown as</dt><dd>", [&count(entry.samples)]);
+        let outputs = [("/flamegraph", "flame graph"), ("/top", "top"), ("/folded", "folded")];
+        joined(html, ", ", outputs, |html, (path, name)| {
+            html.put("<a href=\"{}?type={}\">{}</a>", [&path, &entry.entry, &name]);
+        });
         html.raw("</dd></dl></section>");
-    }
-    html.raw("</div>");
-    and_more(html, entries.len());
+    });
 }

@@ -13,31 +13,27 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
         "<h2>Pushed<small>items are data points, samples, log records</small></h2><div class=\"cards\">",
     );
     for push in &status.pushes {
-        html.raw("<section class=\"card\"><header><h3>").text(push.signal).raw("</h3><span>");
-        html.text(push.format)
-            .raw(" by ")
-            .text(push.protocol)
-            .raw("</span><small>")
-            .text(&push.endpoint)
-            .raw("</small></header><dl>");
+        html.put(
+            "<section class=\"card\"><header><h3>{}</h3><span>{} by {}</span><small>{}</small></header><dl>",
+            [&push.signal, &push.format, &push.protocol, &push.endpoint],
+        );
         state(html, status, push);
-        html.raw("<dt>Taken</dt><dd>").text(count(push.taken)).raw(" items");
+        html.put("<dt>Taken</dt><dd>{} items", [&count(push.taken)]);
         if let Some(at) = push.last_taken {
-            html.raw(", last ").text(duration(age(status, at))).raw(" ago");
+            html.put(", last {} ago", [&duration(age(status, at))]);
         }
         html.raw("</dd>");
-        for (what, number) in
-            [("Rejected", push.rejected), ("Refused", push.refused), ("Dropped", push.dropped)]
-        {
-            if number > 0 {
-                html.raw("<dt>").text(what).raw("</dt><dd>").text(count(number)).raw(" items</dd>");
-            }
+        let lost = [("Rejected", push.rejected), ("Refused", push.refused), ("Dropped", push.dropped)];
+        for (what, number) in lost.into_iter().filter(|(_, number)| *number > 0) {
+            html.put("<dt>{}</dt><dd>{} items</dd>", [&what, &count(number)]);
         }
         if let Some(message) = &push.message {
-            html.raw("<dt>Said</dt><dd>").text(message).raw("</dd>");
+            html.put("<dt>Said</dt><dd>{}</dd>", [message]);
         }
-        html.raw("<dt>Waiting</dt><dd>").text(count(push.waiting_requests)).raw(" requests, ");
-        html.text(bytes(push.waiting_bytes)).raw("</dd></dl></section>");
+        html.put(
+            "<dt>Waiting</dt><dd>{} requests, {}</dd></dl></section>",
+            [&count(push.waiting_requests), &bytes(push.waiting_bytes)],
+        );
     }
     html.raw("</div>");
 }
@@ -45,12 +41,12 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
 fn state(html: &mut Html, status: &Status, push: &PushStatus) {
     html.raw("<dt>State</dt><dd>");
     match (&push.failing, push.last_taken) {
-        (Some(failure), _) => {
-            html.raw("<b>not taken for ").text(duration(age(status, failure.since))).raw("</b>, since ");
-            html.text(format_args!("{:#}", failure.since)).raw(": ").text(&failure.why);
-        }
-        (None, Some(_)) => drop(html.raw("taken")),
-        (None, None) => drop(html.raw("nothing was sent yet")),
-    }
+        (Some(failure), _) => html.put(
+            "<b>not taken for {}</b>, since {}: {}",
+            [&duration(age(status, failure.since)), &format_args!("{:#}", failure.since), &failure.why],
+        ),
+        (None, Some(_)) => html.raw("taken"),
+        (None, None) => html.raw("nothing was sent yet"),
+    };
     html.raw("</dd>");
 }

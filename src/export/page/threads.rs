@@ -2,18 +2,17 @@
 
 use super::figures::duration;
 use super::html::Html;
-use super::{LINES, and_more};
+use super::some;
 use crate::status::Threads;
 use std::time::Duration;
 
 pub(super) fn threads(html: &mut Html, threads: &Threads) {
     if let Some(reduced) = &threads.reduced {
-        html.raw(
-            "<div class=\"banner warn\"><p><b>Less is told of threads than was asked for</b>, to keep to ",
-        )
-        .raw("<code>limits.cpu</code>: ")
-        .text(reduced)
-        .raw(".</p></div>");
+        html.put(
+            "<div class=\"banner warn\"><p><b>Less is told of threads than was asked for</b>, to keep to \
+             <code>limits.cpu</code>: {}.</p></div>",
+            [reduced],
+        );
     }
     if threads.delays.is_empty() && threads.stuck.is_empty() {
         return;
@@ -21,31 +20,30 @@ pub(super) fn threads(html: &mut Html, threads: &Threads) {
     html.raw("<h2>Threads<small>that waited longest, in the last minute and right now</small></h2><div class=\"cards\">");
     if !threads.delays.is_empty() {
         html.raw("<section class=\"card\"><header><h3>For a CPU</h3></header><dl>");
-        for delay in threads.delays.iter().take(LINES) {
+        some(html, &threads.delays, "", |html, delay| {
             thread(html, &delay.comm, delay.pid, delay.tid);
-            html.raw("<dd>").text(seconds(delay.seconds)).raw(" for CPU ").text(delay.cpu);
-            html.raw(", until ").text(format_args!("{:#}", delay.at)).raw("</dd>");
-        }
-        and_more(html, threads.delays.len());
+            html.put(
+                "<dd>{} for CPU {}, until {}</dd>",
+                [&seconds(delay.seconds), &delay.cpu, &format_args!("{:#}", delay.at)],
+            );
+        });
         html.raw("</dl></section>");
     }
     if !threads.stuck.is_empty() {
         html.raw("<section class=\"card\"><header><h3>In a system call</h3></header><dl>");
-        for stuck in threads.stuck.iter().take(LINES) {
+        some(html, &threads.stuck, "", |html, stuck| {
             thread(html, &stuck.comm, stuck.pid, stuck.tid);
-            html.raw("<dd>").text(seconds(stuck.seconds)).raw(" in <code>").text(&stuck.syscall);
-            html.raw("</code></dd>");
-        }
-        and_more(html, threads.stuck.len());
+            html.put("<dd>{} in <code>{}</code></dd>", [&seconds(stuck.seconds), &stuck.syscall]);
+        });
         html.raw("</dl></section>");
     }
     html.raw("</div>");
 }
 
 fn thread(html: &mut Html, comm: &str, pid: u32, tid: u32) {
-    html.raw("<dt>").text(if comm.is_empty() { "thread" } else { comm }).raw(" <small>").text(tid);
+    html.put("<dt>{} <small>{}", [&if comm.is_empty() { "thread" } else { comm }, &tid]);
     if pid != 0 && pid != tid {
-        html.raw(" of ").text(pid);
+        html.put(" of {}", [&pid]);
     }
     html.raw("</small></dt>");
 }

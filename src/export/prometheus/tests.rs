@@ -85,6 +85,27 @@ fn both_versions_of_openmetrics_are_one_text() {
 }
 
 #[test]
+fn created_timestamps_stand_directly_behind_the_samples_with_the_same_labels() {
+    let text = encode(&specimen(), Format::OpenMetrics100.with_created());
+    let mut behind = "";
+    let mut created = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.rsplit_once(' ').map_or(line, |(name, _)| name);
+        if let Some((family, labels)) = name.split_once("_created") {
+            created += 1;
+            let samples = ["_total", "_count"].map(|suffix| format!("{family}{suffix}{labels}"));
+            assert!(samples.iter().any(|sample| sample == behind), "{line} stands behind {behind}");
+            assert!(line.ends_with(" 1700000000.000"), "{line}");
+        }
+        behind = name;
+    }
+    assert_eq!(created, 6, "counters and histograms have one each, gauges and infos none");
+    let without: String = text.split_inclusive('\n').filter(|line| !line.contains("_created")).collect();
+    assert_eq!(without, encode(&specimen(), Format::OpenMetrics100));
+    assert_eq!(Format::Text.with_created(), Format::Text);
+}
+
+#[test]
 fn bounds_are_printed_as_prometheus_normalises_them() {
     let table = [
         (0.0, "0.0"),
@@ -223,7 +244,7 @@ proptest! {
     #[test]
     fn floats_come_back_as_they_were(value in any::<f64>()) {
         let mut out = Vec::new();
-        write_float_sample("m", "", "", value, &mut out);
+        write_float_sample("m", "", b"", value, &mut out);
         let text = String::from_utf8(out).unwrap();
         let read: f64 = text.trim_start_matches("m ").trim_end().parse().unwrap();
         prop_assert!(read == value || (read.is_nan() && value.is_nan()));

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::export::prometheus::CHUNK;
 use crate::metrics::{Buckets, Labels};
 
 /// `io.prometheus.client`, as client_model's `metrics.proto` declares it.

@@ -63,12 +63,48 @@ pub(in crate::export) trait Message {
     fn write(&self, to: &mut impl Sink);
 }
 
+/// A field of bytes.
+impl<const N: usize> Message for [u8; N] {
+    fn write(&self, to: &mut impl Sink) {
+        to.bytes(self);
+    }
+}
+
 /// A packed field of integers.
 pub(in crate::export) struct Packed<I>(pub(in crate::export) I);
 
 impl<I: Iterator<Item = u64> + Clone> Message for Packed<I> {
     fn write(&self, to: &mut impl Sink) {
         self.0.clone().for_each(|value| to.varint(value));
+    }
+}
+
+/// Integers in the fields 1, 2 and so on.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::export) struct Numbers<const N: usize>(pub(in crate::export) [u64; N]);
+
+impl<const N: usize> Message for Numbers<N> {
+    fn write(&self, to: &mut impl Sink) {
+        (1..).zip(self.0).for_each(|(field, number)| to.optional(field, number));
+    }
+}
+
+/// A field for each of these messages.
+pub(in crate::export) struct Each<'a, M>(pub(in crate::export) u32, pub(in crate::export) &'a [M]);
+
+impl<M: Message> Message for Each<'_, M> {
+    fn write(&self, to: &mut impl Sink) {
+        self.1.iter().for_each(|message| to.message(self.0, message));
+    }
+}
+
+/// The fields of both.
+impl<A: Message, B: Message> Message for (A, B) {
+    const LONG: bool = A::LONG || B::LONG;
+
+    fn write(&self, to: &mut impl Sink) {
+        self.0.write(to);
+        self.1.write(to);
     }
 }
 
@@ -91,16 +127,17 @@ impl Length {
         length.0
     }
 
-    /// Bytes so far.
-    pub(in crate::export) fn get(&self) -> u64 {
-        self.0
+    /// Bytes of a field with this message.
+    pub(in crate::export) fn of_field(field: u32, message: &impl Message) -> u64 {
+        let mut length = Self(0);
+        length.message(field, message);
+        length.0
     }
 }
 
 impl Sink for Length {
     fn varint(&mut self, value: u64) {
-        // Zero has one group, too.
-        self.0 += u64::from((u64::BITS - (value | 1).leading_zeros()).div_ceil(7));
+        self.0 += width(value);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -140,6 +177,22 @@ impl Sink for Vec<u8> {
         let width = self.len() - end;
         self[start..].rotate_right(width);
     }
+}
+
+/// As large as an `int64` can be.
+pub(in crate::export) fn bounded(value: u64) -> u64 {
+    value.min(i64::MAX.cast_unsigned())
+}
+
+/// How many bytes an integer takes.
+pub(in crate::export) fn width(number: u64) -> u64 {
+    // Zero has one group of seven bits, too.
+    u64::from((u64::BITS - (number | 1).leading_zeros()).div_ceil(7))
+}
+
+/// How many bytes a field of this length takes, if its number is below 16.
+pub(in crate::export) fn delimited(length: u64) -> u64 {
+    1 + width(length) + length
 }
 
 /// 0, −1, 1, −2, … as 0, 1, 2, 3, …

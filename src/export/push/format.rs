@@ -6,17 +6,12 @@
 //! the machinery's.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::pump::Feed;
 use super::route::Route;
 use super::start::Starter;
-use super::state::Board;
-use crate::budget::Share;
-use crate::clock::{Clock, Timestamp};
+use super::surroundings::Surroundings;
 use crate::config::push::Push;
-use crate::export::otlp::attribute::Resource;
-use crate::export::otlp::logs::Switch;
 use crate::host::Environment;
 
 /// A format to push in.
@@ -51,21 +46,4 @@ pub(in crate::export) trait Format {
 
     /// Is called when the settings are known and nothing is pushed in this format.
     fn idle(&mut self) {}
-}
-
-/// The rest of the program, as the thread that pushes and the formats see it.
-#[derive(Debug)]
-pub struct Surroundings {
-    /// Who sends: attributes with the names that OpenTelemetry's conventions give them.
-    pub resource: Resource,
-    /// The account of pushes.
-    pub board: Arc<Board>,
-    /// The exporter's own log, for formats that carry it.
-    pub log: Switch,
-    /// The time.
-    pub clock: Clock,
-    /// When the process began.
-    pub began: Timestamp,
-    /// The memory for all queues.
-    pub memory: Share,
 }

@@ -1,9 +1,10 @@
 //! The list of all formats, and the settings of all of them.
 
-use super::format::{Format as _, Surroundings};
+use super::format::Format as _;
 use super::pump::Feed;
 use super::route::Route;
 use super::start::Starter;
+use super::surroundings::Surroundings;
 use crate::config::push::Push;
 use crate::host::Environment;
 

@@ -6,23 +6,20 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, StatusCode, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 
 use super::outcome::Outcome;
 use crate::clock::Clock;
 use crate::net::USER_AGENT;
-use crate::net::tls::{Pem, Tls, nobody};
-use crate::net::words::{causes, told};
+use crate::net::http::{Client, client};
+use crate::net::tls::{Pem, Tls};
+use crate::net::words::{answered, causes};
 
 /// The largest answer that is read, in bytes.
 pub(in crate::export) const ANSWER: usize = 1 << 20;
 
 /// Connections to a receiver.
 #[derive(Debug)]
-pub(in crate::export) struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub(in crate::export) struct Http(Client);
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -39,14 +36,7 @@ impl Http {
     /// # Errors
     /// What is wrong with the certificates.
     pub(in crate::export) fn new(uri: &Uri, tls: &Tls) -> Result<Self, String> {
-        let builder = hyper_rustls::HttpsConnectorBuilder::new();
-        let connector = match uri.scheme_str() {
-            Some("https") => {
-                builder.with_tls_config(Pem::read(tls)?.client()?).https_only().enable_http1().build()
-            }
-            _ => builder.with_tls_config(nobody()?).https_or_http().enable_http1().build(),
-        };
-        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+        Ok(Self(client(uri, || Pem::read(tls)?.client())?))
     }
 
     /// Sends a request and reads the answer.
@@ -86,12 +76,25 @@ impl Answer {
         self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// Describes an answer that is no success; `said` is the explanation of the receiver.
-    pub(in crate::export) fn describe(&self, said: &str) -> String {
-        match said.trim() {
-            "" => format!("it answered {}", self.status),
-            said => format!("it answered {}: {}", self.status, told(said)),
-        }
+    /// Judges an answer that is no success. `said` is the explanation of the receiver, and the hints are for requests without
+    /// the right credentials, and for those to a wrong path.
+    pub(in crate::export) fn judge(
+        &self,
+        said: &str,
+        again: bool,
+        hints: [&str; 2],
+        clock: &Clock,
+    ) -> Outcome {
+        let why = answered(self.status, said);
+        let [credentials, path] = hints;
+        let hint = match self.status.as_u16() {
+            _ if again => return Outcome::Again { after: self.retry_after(clock), why, reconnect: false },
+            300..=399 => "; write the URL that it leads to",
+            401 | 403 => credentials,
+            404 => path,
+            _ => "",
+        };
+        Outcome::Refused { why: why + hint }
     }
 
     /// Parses `Retry-After`: seconds, or a date.

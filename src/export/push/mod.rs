@@ -12,7 +12,6 @@
 //! How requests are encoded, made and judged is up to a format (`format`). This module knows none of them but by the list
 //! in `formats`.
 
-mod client;
 mod format;
 mod formats;
 pub(in crate::export) mod http;
@@ -25,17 +24,18 @@ mod route;
 mod sender;
 mod start;
 mod state;
+mod surroundings;
 mod thread;
 
-pub(in crate::export) use client::Transport;
 pub(in crate::export) use format::Format;
-pub use format::Surroundings;
 pub use formats::Settings;
 pub(in crate::export) use outcome::Outcome;
 pub use payload::{Encoded, Payload};
 pub use pump::Feed;
 pub(in crate::export) use pump::Outlet;
 pub use route::Route;
+pub(in crate::export) use sender::Transport;
 pub(in crate::export) use start::{Starter, seed};
 pub use state::Board;
+pub use surroundings::Surroundings;
 pub use thread::Pusher;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::payload::{Encoded, Payload};
 use super::queue::{Dropped, Queue};
@@ -42,12 +42,6 @@ pub(in crate::export) struct Outlet {
 }
 
 impl Outlet {
-    /// So many items fit no request.
-    fn left_out(&self, items: u64) {
-        let payloads = u64::from(items > 0);
-        self.board.dropped(self.flow, Dropped { items, payloads });
-    }
-
     /// Puts one in, without waiting for room.
     pub(in crate::export) fn put_at_once(&self, payload: Payload) {
         self.board.crowded_out(self.flow, self.queue.push(payload, self.queue.new_batch()));
@@ -56,7 +50,8 @@ impl Outlet {
 
     /// Puts all of them in. If together they are more than may wait, those that came first are waited for to be sent, but not
     /// beyond the time when more will come.
-    async fn put(&self, payloads: Vec<Payload>, every: Duration) {
+    async fn put(&self, Encoded { payloads, left_out }: Encoded, every: Duration) {
+        self.board.dropped(self.flow, Dropped { items: left_out, payloads: u64::from(left_out > 0) });
         let batch = self.queue.new_batch();
         let deadline = Instant::now() + every.min(LONGEST);
         for payload in payloads {
@@ -68,86 +63,88 @@ impl Outlet {
     }
 }
 
-/// Pushes a collection at once, at each interval, and when it is to stop.
-pub(super) async fn metrics<F: Feed>(
-    feed: Arc<F>,
-    mut encode: impl FnMut(&Arc<Snapshot>) -> Encoded,
-    outlet: Outlet,
-    every: Duration,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut pushed: Option<Arc<Snapshot>> = None;
-    loop {
-        let last = tokio::select! {
-            _ = ticks.tick() => false,
-            _ = stop.wait_for(|stop| *stop) => true,
-        };
-        let collected = match last {
-            true => timeout(LAST, feed.snapshot()).await.ok(),
-            false => Some(feed.snapshot().await),
-        };
-        match collected {
-            // There was no other collection meanwhile: it would say the same once more.
-            Some(Ok(snapshot)) if pushed.as_ref().is_some_and(|pushed| Arc::ptr_eq(pushed, &snapshot)) => {}
-            Some(Ok(snapshot)) => {
-                let encoded = encode(&snapshot);
-                pushed = Some(snapshot);
-                outlet.left_out(encoded.left_out);
-                outlet.put(encoded.payloads, every).await;
-            }
-            Some(Err(error)) => tracing::warn!("no metrics are pushed this time: {error}"),
-            None => tracing::warn!("the last metrics are not pushed: collecting them takes too long"),
-        }
-        if last {
-            return;
-        }
-    }
+/// Puts what was measured into an outlet, at once, at each interval, and when it is to stop.
+#[derive(Debug)]
+pub(super) struct Pump<F> {
+    pub(super) feed: Arc<F>,
+    pub(super) outlet: Outlet,
+    pub(super) every: Duration,
+    pub(super) stop: watch::Receiver<bool>,
 }
 
-/// Pushes the profiles of each interval, and of what there was of the last one when it is to stop.
-pub(super) async fn profiles<F: Feed>(
-    feed: Arc<F>,
-    encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static,
-    outlet: Outlet,
-    every: Duration,
-    mut stop: watch::Receiver<bool>,
-) {
-    let (encode, mut windows) = (Arc::new(encode), Windows::default());
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let last = tokio::select! {
-            _ = ticks.tick() => false,
-            () = sleep(SOON), if windows.incomplete => {
-                if windows.open.is_empty() {
-                    ticks.reset();
+impl<F: Feed> Pump<F> {
+    fn ticks(&self) -> Interval {
+        let mut ticks = interval(self.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    }
+
+    /// Pushes collections.
+    pub(super) async fn metrics(mut self, mut encode: impl FnMut(&Arc<Snapshot>) -> Encoded) {
+        let mut ticks = self.ticks();
+        let mut pushed: Option<Arc<Snapshot>> = None;
+        loop {
+            let last = tokio::select! {
+                _ = ticks.tick() => false,
+                _ = self.stop.wait_for(|stop| *stop) => true,
+            };
+            let collected = match last {
+                true => timeout(LAST, self.feed.snapshot()).await.ok(),
+                false => Some(self.feed.snapshot().await),
+            };
+            match collected {
+                // There was no other collection meanwhile: it would say the same once more.
+                Some(Ok(snapshot))
+                    if pushed.as_ref().is_some_and(|pushed| Arc::ptr_eq(pushed, &snapshot)) => {}
+                Some(Ok(snapshot)) => {
+                    let encoded = encode(&snapshot);
+                    pushed = Some(snapshot);
+                    self.outlet.put(encoded, self.every).await;
                 }
-                windows.begin(&*feed);
-                continue;
+                Some(Err(error)) => tracing::warn!("no metrics are pushed this time: {error}"),
+                None => tracing::warn!("the last metrics are not pushed: collecting them takes too long"),
             }
-            _ = stop.wait_for(|stop| *stop) => true,
-        };
-        let (feed, encode) = (Arc::clone(&feed), Arc::clone(&encode));
-        // Looking names up takes as long as reading files does.
-        let turned = spawn_blocking(move || {
-            let profiles = windows.turn(&*feed, last);
-            (encode(&profiles), windows)
-        });
-        match turned.await {
-            Ok((encoded, rest)) => {
-                windows = rest;
-                outlet.left_out(encoded.left_out);
-                outlet.put(encoded.payloads, every).await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "profiles are not pushed any more");
+            if last {
                 return;
             }
         }
-        if last {
-            return;
+    }
+
+    /// Pushes the profiles of each interval, and of what there was of the last one when it is to stop.
+    pub(super) async fn profiles(mut self, encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static) {
+        let (encode, mut windows) = (Arc::new(encode), Windows::default());
+        let mut ticks = self.ticks();
+        loop {
+            let last = tokio::select! {
+                _ = ticks.tick() => false,
+                () = sleep(SOON), if windows.incomplete => {
+                    if windows.open.is_empty() {
+                        ticks.reset();
+                    }
+                    windows.begin(&*self.feed);
+                    continue;
+                }
+                _ = self.stop.wait_for(|stop| *stop) => true,
+            };
+            let (feed, encode) = (Arc::clone(&self.feed), Arc::clone(&encode));
+            // Looking names up takes as long as reading files does.
+            let turned = spawn_blocking(move || {
+                let profiles = windows.turn(&*feed, last);
+                (encode(&profiles), windows)
+            });
+            match turned.await {
+                Ok((encoded, rest)) => {
+                    windows = rest;
+                    self.outlet.put(encoded, self.every).await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "profiles are not pushed any more");
+                    return;
+                }
+            }
+            if last {
+                return;
+            }
         }
     }
 }

@@ -74,19 +74,12 @@ impl Queue {
 
     /// Returns once one of this size can be put in without that another of its batch must make room.
     pub(super) async fn admits(&self, size: usize, batch: u64) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let of_batch = |state: &State| -> u64 {
-                let own = state.waiting.iter().filter(|one| one.batch == batch);
-                own.map(|one| one.bytes.len() as u64).sum()
-            };
-            if of_batch(&self.lock()) + size as u64 <= self.limit() {
-                return;
-            }
-            changed.await;
-        }
+        let admits = |state: &mut State| {
+            let own = state.waiting.iter().filter(|one| one.batch == batch);
+            let bytes: u64 = own.map(|one| one.bytes.len() as u64).sum();
+            (bytes + size as u64 <= self.limit()).then_some(())
+        };
+        self.until(admits).await;
     }
 
     /// Puts one at the end, as a part of a batch. What is larger than all of the room is dropped itself.
@@ -124,23 +117,27 @@ impl Queue {
 
     /// The oldest, once there is one, to be sent. It stays until it is [done](Self::done), or [put back](Self::put_back).
     pub(super) async fn oldest(&self) -> Waiting {
+        let take_up = |state: &mut State| {
+            let oldest = state.waiting.front().cloned()?;
+            state.sending = Some(oldest.number);
+            Some(oldest)
+        };
+        self.until(take_up).await
+    }
+
+    /// Waits until something is found.
+    async fn until<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // From here on nothing that is put in is missed.
             changed.as_mut().enable();
-            if let Some(oldest) = self.take_up() {
-                return oldest;
+            let found = find(&mut self.lock());
+            if let Some(found) = found {
+                return found;
             }
             changed.await;
         }
-    }
-
-    fn take_up(&self) -> Option<Waiting> {
-        let mut state = self.lock();
-        let oldest = state.waiting.front().cloned()?;
-        state.sending = Some(oldest.number);
-        Some(oldest)
     }
 
     /// The one that was being sent waits again, and may have to make room.
@@ -164,15 +161,7 @@ impl Queue {
 
     /// Returns once nothing waits.
     pub(super) async fn emptied(&self) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.lock().waiting.is_empty() {
-                return;
-            }
-            changed.await;
-        }
+        self.until(|state| state.waiting.is_empty().then_some(())).await;
     }
 
     /// Takes out all that wait, and tells what they were.

@@ -1,29 +1,50 @@
-//! Sends what waits, one request after the other.
+//! Sends what waits, one request after the other, over connections by whatever transport its format has.
 
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::client::{Client, Transport};
 use super::outcome::Outcome;
-use super::queue::Queue;
+use super::pump::Outlet;
 use super::retry::Backoff;
-use super::route::Flow;
-use super::state::Board;
 use crate::clock::Clock;
 
 /// The longest pause once there is a hurry.
 const HURRIED: Duration = Duration::from_millis(250);
 
-/// One signal's way to its receiver.
+/// Makes requests, and judges the answers.
+pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
+    /// Open connections to one receiver.
+    type Connection: fmt::Debug + Send + Sync;
+
+    /// Prepares connections; they may be opened with the first request. Is called on a tokio runtime, whenever there is no
+    /// connection, so files of certificates are read again.
+    ///
+    /// # Errors
+    /// What is wrong with the certificates.
+    fn connect(&self) -> Result<Self::Connection, String>;
+
+    /// Sends one request. The caller limits the time.
+    fn send(
+        &self,
+        connection: &Self::Connection,
+        body: &Bytes,
+        clock: &Clock,
+    ) -> impl Future<Output = Outcome> + Send;
+}
+
+/// One signal's way to its receiver. A connection is made when it is needed, and made anew after a failure: certificates
+/// and addresses may have changed.
 #[derive(Debug)]
 pub(super) struct Sender<T: Transport> {
-    pub(super) flow: Flow,
-    pub(super) queue: Arc<Queue>,
-    pub(super) client: Client<T>,
-    pub(super) board: Arc<Board>,
+    pub(super) outlet: Outlet,
+    pub(super) transport: T,
+    /// How long an answer may take.
+    pub(super) patience: Duration,
+    pub(super) connection: Option<T::Connection>,
     pub(super) clock: Clock,
     pub(super) backoff: Backoff,
     /// Becomes true when the exporter is about to stop.
@@ -33,22 +54,39 @@ pub(super) struct Sender<T: Transport> {
 impl<T: Transport> Sender<T> {
     /// Sends for as long as it is let.
     pub(super) async fn run(mut self) {
+        let Outlet { flow, queue, board } = self.outlet.clone();
         loop {
-            let waiting = self.queue.oldest().await;
+            let waiting = queue.oldest().await;
             let begin = self.clock.monotonic();
-            let outcome = self.client.send(&waiting.bytes).await;
+            let outcome = self.send(&waiting.bytes).await;
             let took = self.clock.monotonic().since(begin);
-            self.board.sent(self.flow, took, waiting.bytes.len() as u64, waiting.items, &outcome);
+            board.sent(flow, took, waiting.bytes.len() as u64, waiting.items, &outcome);
             if let Outcome::Again { after, .. } = outcome {
-                self.queue.put_back();
+                queue.put_back();
                 let pause = self.backoff.next(after);
                 self.pause(pause).await;
             } else {
                 self.backoff.reset();
-                self.queue.done(waiting.number);
-                self.board.queued(self.flow, &self.queue);
+                queue.done(waiting.number);
+                board.queued(flow, &queue);
             }
         }
+    }
+
+    /// Sends one request. Takes no longer than the receiver is given to answer.
+    async fn send(&mut self, body: &Bytes) -> Outcome {
+        let connection = match self.connection.take().map_or_else(|| self.transport.connect(), Ok) {
+            Ok(connection) => connection,
+            Err(why) => return Outcome::unreachable(why),
+        };
+        let attempt = self.transport.send(&connection, body, &self.clock);
+        let outcome = timeout(self.patience, attempt).await.unwrap_or_else(|_| {
+            Outcome::unreachable(format!("it did not answer within {:?}", self.patience))
+        });
+        if !matches!(outcome, Outcome::Again { reconnect: true, .. }) {
+            self.connection = Some(connection);
+        }
+        outcome
     }
 
     /// Waits, for less time if there is a hurry or one begins.

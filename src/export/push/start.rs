@@ -1,6 +1,5 @@
 //! Everything that runs by some settings: it is started by formats, and stopped as a whole.
 
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +8,14 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-use super::client::{Client, Transport};
 use super::payload::Encoded;
-use super::pump::{self, Feed, Outlet};
+use super::pump::{Feed, Outlet, Pump};
 use super::queue::Queue;
 use super::retry::Backoff;
 use super::route::{Flow, Route};
-use super::sender::Sender;
+use super::sender::{Sender, Transport};
 use super::state::Board;
-use crate::budget::Share;
-use crate::clock::Clock;
+use super::surroundings::Surroundings;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
 
@@ -39,16 +36,14 @@ const INTERVAL: Duration = Duration::from_secs(15);
 pub(in crate::export) struct Starter<'a, F> {
     pub(super) format: &'static str,
     feed: &'a Arc<F>,
-    board: &'a Arc<Board>,
-    clock: &'a Clock,
-    memory: &'a Share,
+    surroundings: &'a Surroundings,
     running: &'a mut Running,
 }
 
 impl<F: Feed> Starter<'_, F> {
     /// How large a request may be, in bytes before compression: several have room in the queues.
     pub(in crate::export) fn request_limit(&self) -> usize {
-        let limit = usize::try_from(self.memory.limit() / 4).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.surroundings.memory.limit() / 4).unwrap_or(usize::MAX);
         limit.clamp(SMALLEST, REQUEST)
     }
 
@@ -59,10 +54,8 @@ impl<F: Feed> Starter<'_, F> {
         transport: impl Transport,
         encode: impl FnMut(&Arc<Snapshot>) -> Encoded + Send + 'static,
     ) {
-        let outlet = self.queue(route, transport);
-        let (feed, every) = (Arc::clone(self.feed), route.interval.unwrap_or(INTERVAL));
-        let stopped = self.running.stop.subscribe();
-        self.running.pumps.spawn(pump::metrics(feed, encode, outlet, every, stopped));
+        let pump = self.pump(route, transport);
+        self.running.pumps.spawn(pump.metrics(encode));
     }
 
     /// Pushes the profiles of each interval, and the rest when it is to stop. `encode` is called on blocking threads.
@@ -72,10 +65,8 @@ impl<F: Feed> Starter<'_, F> {
         transport: impl Transport,
         encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static,
     ) {
-        let outlet = self.queue(route, transport);
-        let (feed, every) = (Arc::clone(self.feed), route.interval.unwrap_or(INTERVAL));
-        let stopped = self.running.stop.subscribe();
-        self.running.pumps.spawn(pump::profiles(feed, encode, outlet, every, stopped));
+        let pump = self.pump(route, transport);
+        self.running.pumps.spawn(pump.profiles(encode));
     }
 
     /// Pushes what the format puts into the outlet that is returned. When it is to stop, `flush` is called on a blocking thread
@@ -90,30 +81,34 @@ impl<F: Feed> Starter<'_, F> {
         self.queue(route, transport)
     }
 
+    fn pump(&mut self, route: &Route, transport: impl Transport) -> Pump<F> {
+        Pump {
+            feed: Arc::clone(self.feed),
+            outlet: self.queue(route, transport),
+            every: route.interval.unwrap_or(INTERVAL),
+            stop: self.running.stop.subscribe(),
+        }
+    }
+
     /// Opens a queue, and starts to send what comes into it.
     fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> Outlet {
-        let Self { board, clock, memory, .. } = *self;
+        let Surroundings { board, clock, memory, .. } = self.surroundings;
         let flow = Flow { format: self.format, signal: route.signal };
         let queue = Arc::new(Queue::new(route.queue, memory));
         board.begins(flow, route, &queue);
+        let outlet = Outlet { flow, queue, board: Arc::clone(board) };
         let sender = Sender {
-            flow,
-            queue: Arc::clone(&queue),
-            client: Client::new(transport, route.timeout, clock.clone()),
-            board: Arc::clone(board),
+            outlet: outlet.clone(),
+            transport,
+            patience: route.timeout,
+            connection: None,
             clock: clock.clone(),
             backoff: Backoff::new(seed()),
             hurry: self.running.hurry.subscribe(),
         };
         self.running.senders.push(tokio::spawn(sender.run()));
-        let outlet = Outlet { flow, queue, board: Arc::clone(board) };
         self.running.outlets.push(outlet.clone());
-        tracing::info!(
-            signal = route.signal.as_str(),
-            endpoint = %route.uri,
-            format = flow.format,
-            "pushing"
-        );
+        tracing::info!(signal = route.signal.as_str(), endpoint = %route.uri, format = flow.format, "pushing");
         outlet
     }
 }
@@ -124,6 +119,7 @@ pub(in crate::export) fn seed() -> u64 {
 }
 
 /// The tasks that push by some settings.
+#[derive(Default)]
 pub(super) struct Running {
     pumps: JoinSet<()>,
     senders: Vec<JoinHandle<()>>,
@@ -138,20 +134,11 @@ impl Running {
     /// Starts what `start` asks for.
     pub(super) fn start<F: Feed>(
         feed: &Arc<F>,
-        board: &Arc<Board>,
-        clock: &Clock,
-        memory: &Share,
+        surroundings: &Surroundings,
         start: impl FnOnce(&mut Starter<'_, F>),
     ) -> Self {
-        let mut running = Self {
-            pumps: JoinSet::new(),
-            senders: Vec::new(),
-            outlets: Vec::new(),
-            flushes: Vec::new(),
-            stop: watch::channel(false).0,
-            hurry: watch::channel(false).0,
-        };
-        start(&mut Starter { format: "", feed, board, clock, memory, running: &mut running });
+        let mut running = Self::default();
+        start(&mut Starter { format: "", feed, surroundings, running: &mut running });
         running
     }
 
@@ -177,11 +164,5 @@ impl Running {
             board.dropped(*flow, queue.clear());
             board.ends(*flow);
         }
-    }
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("outlets", &self.outlets).finish_non_exhaustive()
     }
 }

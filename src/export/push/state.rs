@@ -11,6 +11,7 @@ use super::queue::{Dropped, Queue};
 use super::route::{Flow, Route};
 use crate::clock::{Clock, Monotonic};
 use crate::config::push::Signal;
+use crate::metrics::registered;
 use crate::status::{PushFailure, PushStatus};
 
 /// How long nothing more is said in the log of what goes on going wrong; `/status` and metrics always say it.
@@ -66,9 +67,15 @@ impl Board {
     /// # Errors
     /// When they are registered there already.
     pub fn new(registry: &Registry, clock: Clock) -> prometheus::Result<Self> {
-        let counter = |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["format", "signal"]);
-        let board = Self {
+        let counter = |name, help, labels: &[&str]| {
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let gauge =
+            |name, help| registered(registry, IntGaugeVec::new(Opts::new(name, help), &["format", "signal"]));
+        let duration =
+            HistogramOpts::new("perf_exporter_push_duration_seconds", "From a request until its answer")
+                .buckets(DURATION_BUCKETS.to_vec());
+        Ok(Self {
             clock,
             requests: counter(
                 "perf_exporter_push_requests_total",
@@ -87,25 +94,14 @@ impl Board {
                 "Bytes of requests that were taken, not compressed",
                 &["format", "signal"],
             )?,
-            duration: HistogramVec::new(
-                HistogramOpts::new("perf_exporter_push_duration_seconds", "From a request until its answer")
-                    .buckets(DURATION_BUCKETS.to_vec()),
-                &["format", "signal"],
-            )?,
+            duration: registered(registry, HistogramVec::new(duration, &["format", "signal"]))?,
             waiting: gauge("perf_exporter_push_queue_bytes", "Bytes of requests that wait to be sent")?,
             failing: gauge(
                 "perf_exporter_push_failing",
                 "1 where the last request was not taken; /status tells why",
             )?,
             accounts: Mutex::default(),
-        };
-        registry.register(Box::new(board.requests.clone()))?;
-        registry.register(Box::new(board.items.clone()))?;
-        registry.register(Box::new(board.bytes.clone()))?;
-        registry.register(Box::new(board.duration.clone()))?;
-        registry.register(Box::new(board.waiting.clone()))?;
-        registry.register(Box::new(board.failing.clone()))?;
-        Ok(board)
+        })
     }
 
     /// How things are, by format and signal.
@@ -184,9 +180,6 @@ impl Board {
     pub(super) fn sent(&self, flow: Flow, took: Duration, bytes: u64, items: u64, outcome: &Outcome) {
         self.duration.with_label_values(&flow.labels()).observe(took.as_secs_f64());
         let request = |outcome: &str| self.requests.with_label_values(&flow.with(outcome)).inc();
-        let item = |outcome: &str, count: u64| {
-            self.items.with_label_values(&flow.with(outcome)).inc_by(count);
-        };
         match outcome {
             Outcome::Taken => self.takes(flow, (bytes, items), 0, None),
             Outcome::Partly { rejected, message } => {
@@ -198,7 +191,7 @@ impl Board {
             }
             Outcome::Refused { why } => {
                 request("refused");
-                item("refused", items);
+                self.items.with_label_values(&flow.with("refused")).inc_by(items);
                 self.fails(flow, items, why);
             }
         }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::format::Surroundings;
 use super::formats::{Formats, Settings};
 use super::pump::Feed;
 use super::start::Running;
+use super::surroundings::Surroundings;
 
 /// The thread. It pushes nothing until there are settings that say so.
 #[derive(Debug)]
@@ -63,15 +63,12 @@ async fn run<F: Feed>(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut formats = Formats::new(&surroundings);
-    let Surroundings { board, clock, memory, .. } = &surroundings;
     // Until settings were sent it is not known whether the log is pushed, and it is kept.
     let (mut known, nothing) = (false, Settings::default());
     loop {
         let current = settings.borrow_and_update().clone();
         let wanted = current.as_deref().unwrap_or(&nothing);
-        let running = Running::start(&feed, board, clock, memory, |starter| {
-            formats.start(wanted, known, starter);
-        });
+        let running = Running::start(&feed, &surroundings, |starter| formats.start(wanted, known, starter));
         let stopping = loop {
             let changed = tokio::select! {
                 changed = settings.changed() => changed.is_ok(),
@@ -86,7 +83,7 @@ async fn run<F: Feed>(
                 break false;
             }
         };
-        running.stop(board).await;
+        running.stop(&surroundings.board).await;
         if stopping {
             return;
         }

@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
-use crate::export::prometheus::{bound_text, sample_suffix};
-use crate::export::protobuf::wire::{Message, Sink};
+use crate::export::prometheus::bound_text;
+use crate::export::protobuf::wire::{Message, Sink, delimited};
 use crate::export::push::{Encoded, Payload};
 use crate::metrics::{Family, Kind, Labels, Point, Snapshot, Value};
 
@@ -85,22 +85,12 @@ impl Encoder {
         let known = before.as_ref().map_or(&[][..], |before| before.families());
         let order = |a: &Family, b: &Family| {
             let (a, b) = (a.metadata(), b.metadata());
-            a.name().cmp(b.name()).then_with(|| rank(a.kind()).cmp(&rank(b.kind())))
+            a.name().cmp(b.name()).then_with(|| a.kind().cmp(&b.kind()))
         };
         for (before, now) in joined(known, snapshot.families(), order) {
             writer.family(before, now);
         }
         writer.requests.finish()
-    }
-}
-
-/// Of two kinds under one name the samples have different names, so the family of one has ended.
-fn rank(kind: Kind) -> u8 {
-    match kind {
-        Kind::Counter => 0,
-        Kind::Gauge => 1,
-        Kind::Histogram => 2,
-        Kind::Info => 3,
     }
 }
 
@@ -151,7 +141,7 @@ impl Writer {
         let (name, kind) = (metadata.name(), metadata.kind());
         let mut names = match kind {
             Kind::Histogram => Names::Histogram(HistogramNames::new(name, &self.external)),
-            _ => Names::One(extras(&self.external, &format!("{name}{}", sample_suffix(kind)), None)),
+            _ => Names::One(extras(&self.external, &format!("{name}{}", kind.suffix()), None)),
         };
         let order = |a: &Point, b: &Point| match Arc::ptr_eq(&a.labels, &b.labels) {
             true => Ordering::Equal,
@@ -214,16 +204,13 @@ impl Writer {
         self.labels.clear();
         merge(labels, extras, &mut self.labels);
         let at = |time: Timestamp, bits| Sample { bits, time: time.0 };
-        let last = match write {
-            Write::Value(_) => at(self.times.taken, value.to_bits()),
-            Write::End => at(self.times.taken, STALE),
+        let now = |bits| at(self.times.taken, bits);
+        let samples: &[Sample] = match write {
+            Write::Value(Some(zero)) => &[at(zero, 0.0_f64.to_bits()), now(value.to_bits())],
+            Write::Value(None) => &[now(value.to_bits())],
+            Write::End => &[now(STALE)],
         };
-        match write {
-            Write::Value(Some(zero)) => {
-                self.requests.add(&Series(&self.labels, &[at(zero, 0.0_f64.to_bits()), last]));
-            }
-            _ => self.requests.add(&Series(&self.labels, &[last])),
-        }
+        self.requests.add(&Series(&self.labels, samples));
     }
 }
 
@@ -323,13 +310,7 @@ fn merge(labels: &Labels, extras: &[Label], out: &mut Vec<u8>) {
 
 /// How many bytes a label takes in [`Labels::protobuf`].
 fn field_length(name: &str, value: &str) -> usize {
-    let delimited = |length: usize| 1 + width(length) + length;
-    delimited(delimited(name.len()) + delimited(value.len()))
-}
-
-/// How many groups of seven bits a number has; zero has one, too.
-fn width(number: usize) -> usize {
-    (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+    delimited(delimited(name.len() as u64) + delimited(value.len() as u64)) as usize
 }
 
 /// `Sample`.

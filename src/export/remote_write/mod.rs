@@ -157,19 +157,12 @@ fn judge(answer: &Answer, clock: &Clock) -> Outcome {
     if status.is_success() {
         return Outcome::Taken;
     }
-    let said = answer.body.as_deref().unwrap_or_default();
-    let why = answer.describe(&String::from_utf8_lossy(said));
-    match status.as_u16() {
-        429 | 500.. => Outcome::Again { after: answer.retry_after(clock), why, reconnect: false },
-        300..=399 => Outcome::Refused { why: format!("{why}; write the URL that it leads to") },
-        401 | 403 => Outcome::Refused { why: format!("{why}; see `headers` and `credentials_file`") },
-        404 => Outcome::Refused {
-            why: format!(
-                "{why}; check the path: Prometheus receives at /api/v1/write, with --web.enable-remote-write-receiver"
-            ),
-        },
-        _ => Outcome::Refused { why },
-    }
+    let said = String::from_utf8_lossy(answer.body.as_deref().unwrap_or_default());
+    let hints = [
+        "; see `headers` and `credentials_file`",
+        "; check the path: Prometheus receives at /api/v1/write, with --web.enable-remote-write-receiver",
+    ];
+    answer.judge(&said, matches!(status.as_u16(), 429 | 500..), hints, clock)
 }
 
 #[cfg(test)]

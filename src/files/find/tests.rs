@@ -46,6 +46,10 @@ impl Host {
     }
 }
 
+fn open(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Opened, RootError> {
+    find_path(root, path, roots, cgroup_dir)?.open(false)
+}
+
 const PROCESS: Root = Root::Process(7);
 
 fn is_file(opened: &Opened, path: &str) -> bool {

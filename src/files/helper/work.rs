@@ -1,9 +1,6 @@
 //! The threads of the helper, and the operations that they do. Each may hang for as long as a file system likes.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -11,16 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
-
 use super::{Key, path_of};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::files::find::{self, Found};
 use crate::files::mounts::{Mount, Mounts, Unlisted};
-use crate::files::wire::{Answer, CHUNK, Request};
-use crate::files::{Opened, Root, RootError, Stat};
-use crate::host::Roots;
+use crate::files::wire::{Answer, CHUNK, OpenRequest};
+use crate::files::{Opened, Root, RootError};
+use crate::host::{ReadAt, Roots};
 
 /// Stacks of workers are small: no operation recurses.
 const STACK: usize = 256 << 10;
@@ -29,22 +24,20 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Of how many mount namespaces the mounts are remembered.
 const MOST_NAMESPACES: usize = 64;
 
-/// A file on a file system that can hang.
+/// A file that a worker opened.
 #[derive(Debug)]
-pub(super) struct KeptFile {
-    file: File,
-    shown: PathBuf,
-    pid: Option<u32>,
-    pub(super) key: Key,
+pub(super) struct OpenFile {
+    pub(super) opened: Opened,
+    /// What it can hang on; `None` on a local file system.
+    pub(super) key: Option<Key>,
 }
 
 /// What a worker is to do.
 pub(super) enum Job {
-    Open(Request),
-    Read(Arc<KeptFile>, u64, usize),
-    Stat(Arc<KeptFile>),
-    /// Close what it opened.
-    Discard(Outcome),
+    Open(OpenRequest),
+    Read(Arc<OpenFile>, u64, usize),
+    Stat(Arc<OpenFile>),
+    Close(Arc<OpenFile>),
 }
 
 /// A job under a number, with what is known of where it can hang.
@@ -57,28 +50,16 @@ pub(super) struct Task {
 /// What came of it.
 pub(super) enum Outcome {
     /// Not tried: it leads into a file system that can hang.
-    CanHang(Key, Request),
-    Local {
-        file: File,
-        shown: PathBuf,
-        pid: Option<u32>,
-    },
-    Opened {
-        file: Arc<KeptFile>,
-        shown: PathBuf,
-        pid: Option<u32>,
-        place: Option<OwnedFd>,
-    },
-    Read(Vec<u8>),
-    Answer(Answer),
-    Kept(Arc<KeptFile>),
+    CanHang(Key, OpenRequest),
+    Opened(OpenFile),
+    /// The answer, and bytes that were read.
+    Answer(Answer, Vec<u8>),
     Closed,
 }
 
-impl Outcome {
-    /// Whether dropping it closes a file.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self, Self::Local { .. } | Self::Opened { .. } | Self::Kept(_))
+impl From<RootError> for Outcome {
+    fn from(error: RootError) -> Self {
+        Self::Answer(Answer::NotOpened(error), Vec::new())
     }
 }
 
@@ -86,17 +67,11 @@ impl Job {
     /// The process and the path that it is about.
     pub(super) fn subject(&self) -> (Option<u32>, String) {
         match self {
-            Self::Open(request) => path_of(request, Path::new("/proc")),
-            Self::Read(file, ..) | Self::Stat(file) | Self::Discard(Outcome::Kept(file)) => {
-                (file.pid, file.shown.to_string_lossy().into_owned())
+            Self::Open(request) => path_of(request),
+            Self::Read(file, ..) | Self::Stat(file) | Self::Close(file) => {
+                (file.opened.pid, file.opened.shown.to_string_lossy().into_owned())
             }
-            Self::Discard(_) => (None, "a file that is closed".into()),
         }
-    }
-
-    /// The answer where it is not done.
-    pub(super) fn refused(&self, error: RootError) -> Answer {
-        Answer::NotOpened(error)
     }
 }
 
@@ -118,8 +93,7 @@ impl Worker {
         let work = move || {
             for Task { operation, key, job } in arrived {
                 let outcome = catch_unwind(AssertUnwindSafe(|| self.do_it(*job, key))).unwrap_or_else(|_| {
-                    let error = RootError::Unavailable("the helper process has panicked: a bug".into());
-                    Outcome::Answer(Answer::NotOpened(error))
+                    RootError::Unavailable("the helper process has panicked: a bug".into()).into()
                 });
                 done(operation, outcome, own.clone());
             }
@@ -129,89 +103,59 @@ impl Worker {
     }
 
     fn do_it(&self, job: Job, key: Option<Key>) -> Outcome {
-        match job {
-            Job::Open(request) => {
-                self.open(request, key).unwrap_or_else(|error| Outcome::Answer(Answer::NotOpened(error)))
-            }
+        let answered = match job {
+            Job::Open(request) => return self.open(request, key).unwrap_or_else(Outcome::from),
             Job::Read(file, offset, length) => {
                 let mut bytes = vec![0; length.min(CHUNK)];
                 let read = loop {
-                    match file.file.read_at(&mut bytes, offset) {
+                    match file.opened.read_at(&mut bytes, offset) {
                         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                         read => break read,
                     }
                 };
-                match read {
-                    Ok(read) => {
-                        bytes.truncate(read);
-                        Outcome::Read(bytes)
-                    }
-                    Err(error) => Outcome::Answer(Answer::Failed(Errno::of(&error))),
-                }
+                bytes.truncate(*read.as_ref().unwrap_or(&0));
+                read.map(|_| (Answer::Read, bytes))
             }
-            Job::Stat(file) => Outcome::Answer(match Stat::of(&file.file) {
-                Ok(stat) => Answer::Stat(stat),
-                Err(error) => Answer::Failed(Errno::of(&error)),
-            }),
-            Job::Discard(_) => Outcome::Closed,
-        }
+            Job::Stat(file) => file.opened.file.stat().map(|stat| (Answer::Stat(stat), Vec::new())),
+            Job::Close(_) => return Outcome::Closed,
+        };
+        let (answer, bytes) =
+            answered.unwrap_or_else(|error| (Answer::Failed(Errno::of(&error)), Vec::new()));
+        Outcome::Answer(answer, bytes)
     }
 
     /// Opens a file. Without a key it is found out first whether that can hang.
-    fn open(&self, request: Request, key: Option<Key>) -> Result<Outcome, RootError> {
+    fn open(&self, request: OpenRequest, key: Option<Key>) -> Result<Outcome, RootError> {
         if key.is_none()
             && let Some(key) = self.key(&request)
         {
             return Ok(Outcome::CanHang(key, request));
         }
-        let (found, place) = match &request {
-            Request::Open { root, path, cgroup_dir, place } => {
-                (find::find(root, path, &self.roots, cgroup_dir.as_deref())?, *place)
-            }
-            Request::OpenMapped { pid, range, .. } => (find::find_mapped(*pid, *range, &self.roots)?, false),
-            Request::OpenProcess { pid, file } => {
-                let Opened { file, shown, pid, .. } = find::open_process(*pid, *file, &self.roots)?;
-                let super::super::Contents::Local(file) = file else { return Ok(Outcome::Closed) };
-                let key = key.unwrap_or(Key::Process(pid.unwrap_or(0)));
-                let file = Arc::new(KeptFile { file, shown: shown.clone(), pid, key });
-                return Ok(Outcome::Opened { file, shown, pid, place: None });
-            }
-            _ => return Ok(Outcome::Answer(Answer::Failed(Errno::EINVAL))),
+        let found = find::find(&request, &self.roots)?;
+        // The mount that the file really is on decides who reads it.
+        let (key, keep_place) = match request {
+            OpenRequest::Process { .. } => (key, false),
+            OpenRequest::Path { place, .. } => (self.mount_of(&found), place),
+            OpenRequest::Mapped { .. } => (self.mount_of(&found), false),
         };
-        self.read(found, place)
-    }
-
-    /// Opens for reading what was found. The mount that it really is on decides who reads it.
-    fn read(&self, found: Found, wants_place: bool) -> Result<Outcome, RootError> {
-        let (shown, pid) = (found.shown.clone(), found.pid);
-        let mount = self.mount_of(&found);
-        let place = if wants_place { found.place.try_clone().ok() } else { None };
-        let file = found.open()?.file;
-        let super::super::Contents::Local(file) = file else { return Ok(Outcome::Closed) };
-        Ok(match mount {
-            None => Outcome::Local { file, shown, pid },
-            Some(key) => {
-                let file = Arc::new(KeptFile { file, shown: shown.clone(), pid, key });
-                Outcome::Opened { file, shown, pid, place }
-            }
-        })
+        Ok(Outcome::Opened(OpenFile { opened: found.open(keep_place)?, key }))
     }
 
     /// Where opening a file can hang, found out without asking a file system that can.
-    fn key(&self, request: &Request) -> Option<Key> {
+    fn key(&self, request: &OpenRequest) -> Option<Key> {
         let found = match request {
-            Request::Open { root: Root::Process(pid), path, .. } => {
+            OpenRequest::Path { root: Root::Process(pid), path, .. } => {
                 let (dir, path) = (self.proc(*pid), Path::new(path));
                 self.mounts.look(Some(&dir), |mounts| entered(mounts, &dir.join("root"), path))
             }
-            Request::Open { path, .. } => {
+            OpenRequest::Path { path, .. } => {
                 let path = self.roots.prefix.join(path.trim_start_matches('/'));
                 self.mounts.look(None, |mounts| entered(mounts, Path::new("/"), &path))
             }
-            Request::OpenMapped { pid, device, .. } => {
+            OpenRequest::Mapped { pid, device, .. } => {
                 self.mounts.look(Some(&self.proc(*pid)), |mounts| mounts.of_device(*device))
             }
-            _ => return None,
+            OpenRequest::Process { .. } => return None,
         };
         found.ok().flatten()
     }
@@ -231,11 +175,7 @@ impl Worker {
 
 /// The file system that can hang which a path leads into from the directory `root`; none if that cannot be opened.
 fn entered<'m>(mounts: &'m Mounts, root: &Path, path: &Path) -> Result<Option<&'m Mount>, Unlisted> {
-    open_dir(root).map_or(Ok(None), |root| mounts.entered(root, path))
-}
-
-fn open_dir(path: &Path) -> Option<OwnedFd> {
-    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+    find::open_dir(root).map_or(Ok(None), |root| mounts.entered(root, path))
 }
 
 /// The mounts of processes, read again when they are older than [`FRESH`].

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::{Argument, ArgumentError, Element, Fetch, FetchType, Register, Step, Variable, Width};
-use crate::event::{Parsed, fault, nearest};
+use crate::event::{Cursor, Fault, Parsed, digits, fault, nearest};
 
 /// The longest text, in bytes. What the kernel takes is shorter, but variables may have long ways.
 const TEXT_LIMIT: usize = 1024;
@@ -58,8 +58,7 @@ impl Argument {
     /// # Errors
     /// The first place that is not in the language.
     pub fn parse_nth(text: &str, place: usize) -> Result<Self, ArgumentError> {
-        let mut parser = Parser { text, at: 0 };
-        let (name, fetch, kind) = parser.argument().map_err(|fault| fault.of(text))?;
+        let (name, fetch, kind) = Parser::new(text, ()).argument().map_err(|fault| fault.of(text))?;
         let name = name.or_else(|| member_name(&fetch)).unwrap_or_else(|| format!("arg{place}").into());
         Ok(Self { name, fetch, kind, text: text.into() })
     }
@@ -70,7 +69,7 @@ pub(super) fn is_field_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.len() <= NAME_LIMIT
         && name.starts_with(first)
-        && name.bytes().all(is_word)
+        && name.chars().all(is_word)
         && !RESERVED.contains(&name)
 }
 
@@ -84,37 +83,14 @@ fn member_name(fetch: &Fetch) -> Option<Arc<str>> {
     Some(member.unwrap_or(&variable.base)).filter(|name| is_field_name(name)).cloned()
 }
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// A cursor over the text.
-struct Parser<'t> {
-    text: &'t str,
-    /// Always where a character begins: it moves behind ASCII characters only.
-    at: usize,
-}
+type Parser<'t> = Cursor<'t>;
 
 impl<'t> Parser<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn take(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        if found {
-            self.at += token.len();
-        }
-        found
-    }
-
-    fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t str {
-        let rest = self.rest();
-        let end = rest.bytes().position(|byte| !(byte.is_ascii() && wanted(byte))).unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
     fn word(&mut self) -> &'t str {
         self.take_while(is_word)
     }
@@ -131,7 +107,7 @@ impl<'t> Parser<'t> {
         let fetch = self.fetch(0)?;
         let at = self.at;
         let kind = if self.take(":") { Some(self.kind()?) } else { None };
-        if !self.rest().is_empty() {
+        if !self.is_at_end() {
             return fault(self.at, "the argument ends here", "put each argument in an entry of its own");
         }
         fits(&fetch, kind, start, at)?;
@@ -181,10 +157,9 @@ impl<'t> Parser<'t> {
     fn register(&mut self) -> Parsed<Fetch> {
         self.at += 1;
         let at = self.at;
-        match Register::parse(self.word()) {
-            Some(register) => Ok(Fetch::Register(register)),
-            None => fault(at, "this is no register", "expected one such as %di on x86-64 or %x0 on arm64"),
-        }
+        let register = Register::parse(self.word()).map(Fetch::Register);
+        let expected = "expected one such as %di on x86-64 or %x0 on arm64";
+        register.ok_or_else(|| Fault::new(at, "this is no register", expected))
     }
 
     fn dollar(&mut self, depth: usize) -> Parsed<Fetch> {
@@ -222,37 +197,24 @@ impl<'t> Parser<'t> {
         // A symbol may have a `$` in it (`foo$isra.0`), but none begins with one.
         let name = match self.rest().starts_with('$') {
             true => "",
-            false => self.take_while(|byte| is_word(byte) || byte == b'.' || byte == b'$'),
+            false => self.take_while(|c| is_word(c) || c == '.' || c == '$'),
         };
         if name.is_empty() {
-            return fault(
-                at,
-                "an address or a symbol is missing",
-                "write it as @0xffffffff81000000 or @jiffies+8",
-            );
+            let remedy = "write it as @0xffffffff81000000 or @jiffies+8";
+            return fault(at, "an address or a symbol is missing", remedy);
         }
         let offset = if self.rest().starts_with(['+', '-']) { self.signed()? } else { 0 };
         Ok(Fetch::Symbol { name: name.into(), offset })
     }
 
     fn deref(&mut self, depth: usize) -> Parsed<Fetch> {
-        let negative = self.take("-");
-        if !negative {
-            self.at += 1;
-        }
+        let negative = self.rest().starts_with('-');
+        self.at += 1;
         let user = self.take("u");
         let offset = self.offset(negative)?;
-        if !self.take("(") {
-            return fault(
-                self.at,
-                "what the offset counts from is missing",
-                "write it in parentheses: +8(%di)",
-            );
-        }
+        self.expect("(", "what the offset counts from is missing", "write it in parentheses: +8(%di)")?;
         let of = Box::new(self.fetch(depth + 1)?);
-        if !self.take(")") {
-            return fault(self.at, "the parenthesis is not closed", "expected )");
-        }
+        self.expect(")", "the parenthesis is not closed", "expected )")?;
         Ok(Fetch::Deref { user, offset, of })
     }
 
@@ -264,11 +226,8 @@ impl<'t> Parser<'t> {
             if arrow || self.take(".") {
                 let name = self.word();
                 if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-                    return fault(
-                        self.at - name.len(),
-                        "the name of a member is missing",
-                        "as in sk->sk_family",
-                    );
+                    let at = self.at - name.len();
+                    return fault(at, "the name of a member is missing", "as in sk->sk_family");
                 }
                 path.push(Step::Member { name: name.into(), arrow });
             } else if self.take("[") {
@@ -277,11 +236,8 @@ impl<'t> Parser<'t> {
                 return Ok(Fetch::Variable(Variable { base: base.into(), path }));
             }
             if path.len() > PATH_LIMIT {
-                return fault(
-                    at,
-                    "the variable has too many members",
-                    format!("at most {PATH_LIMIT} are followed"),
-                );
+                let remedy = format!("at most {PATH_LIMIT} are followed");
+                return fault(at, "the variable has too many members", remedy);
             }
         }
     }
@@ -309,15 +265,12 @@ impl<'t> Parser<'t> {
     /// The rest of a bit field whose first word is behind the cursor.
     fn bits(&mut self, word: &str) -> Option<Element> {
         let width: u8 = word.strip_prefix('b').filter(|digits| is_decimal(digits))?.parse().ok()?;
-        if !self.take("@") {
-            return None;
-        }
-        let offset: u8 = Some(self.word()).filter(|digits| is_decimal(digits))?.parse().ok()?;
-        if !self.take("/") {
-            return None;
-        }
-        let container = Some(self.word()).filter(|digits| is_decimal(digits))?.parse().ok()?;
-        let container = Width::of_bits(container)?;
+        let mut behind = |mark| {
+            let digits = self.take(mark).then(|| self.word()).filter(|digits| is_decimal(digits));
+            digits?.parse::<u8>().ok()
+        };
+        let offset = behind("@")?;
+        let container = Width::of_bits(behind("/")?)?;
         let fits = width > 0 && width.checked_add(offset)? <= container.bits();
         fits.then_some(Element::Bits { width, offset, container })
     }
@@ -344,10 +297,8 @@ impl<'t> Parser<'t> {
             // The upper half of 64 bits has two spellings, and the kernel takes both.
             return Ok(magnitude.cast_signed());
         }
-        match 0_i64.checked_sub_unsigned(magnitude) {
-            Some(value) => Ok(value),
-            None => fault(at, "the number has more than 64 bits", "as in -8"),
-        }
+        let value = 0_i64.checked_sub_unsigned(magnitude);
+        value.ok_or_else(|| Fault::new(at, "the number has more than 64 bits", "as in -8"))
     }
 
     /// A number of bytes whose sign has been read.
@@ -356,27 +307,21 @@ impl<'t> Parser<'t> {
         let magnitude = self.number()?;
         let offset =
             if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
-        match offset {
-            Some(offset) => Ok(offset),
-            None => fault(at, "the offset has more than 63 bits", "as in +8(%di)"),
-        }
+        offset.ok_or_else(|| Fault::new(at, "the offset has more than 63 bits", "as in +8(%di)"))
     }
 
     fn number(&mut self) -> Parsed<u64> {
         let at = self.at;
         let word = self.word();
         let value = match word.strip_prefix("0x") {
-            Some(hex) if hex.bytes().all(|b| b.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
+            Some(hex) => digits(hex, 16).flatten(),
             None if is_decimal(word) && word.len() > 1 && word.starts_with('0') => {
                 return fault(at, "the kernel reads a number with a 0 in front as octal", "leave the 0 out");
             }
-            None if is_decimal(word) => word.parse().ok(),
-            _ => None,
+            None => digits(word, 10).flatten(),
         };
-        match value {
-            Some(value) => Ok(value),
-            None => fault(at, "a number of at most 64 bits is missing", "write it as 16 or 0x10"),
-        }
+        let missing = || Fault::new(at, "a number of at most 64 bits is missing", "write it as 16 or 0x10");
+        value.ok_or_else(missing)
     }
 }
 
@@ -403,7 +348,7 @@ fn plain(word: &str) -> Option<Element> {
 }
 
 fn is_decimal(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+    digits(word, 10).is_some()
 }
 
 /// Whether a fetch can have a type, by the rules of the kernel (`traceprobe_parse_probe_arg`).
@@ -426,9 +371,6 @@ fn fits(fetch: &Fetch, kind: Option<FetchType>, start: usize, at: usize) -> Pars
         return Ok(());
     }
     let what = if text { "a string" } else { "an array" };
-    fault(
-        start,
-        format!("{what} is in memory, and this is a value"),
-        format!("if it is the address, write +0({fetch}):{kind}"),
-    )
+    let remedy = format!("if it is the address, write +0({fetch}):{kind}");
+    fault(start, format!("{what} is in memory, and this is a value"), remedy)
 }

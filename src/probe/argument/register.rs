@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::words::words;
+
 /// What fetch arguments can name on x86-64 (`regoffset_table` in the kernel's `arch/x86/kernel/ptrace.c`); the first
 /// six carry the arguments of a function, in this order (System V ABI).
 const X86_64: [&str; 21] = [
@@ -20,15 +22,17 @@ const AARCH64: [&str; 35] = [
 /// The letters of the four oldest registers of x86, whose parts have names of their own: `al`, `ax`, `eax`, `rax`.
 const X86_LETTERS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// An instruction set, as far as registers and calling conventions go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Arch {
-    /// x86-64.
-    X86_64,
-    /// 64-bit ARM.
-    Aarch64,
-    /// Another one: its registers are left to the kernel to judge, and its calling convention is not known here.
-    Other,
+words! {
+    /// An instruction set, as far as registers and calling conventions go.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Arch {
+        /// x86-64.
+        X86_64 = "x86-64",
+        /// 64-bit ARM.
+        Aarch64 = "arm64",
+        /// Another one: its registers are left to the kernel to judge, and its calling convention is not known here.
+        Other = "this architecture",
+    }
 }
 
 impl Arch {
@@ -57,16 +61,6 @@ impl Arch {
             Self::Aarch64 => 8,
             Self::Other => 0,
         }
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::X86_64 => "x86-64",
-            Self::Aarch64 => "arm64",
-            Self::Other => "this architecture",
-        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! assembler (SystemTap's `sys/sdt.h`, "User Space Probe Implementation" in its wiki).
 
 use super::{Arch, Argument, ArgumentError, Element, Fetch, FetchType, Register, Width};
-use crate::event::{Parsed, fault};
+use crate::event::{Fault, Parsed, digits, fault};
 
 /// The longest list, in bytes.
 const TEXT_LIMIT: usize = 4096;
@@ -117,15 +117,10 @@ fn kind_of(text: &str) -> Parsed<(Element, &str)> {
     if size.ends_with('f') {
         return fault(0, "this is a floating-point number", "the kernel takes integers only");
     }
-    let (signed, digits) = match size.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, size),
-    };
-    match digits.parse().ok().and_then(Width::of_bytes) {
-        Some(width) if signed => Ok((Element::Signed(width), operand)),
-        Some(width) => Ok((Element::Unsigned(width), operand)),
-        None => fault(0, "this is no size of an argument", "expected 1, 2, 4 or 8 bytes"),
-    }
+    let signed = size.strip_prefix('-');
+    let width = signed.unwrap_or(size).parse().ok().and_then(Width::of_bytes);
+    let no_size = || Fault::new(0, "this is no size of an argument", "expected 1, 2, 4 or 8 bytes");
+    Ok((Element::integer(width.ok_or_else(no_size)?, signed.is_some()), operand))
 }
 
 /// AT&T syntax: `%edi`, `$5`, `-8(%rbp)`.
@@ -137,11 +132,8 @@ fn x86_64(operand: &str, at: usize) -> Parsed<Fetch> {
         return register(name, at, Arch::X86_64);
     }
     let Some((offset, inside)) = operand.strip_suffix(')').and_then(|operand| operand.split_once('(')) else {
-        return fault(
-            at,
-            "this operand is at an address that is not known before the program runs",
-            EXPECTED,
-        );
+        let message = "this operand is at an address that is not known before the program runs";
+        return fault(at, message, EXPECTED);
     };
     if inside.contains(',') {
         return fault(at, "the kernel cannot add an index to an address", EXPECTED);
@@ -177,17 +169,13 @@ fn aarch64(operand: &str, at: usize) -> Parsed<Fetch> {
 }
 
 fn register(name: &str, at: usize, machine: Arch) -> Parsed<Fetch> {
-    match Register::containing(name, machine) {
-        Some(register) => Ok(Fetch::Register(register)),
-        None => fault(at, format!("the kernel cannot take the register {name}"), EXPECTED),
-    }
+    let register = Register::containing(name, machine).map(Fetch::Register);
+    register.ok_or_else(|| Fault::new(at, format!("the kernel cannot take the register {name}"), EXPECTED))
 }
 
 fn immediate(text: &str, at: usize) -> Parsed<Fetch> {
-    match integer(text) {
-        Some(value) => Ok(Fetch::Immediate(value)),
-        None => fault(at, "this constant is known to the linker only", EXPECTED),
-    }
+    let value = integer(text).map(Fetch::Immediate);
+    value.ok_or_else(|| Fault::new(at, "this constant is known to the linker only", EXPECTED))
 }
 
 fn deref(offset: &str, of: Fetch, at: usize) -> Parsed<Fetch> {
@@ -199,14 +187,11 @@ fn deref(offset: &str, of: Fetch, at: usize) -> Parsed<Fetch> {
 
 /// A number of an assembler: decimal or `0x`, perhaps with a minus.
 fn integer(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let magnitude: u64 = match digits.strip_prefix("0x") {
-        Some(hex) if !hex.starts_with('+') => u64::from_str_radix(hex, 16).ok()?,
-        None if !digits.starts_with('+') => digits.parse().ok()?,
-        _ => return None,
-    };
-    if negative { 0_i64.checked_sub_unsigned(magnitude) } else { Some(magnitude.cast_signed()) }
+    let negative = text.strip_prefix('-');
+    let number = negative.unwrap_or(text);
+    let magnitude = number.strip_prefix("0x").map_or_else(|| digits(number, 10), |hex| digits(hex, 16))??;
+    match negative {
+        Some(_) => 0_i64.checked_sub_unsigned(magnitude),
+        None => Some(magnitude.cast_signed()),
+    }
 }

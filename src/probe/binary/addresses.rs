@@ -17,11 +17,11 @@ use std::path::PathBuf;
 use rustc_hash::FxHashMap;
 
 use super::code::CodeRanges;
-use super::headers::SymbolTable;
+use super::headers::{Format, SymbolTable};
 use super::input::{Input, Part};
 use super::names::NAME_LIMIT;
-use super::symbols::{Entry, Format, Kind};
-use super::{Binary, BinaryError};
+use super::symbols::{Entry, Kind};
+use super::{Binary, BinaryError, Result};
 use crate::error::FileError;
 use crate::host::ReadAt;
 use crate::probe::packed::{Packed, Packing};
@@ -172,10 +172,9 @@ impl Binary<'_> {
     ///
     /// # Errors
     /// A table is larger than 256 MiB; or the file cannot be read.
-    pub fn addresses(&self, named: &Self, each: usize) -> Result<Option<Addresses>, BinaryError> {
+    pub fn addresses(&self, named: &Self, each: usize) -> Result<Option<Addresses>> {
         for table in named.tables() {
-            let format = Format { class: named.headers.class, endian: named.headers.endian };
-            let code = CodeRanges::of(&self.headers);
+            let (format, code) = (named.headers.format, CodeRanges::of(&self.headers));
             let mut addresses = Addresses { format, table: *table, code, regions: [0].into(), most: each };
             if addresses.divide(&named.input, each)? {
                 return Ok(Some(addresses));
@@ -208,13 +207,17 @@ impl Addresses {
     ///
     /// # Errors
     /// It has more than four times as many as regions are to have; or the file cannot be read.
-    pub fn read(&self, file: &dyn ReadAt, region: usize) -> Result<Region, BinaryError> {
+    pub fn read(&self, file: &dyn ReadAt, region: usize) -> Result<Region> {
         let (start, end) = self.span_of(region);
-        let (mut inside, mut before, mut next) = (Vec::new(), Before::default(), u64::MAX);
+        let (mut inside, mut before, mut next) = (Vec::new(), Vec::new(), u64::MAX);
         let input = input(file)?;
         self.walk(&input, |found| {
             if found.address < start {
-                before.add(found);
+                before.push(found);
+                // Sorted once for each 192 functions, so that each costs the same whatever their order.
+                if before.len() >= 4 * BEFORE_LIMIT {
+                    shrink(&mut before);
+                }
             } else if found.address >= end {
                 next = next.min(found.address);
             } else if inside.len() == self.most.saturating_mul(DENSE) {
@@ -224,7 +227,8 @@ impl Addresses {
             }
             Ok(())
         })?;
-        inside.extend(before.nearest());
+        shrink(&mut before);
+        inside.extend(before);
         let list = packed(inside).ok_or_else(|| too_many(usize::MAX))?;
         Ok(Region { list, start, end, next })
     }
@@ -300,7 +304,7 @@ impl Addresses {
     }
 
     /// Chooses regions of about `each` functions, at most [`REGION_LIMIT`]. Returns whether there is any function.
-    fn divide(&mut self, input: &Input<'_>, each: usize) -> Result<bool, BinaryError> {
+    fn divide(&mut self, input: &Input<'_>, each: usize) -> Result<bool> {
         if self.table.entries.size > TABLE_LIMIT {
             return Err(too_many(usize::MAX));
         }
@@ -333,11 +337,7 @@ impl Addresses {
     }
 
     /// Shows each function in code, and each label that is a name, in the order of the table.
-    fn walk(
-        &self,
-        input: &Input<'_>,
-        mut each: impl FnMut(Found) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
+    fn walk(&self, input: &Input<'_>, mut each: impl FnMut(Found) -> Result<()>) -> Result<()> {
         let mut marks = Marks::default();
         self.format.walk(input, &self.table, |entry| {
             let Some(found) = Found::of(&entry) else { return Ok(()) };
@@ -383,28 +383,10 @@ fn packed(mut functions: Vec<Found>) -> Option<Packed> {
     Some(packing.finish())
 }
 
-/// The last functions before a region.
-#[derive(Default)]
-struct Before(Vec<Found>);
-
-impl Before {
-    /// Sorts once for each 192 functions, so that each costs the same whatever their order.
-    fn add(&mut self, found: Found) {
-        self.0.push(found);
-        if self.0.len() >= 4 * BEFORE_LIMIT {
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        self.0.sort_unstable();
-        self.0.drain(..self.0.len().saturating_sub(BEFORE_LIMIT));
-    }
-
-    fn nearest(mut self) -> Vec<Found> {
-        self.shrink();
-        self.0
-    }
+/// Leaves the last functions before a region.
+fn shrink(before: &mut Vec<Found>) {
+    before.sort_unstable();
+    before.drain(..before.len().saturating_sub(BEFORE_LIMIT));
 }
 
 /// Local labels that are no names: there are as many as functions on Arm, and few different ones.
@@ -435,7 +417,7 @@ impl Marks {
 }
 
 /// A file whose headers were read before. Its path is in no message here.
-fn input(file: &dyn ReadAt) -> Result<Input<'_>, BinaryError> {
+fn input(file: &dyn ReadAt) -> Result<Input<'_>> {
     let path = PathBuf::new();
     let len = file.length().map_err(|error| FileError::io(&path, &error))?;
     Ok(Input { file: Box::new(file), path, len })

@@ -101,7 +101,7 @@ impl Binary<'_> {
         }
         let sections = self.headers.debug.iter().zip(sizes);
         let sections = sections.map(|(found, size)| Ok((found.id, self.section(found, size, limit)?)));
-        let big_endian = self.headers.endian == Endianness::Big;
+        let big_endian = self.headers.format.endian == Endianness::Big;
         Ok(DebugInfo { sections: sections.collect::<Result<_, NoDebugInfo>>()?, big_endian })
     }
 
@@ -112,7 +112,8 @@ impl Binary<'_> {
             Packed::Old => return Err(NoDebugInfo::Compressed),
             Packed::Header => {}
         }
-        let (length, at) = match self.headers.class {
+        let format = self.headers.format;
+        let (length, size) = match format.class {
             Class::Elf32 => (12, 4),
             Class::Elf64 => (24, 8),
         };
@@ -121,23 +122,10 @@ impl Binary<'_> {
             NoDebugInfo::Unreadable(self.input.damaged(format!("{name} ends within its header")))
         })?;
         let header = self.input.bytes(header, length, name).map_err(NoDebugInfo::Unreadable)?;
-        let endian = self.headers.endian;
-        let word = |at: usize| {
-            let bytes = header.get(at..).and_then(<[u8]>::first_chunk);
-            bytes.map_or(0, |&bytes| object::Endian::read_u32(endian, bytes))
-        };
-        let long = |at: usize| {
-            let bytes = header.get(at..).and_then(<[u8]>::first_chunk);
-            bytes.map_or(0, |&bytes| object::Endian::read_u64(endian, bytes))
-        };
-        let (kind, size) = match self.headers.class {
-            Class::Elf32 => (word(0), word(at).into()),
-            Class::Elf64 => (word(0), long(at)),
-        };
-        if kind != ZLIB {
+        if format.u32(&header, 0) != ZLIB {
             return Err(NoDebugInfo::Compressed);
         }
-        Ok(Some(Compression { size, length }))
+        Ok(Some(Compression { size: format.word(&header, size), length }))
     }
 
     /// A section of `size` bytes uncompressed.

@@ -157,12 +157,8 @@ fn shown(path: &Path) -> String {
 }
 
 fn hint(near: &[String]) -> String {
-    match near {
-        [] => String::new(),
-        names => {
-            format!("; it has {}", names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", "))
-        }
-    }
+    let names: Vec<_> = near.iter().map(|name| printable(name)).collect();
+    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
 }
 
 fn list(offsets: &[u64], count: usize) -> String {
@@ -174,14 +170,9 @@ fn list(offsets: &[u64], count: usize) -> String {
 }
 
 fn ranges(code: &[(u64, u64)]) -> String {
-    match code {
-        [] => "nothing".to_owned(),
-        code => {
-            let texts: Vec<_> =
-                code.iter().take(LISTED).map(|(from, to)| format!("{from:#x} up to {to:#x}")).collect();
-            format!("at {}", texts.join(" and "))
-        }
-    }
+    let shown = code.iter().take(LISTED).map(|(from, to)| format!("{from:#x} up to {to:#x}"));
+    let shown: Vec<_> = shown.collect();
+    if shown.is_empty() { "nothing".to_owned() } else { format!("at {}", shown.join(" and ")) }
 }
 
 fn remedy(stripped: Option<&Stripped>) -> String {

@@ -8,10 +8,10 @@ use object::elf::{
     SHT_NOBITS, SHT_RELA, SHT_SYMTAB, SectionType,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::{Endianness, pod};
+use object::{Endian, Endianness, pod};
 
 use super::input::{Input, Part};
-use super::{BinaryError, Machine};
+use super::{BinaryError, Machine, Result};
 
 /// The most program headers that are read; the kernel itself refuses to execute a file with more than 64 KiB of them.
 const SEGMENT_LIMIT: u16 = 1024;
@@ -27,8 +27,7 @@ const SECTION_NAME_LIMIT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Headers {
     pub(super) machine: Machine,
-    pub(super) class: Class,
-    pub(super) endian: Endianness,
+    pub(super) format: Format,
     pub(super) segments: Vec<Segment>,
     /// The addresses of sections with code, from and to (exclusive), in their order. Empty if the file has no sections.
     pub(super) code: Vec<(u64, u64)>,
@@ -92,6 +91,37 @@ pub(super) enum Class {
     Elf64,
 }
 
+/// How numbers are written in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Format {
+    pub(super) class: Class,
+    pub(super) endian: Endianness,
+}
+
+impl Format {
+    /// The number at a place; 0 where the bytes end before.
+    pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        self.endian.read_u16(chunk(bytes, at))
+    }
+
+    /// As [`u16`](Self::u16).
+    pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        self.endian.read_u32(chunk(bytes, at))
+    }
+
+    /// A number that is as wide as addresses. As [`u16`](Self::u16).
+    pub(super) fn word(self, bytes: &[u8], at: usize) -> u64 {
+        match self.class {
+            Class::Elf32 => self.u32(bytes, at).into(),
+            Class::Elf64 => self.endian.read_u64(chunk(bytes, at)),
+        }
+    }
+}
+
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
 /// What is loaded into memory from the file (`PT_LOAD`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -133,7 +163,7 @@ struct Section {
 
 impl Headers {
     /// Reads the headers of a file.
-    pub(super) fn read(input: &Input) -> Result<Self, BinaryError> {
+    pub(super) fn read(input: &Input) -> Result<Self> {
         let size = input.len.min(size_of::<FileHeader64<Endianness>>() as u64);
         let start = input.bytes(Part { offset: 0, size }, size, "its beginning")?;
         if !start.starts_with(b"\x7fELF") {
@@ -150,7 +180,7 @@ impl Headers {
         input: &Input<'_>,
         start: &[u8],
         class: Class,
-    ) -> Result<Self, BinaryError> {
+    ) -> Result<Self> {
         let broken = |_| input.damaged("its header is cut off or of another version");
         let header = Elf::parse(start).map_err(broken)?;
         let endian = header.endian().map_err(broken)?;
@@ -164,8 +194,8 @@ impl Headers {
         let sections = sections(input, header, endian)?;
         let names = section_names(input, header, endian, &sections)?;
         let named = |name: &[u8]| {
-            let mut with = sections.iter().filter(|section| has_name(&names, section.name, name));
-            with.find(|section| section.kind != SHT_NOBITS)
+            let mut here = sections.iter().filter(|section| section.kind != SHT_NOBITS);
+            here.find(|section| name_at(&names, section.name) == name)
         };
         Ok(Self {
             machine: match header.e_machine(endian) {
@@ -173,17 +203,16 @@ impl Headers {
                 EM_AARCH64 => Machine::Aarch64,
                 other => Machine::Other(other.0),
             },
-            class,
-            endian,
+            format: Format { class, endian },
             segments: segments(input, header, endian)?,
             code: code(&sections),
             symtab: symbol_table(input, &sections, SHT_SYMTAB, size_of::<Elf::Sym>())?,
             dynsym: symbol_table(input, &sections, SHT_DYNSYM, size_of::<Elf::Sym>())?,
-            markers: named(b".note.stapsdt\0").map(|section| section.part),
-            marker_base: named(b".stapsdt.base\0").map(|section| section.address),
-            build_id: named(b".note.gnu.build-id\0").map(|section| section.part),
-            debug_link: named(b".gnu_debuglink\0").map(|section| section.part),
-            mini_debug: named(b".gnu_debugdata\0").map(|section| section.part),
+            markers: named(b".note.stapsdt").map(|section| section.part),
+            marker_base: named(b".stapsdt.base").map(|section| section.address),
+            build_id: named(b".note.gnu.build-id").map(|section| section.part),
+            debug_link: named(b".gnu_debuglink").map(|section| section.part),
+            mini_debug: named(b".gnu_debugdata").map(|section| section.part),
             debug: debug(&sections, &names),
             stubs: stubs(&sections, &names),
             relocations: relocations(&sections),
@@ -207,11 +236,10 @@ fn segments<Elf: FileHeader<Endian = Endianness>>(
     input: &Input<'_>,
     header: &Elf,
     endian: Endianness,
-) -> Result<Vec<Segment>, BinaryError> {
+) -> Result<Vec<Segment>> {
     let (count, width) = (header.e_phnum(endian), size_of::<Elf::ProgramHeader>());
     if count > SEGMENT_LIMIT || count == PN_XNUM {
-        let (what, limit) = ("program headers".to_owned(), SEGMENT_LIMIT.into());
-        return Err(BinaryError::TooMany { path: input.path.clone(), what, limit });
+        return Err(input.too_many("program headers", SEGMENT_LIMIT.into()));
     }
     if count > 0 && usize::from(header.e_phentsize(endian)) != width {
         return Err(input.damaged("its program headers are of another size than the format's"));
@@ -233,7 +261,7 @@ fn sections<Elf: FileHeader<Endian = Endianness>>(
     input: &Input<'_>,
     header: &Elf,
     endian: Endianness,
-) -> Result<Vec<Section>, BinaryError> {
+) -> Result<Vec<Section>> {
     let (what, width) = ("the table of section headers", size_of::<Elf::SectionHeader>() as u64);
     let offset: u64 = header.e_shoff(endian).into();
     if offset == 0 {
@@ -322,7 +350,7 @@ fn section_names<Elf: FileHeader<Endian = Endianness>>(
     header: &Elf,
     endian: Endianness,
     sections: &[Section],
-) -> Result<Vec<u8>, BinaryError> {
+) -> Result<Vec<u8>> {
     let index = match header.e_shstrndx(endian) {
         // It did not fit and is in the first section.
         SHN_XINDEX => sections.first().map_or(0, |first| first.link),
@@ -348,18 +376,12 @@ fn name_at(strings: &[u8], offset: u32) -> &[u8] {
     memchr::memchr(0, rest).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
-/// Whether `name`, with the NUL at its end, stands at an offset.
-fn has_name(strings: &[u8], offset: u32, name: &[u8]) -> bool {
-    let rest = usize::try_from(offset).ok().and_then(|offset| strings.get(offset..));
-    rest.is_some_and(|rest| rest.starts_with(name))
-}
-
 fn symbol_table(
     input: &Input<'_>,
     sections: &[Section],
     kind: SectionType,
     width: usize,
-) -> Result<Option<SymbolTable>, BinaryError> {
+) -> Result<Option<SymbolTable>> {
     let Some(index) = sections.iter().position(|section| section.kind == kind) else { return Ok(None) };
     let table = &sections[index];
     if table.entry_size != width as u64 {

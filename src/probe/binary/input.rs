@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::BinaryError;
+use super::{BinaryError, Result};
 use crate::error::FileError;
 use crate::host::ReadAt;
 
@@ -48,7 +48,7 @@ impl fmt::Debug for Input<'_> {
 
 impl Input<'_> {
     /// The whole of a part that holds at most `limit` bytes; `what` is its name in messages.
-    pub(super) fn bytes(&self, part: Part, limit: u64, what: &str) -> Result<Vec<u8>, BinaryError> {
+    pub(super) fn bytes(&self, part: Part, limit: u64, what: &str) -> Result<Vec<u8>> {
         self.check(part, limit, what)?;
         let size = usize::try_from(part.size).map_err(|_| self.damaged(format!("{what} is too large")))?;
         let mut bytes = vec![0; size];
@@ -61,8 +61,8 @@ impl Input<'_> {
         &self,
         part: Part,
         what: &str,
-        mut each: impl FnMut(u64, &[u8]) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
+        mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.check(part, TABLE_LIMIT, what)?;
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
@@ -76,7 +76,7 @@ impl Input<'_> {
         Ok(())
     }
 
-    fn fill(&self, at: u64, buffer: &mut [u8], what: &str) -> Result<(), BinaryError> {
+    fn fill(&self, at: u64, buffer: &mut [u8], what: &str) -> Result<()> {
         self.file.read_exact_at(buffer, at).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.damaged(format!("it ends within {what}")),
             _ => FileError::io(&self.path, &error).into(),
@@ -84,7 +84,7 @@ impl Input<'_> {
     }
 
     /// Whether a part is inside of the file and within `limit`.
-    fn check(&self, part: Part, limit: u64, what: &str) -> Result<(), BinaryError> {
+    fn check(&self, part: Part, limit: u64, what: &str) -> Result<()> {
         if part.offset.checked_add(part.size).is_none_or(|end| end > self.len) {
             return Err(self.damaged(format!(
                 "{what} is said to be at {:#x}, {} bytes long, and the file has {} bytes",
@@ -92,10 +92,13 @@ impl Input<'_> {
             )));
         }
         if part.size > limit {
-            let what = format!("bytes in {what}");
-            return Err(BinaryError::TooMany { path: self.path.clone(), what, limit });
+            return Err(self.too_many(format!("bytes in {what}"), limit));
         }
         Ok(())
+    }
+
+    pub(super) fn too_many(&self, what: impl Into<String>, limit: u64) -> BinaryError {
+        BinaryError::TooMany { path: self.path.clone(), what: what.into(), limit }
     }
 
     pub(super) fn damaged(&self, what: impl Into<String>) -> BinaryError {

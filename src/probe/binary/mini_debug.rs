@@ -9,7 +9,7 @@
 
 use lzma_rs::decompress::raw::Lzma2Decoder;
 
-use super::{Binary, BinaryError};
+use super::{Binary, Result};
 
 /// What a file in the form of xz begins with, the kind of its checksums behind it.
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
@@ -35,7 +35,7 @@ impl Binary<'_> {
     ///
     /// # Errors
     /// It becomes larger than `limit` bytes, or is damaged, or cannot be read.
-    pub fn mini_debug(&self, limit: u64) -> Result<Option<Vec<u8>>, BinaryError> {
+    pub fn mini_debug(&self, limit: u64) -> Result<Option<Vec<u8>>> {
         const WHAT: &str = ".gnu_debugdata";
         let Some(part) = self.headers.mini_debug else { return Ok(None) };
         let packed = self.input.bytes(part, PACKED_LIMIT, WHAT)?;
@@ -43,8 +43,7 @@ impl Binary<'_> {
         let blocks = blocks(&packed).ok_or_else(damaged)?;
         let size = blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size));
         if size > limit {
-            let what = format!("bytes in {WHAT}");
-            return Err(BinaryError::TooMany { path: self.input.path.clone(), what, limit });
+            return Err(self.input.too_many(format!("bytes in {WHAT}"), limit));
         }
         let mut unpacked = Vec::new();
         for block in blocks {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::BinaryError;
+use super::Result;
 use super::input::{Input, Part};
 
 /// The longest name that is read, in bytes. Those that C++ templates get have some thousands.
@@ -24,12 +24,7 @@ pub(super) enum End {
 }
 
 /// Where `name` stands in a table, as offsets that symbols may have, and how it ends there.
-pub(super) fn places(
-    input: &Input<'_>,
-    strings: Part,
-    name: &str,
-    what: &str,
-) -> Result<BTreeMap<u32, End>, BinaryError> {
+pub(super) fn places(input: &Input<'_>, strings: Part, name: &str, what: &str) -> Result<BTreeMap<u32, End>> {
     let (name, mut found) = (name.as_bytes(), BTreeMap::new());
     if name.is_empty() || name.len() > NAME_LIMIT || name.contains(&0) {
         return Ok(found);
@@ -53,7 +48,7 @@ pub(super) fn places(
         }
         if found.len() > PLACE_LIMIT {
             let what = format!("names that end in {}", String::from_utf8_lossy(name));
-            return Err(BinaryError::TooMany { path: input.path.clone(), what, limit: PLACE_LIMIT as u64 });
+            return Err(input.too_many(what, PLACE_LIMIT as u64));
         }
         text.drain(..text.len().saturating_sub(name.len()));
         Ok(())
@@ -78,7 +73,7 @@ impl<'i> Names<'i> {
     }
 
     /// The name at an offset; `None` if there is none, or none that a person could have written.
-    pub(super) fn at(&mut self, offset: u32) -> Result<Option<&str>, BinaryError> {
+    pub(super) fn at(&mut self, offset: u32) -> Result<Option<&str>> {
         let offset = u64::from(offset);
         let Some(left) = self.strings.size.checked_sub(offset) else { return Ok(None) };
         let needed = left.min(NAME_LIMIT as u64 + 1);

@@ -8,7 +8,7 @@
 use super::addresses::name_at;
 use super::headers::Class;
 use super::input::Part;
-use super::{Binary, BinaryError, Machine};
+use super::{Binary, Machine, Result};
 use crate::host::ReadAt;
 
 /// The largest section of stubs, in bytes. A browser has 100 KB.
@@ -56,9 +56,10 @@ impl Binary<'_> {
     ///
     /// # Errors
     /// There are more than `limit`; or the file cannot be read.
-    pub fn stubs(&self, limit: usize) -> Result<Stubs, BinaryError> {
+    pub fn stubs(&self, limit: usize) -> Result<Stubs> {
         let none = || Stubs { entries: Box::default(), strings: Part { offset: 0, size: 0 } };
-        let Some(table) = self.headers.dynsym.as_ref().filter(|_| self.headers.class == Class::Elf64) else {
+        let Some(table) = self.headers.dynsym.as_ref().filter(|_| self.headers.format.class == Class::Elf64)
+        else {
             return Ok(none());
         };
         let mut stubs = Vec::new();
@@ -79,8 +80,7 @@ impl Binary<'_> {
             let place = symbol.filter(|&symbol| symbol > 0).map(|symbol| u64::from(symbol) * SYMBOL);
             let Some(part) = place.and_then(|at| table.entries.within(at, SYMBOL)) else { continue };
             let entry = self.input.bytes(part, SYMBOL, "the table of symbols")?;
-            let Some(&name) = entry.first_chunk() else { continue };
-            let name = object::Endian::read_u32(self.headers.endian, name);
+            let name = self.headers.format.u32(&entry, 0);
             entries.push(At { start: stub.start, end: stub.end, name });
         }
         entries.sort_unstable_by_key(|at| at.start);
@@ -88,7 +88,7 @@ impl Binary<'_> {
     }
 
     /// For each stub the place of its symbol, as the relocation of its slot tells.
-    fn symbols_of(&self, stubs: &[Stub]) -> Result<Vec<Option<u32>>, BinaryError> {
+    fn symbols_of(&self, stubs: &[Stub]) -> Result<Vec<Option<u32>>> {
         let mut by_slot: Vec<(u64, usize)> = Vec::new();
         let mut numbered: Vec<(u64, usize)> = Vec::new();
         for (place, stub) in stubs.iter().enumerate() {
@@ -106,10 +106,8 @@ impl Binary<'_> {
             let mut number = 0;
             self.input.chunks(part, "its relocations", |_, piece| {
                 for relocation in piece.as_chunks::<RELOCATION>().0 {
-                    let words = relocation.as_chunks::<8>().0;
-                    let &[slot, info, _] = words else { continue };
-                    let read = |word| object::Endian::read_u64(self.headers.endian, word);
-                    let (slot, symbol) = (read(slot), (read(info) >> 32) as u32);
+                    let read = |at| self.headers.format.word(relocation, at);
+                    let (slot, symbol) = (read(0), (read(8) >> 32) as u32);
                     let mut give = |list: &[(u64, usize)], key: u64| {
                         let first = list.partition_point(|&(listed, _)| listed < key);
                         for &(_, place) in list[first..].iter().take_while(|&&(listed, _)| listed == key) {
@@ -203,7 +201,7 @@ impl Stubs {
     pub fn span(&self, address: u64) -> ((u64, u64), bool) {
         let behind = self.entries.partition_point(|at| at.start <= address);
         let next = self.entries.get(behind).map_or(u64::MAX, |at| at.start);
-        match behind.checked_sub(1).and_then(|before| self.entries.get(before)) {
+        match self.entries[..behind].last() {
             Some(at) if address < at.end => ((at.start, at.end.min(next)), true),
             Some(at) => ((at.end, next), false),
             None => ((0, next), false),
@@ -215,8 +213,8 @@ impl Stubs {
     /// # Errors
     /// The kernel's refusal to read.
     pub fn name(&self, file: &dyn ReadAt, address: u64) -> std::io::Result<Option<Vec<u8>>> {
-        let before = self.entries.partition_point(|at| at.start <= address).checked_sub(1);
-        let stub = before.and_then(|before| self.entries.get(before)).filter(|at| address < at.end);
+        let behind = self.entries.partition_point(|at| at.start <= address);
+        let stub = self.entries[..behind].last().filter(|at| address < at.end);
         stub.map_or(Ok(None), |at| name_at(file, self.strings, at.name))
     }
 

@@ -1,16 +1,15 @@
 //! Functions in the tables of symbols.
 
-use object::elf::{
-    FileHeader32, FileHeader64, STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION,
-};
-use object::read::elf::{FileHeader, Sym};
-use object::{Endianness, pod};
+use object::Endianness;
+use object::elf::{STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION, Sym32, Sym64};
+use object::pod::{self, Pod};
+use object::read::elf::Sym;
 
-use super::headers::{Class, SymbolTable};
+use super::headers::{Class, Format, SymbolTable};
 use super::input::Input;
 use super::names::{End, Names, places};
 use super::versions::{Version, Versions};
-use super::{Binary, BinaryError};
+use super::{Binary, Result};
 use crate::host::ReadAt;
 
 /// The most symbols of one name that are told apart.
@@ -67,14 +66,14 @@ pub(super) struct Listed {
 
 impl Binary<'_> {
     /// All symbols called `base`, whatever their versions.
-    pub(super) fn hits(&self, table: &SymbolTable, base: &str) -> Result<Vec<Hit>, BinaryError> {
+    pub(super) fn hits(&self, table: &SymbolTable, base: &str) -> Result<Vec<Hit>> {
         let (input, what) = (&self.input, "the names of symbols");
         let places = places(input, table.strings, base, what)?;
         if places.is_empty() {
             return Ok(Vec::new());
         }
         let mut named = Vec::new();
-        self.entries(table, |entry| {
+        self.headers.format.walk(input, table, |entry| {
             if let Some(&end) = places.get(&entry.name)
                 && named.len() < SAME_NAME_LIMIT
             {
@@ -83,7 +82,7 @@ impl Binary<'_> {
             Ok(())
         })?;
         let mut names = Names::new(input, table.strings, what);
-        let versions = Versions::read(input, table, self.headers.endian, &mut names)?;
+        let versions = Versions::read(input, table, self.headers.format.endian, &mut names)?;
         let hits = named.into_iter().map(|(entry, end)| {
             let version = match end {
                 End::Version => {
@@ -98,9 +97,9 @@ impl Binary<'_> {
     }
 
     /// Every function that is in code, in the order of the table; at most `limit`.
-    pub(super) fn listed(&self, table: &SymbolTable, limit: usize) -> Result<Vec<Listed>, BinaryError> {
+    pub(super) fn listed(&self, table: &SymbolTable, limit: usize) -> Result<Vec<Listed>> {
         let mut functions = Vec::new();
-        self.entries(table, |entry| {
+        self.headers.format.walk(&self.input, table, |entry| {
             if entry.kind == Kind::Function
                 && let Some(offset) = self.code_offset(entry.address)
             {
@@ -123,10 +122,10 @@ impl Binary<'_> {
         &self,
         table: &SymbolTable,
         mut functions: Vec<Listed>,
-        mut each: impl FnMut(&str, Listed) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
+        mut each: impl FnMut(&str, Listed) -> Result<()>,
+    ) -> Result<()> {
         let mut names = Names::new(&self.input, table.strings, "the names of symbols");
-        let versions = Versions::read(&self.input, table, self.headers.endian, &mut names)?;
+        let versions = Versions::read(&self.input, table, self.headers.format.endian, &mut names)?;
         functions.sort_unstable_by_key(|function| function.name);
         for function in functions {
             let Some(name) = names.at(function.name)? else { continue };
@@ -141,31 +140,22 @@ impl Binary<'_> {
         Ok(())
     }
 
-    /// Shows each symbol but those of sections and source files, in the order of the table.
-    pub(super) fn entries(
-        &self,
-        table: &SymbolTable,
-        each: impl FnMut(Entry) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
-        Format { class: self.headers.class, endian: self.headers.endian }.walk(&self.input, table, each)
-    }
-
     /// The entry of `.gnu.version` for a symbol; 0 where there is none.
-    fn version_number(&self, table: &SymbolTable, index: u64) -> Result<u16, BinaryError> {
+    fn version_number(&self, table: &SymbolTable, index: u64) -> Result<u16> {
         let part = table.versions.and_then(|versions| versions.within(index.saturating_mul(2), 2));
         let Some(part) = part else { return Ok(0) };
         let bytes = self.input.bytes(part, 2, "the versions of symbols")?;
-        Ok(bytes.first_chunk().map_or(0, |&number| endian_u16(self.headers.endian, number)))
+        Ok(self.headers.format.u16(&bytes, 0))
     }
 
     /// Gives functions, each with its place in the table and in that order, their numbers in `.gnu.version`.
-    fn number(&self, table: &SymbolTable, functions: &mut [(u64, Listed)]) -> Result<(), BinaryError> {
+    fn number(&self, table: &SymbolTable, functions: &mut [(u64, Listed)]) -> Result<()> {
         let Some(versions) = table.versions else { return Ok(()) };
         let mut functions = functions.iter_mut().peekable();
         self.input.chunks(versions, "the versions of symbols", |at, bytes| {
             for (place, number) in bytes.as_chunks::<2>().0.iter().enumerate() {
                 if let Some((_, listed)) = functions.next_if(|(index, _)| *index == at / 2 + place as u64) {
-                    listed.version = endian_u16(self.headers.endian, *number);
+                    listed.version = self.headers.format.u16(number, 0);
                 }
             }
             Ok(())
@@ -173,43 +163,35 @@ impl Binary<'_> {
     }
 }
 
-/// How the symbols of a file are written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Format {
-    pub(super) class: Class,
-    pub(super) endian: Endianness,
-}
-
 impl Format {
+    /// How long a symbol is, in bytes.
+    fn width(self) -> usize {
+        match self.class {
+            Class::Elf32 => size_of::<Sym32<Endianness>>(),
+            Class::Elf64 => size_of::<Sym64<Endianness>>(),
+        }
+    }
+
+    /// A symbol, by its bytes and its place in the table.
+    fn entry(self, bytes: &[u8], index: u64) -> Option<Entry> {
+        match self.class {
+            Class::Elf32 => Entry::of::<Sym32<Endianness>>(bytes, self.endian, index),
+            Class::Elf64 => Entry::of::<Sym64<Endianness>>(bytes, self.endian, index),
+        }
+    }
+
     /// Shows each symbol but those of sections and source files, in the order of the table. Reads the table once, in
     /// pieces.
     pub(super) fn walk(
         self,
         input: &Input<'_>,
         table: &SymbolTable,
-        each: impl FnMut(Entry) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
-        match self.class {
-            Class::Elf32 => self.walk_class::<FileHeader32<Endianness>>(input, table, each),
-            Class::Elf64 => self.walk_class::<FileHeader64<Endianness>>(input, table, each),
-        }
-    }
-
-    fn walk_class<Elf: FileHeader<Endian = Endianness>>(
-        self,
-        input: &Input<'_>,
-        table: &SymbolTable,
-        mut each: impl FnMut(Entry) -> Result<(), BinaryError>,
-    ) -> Result<(), BinaryError> {
-        let width = size_of::<Elf::Sym>() as u64;
+        mut each: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        let width = self.width();
         input.chunks(table.entries, "the table of symbols", |at, bytes| {
-            let symbols: &[Elf::Sym] = pod::slice_from_all_bytes(bytes).unwrap_or_default();
-            for (place, symbol) in symbols.iter().enumerate() {
-                if let Some(entry) = Entry::of::<Elf>(symbol, self.endian, at / width + place as u64) {
-                    each(entry)?;
-                }
-            }
-            Ok(())
+            let symbols = (at / width as u64..).zip(bytes.chunks_exact(width));
+            symbols.filter_map(|(index, symbol)| self.entry(symbol, index)).try_for_each(&mut each)
         })
     }
 
@@ -220,35 +202,19 @@ impl Format {
         table: &SymbolTable,
         index: u32,
     ) -> std::io::Result<Option<Entry>> {
-        match self.class {
-            Class::Elf32 => self.read_class::<FileHeader32<Endianness>>(file, table, index),
-            Class::Elf64 => self.read_class::<FileHeader64<Endianness>>(file, table, index),
-        }
-    }
-
-    fn read_class<Elf: FileHeader<Endian = Endianness>>(
-        self,
-        file: &dyn ReadAt,
-        table: &SymbolTable,
-        index: u32,
-    ) -> std::io::Result<Option<Entry>> {
+        let width = self.width();
         let mut bytes = [0; WIDEST];
-        let width = size_of::<Elf::Sym>();
         let place = table.entries.within(u64::from(index) * width as u64, width as u64);
         let (Some(place), Some(bytes)) = (place, bytes.get_mut(..width)) else { return Ok(None) };
         file.read_exact_at(bytes, place.offset)?;
-        let symbol = pod::from_bytes::<Elf::Sym>(bytes).ok();
-        Ok(symbol.and_then(|(symbol, _)| Entry::of::<Elf>(symbol, self.endian, index.into())))
+        Ok(self.entry(bytes, index.into()))
     }
 }
 
 impl Entry {
     /// `None` for those of sections and source files.
-    fn of<Elf: FileHeader<Endian = Endianness>>(
-        symbol: &Elf::Sym,
-        endian: Endianness,
-        index: u64,
-    ) -> Option<Self> {
+    fn of<S: Sym<Endian = Endianness> + Pod>(bytes: &[u8], endian: Endianness, index: u64) -> Option<Self> {
+        let (symbol, _) = pod::from_bytes::<S>(bytes).ok()?;
         let kind = match symbol.st_type() {
             STT_SECTION | STT_FILE => return None,
             _ if symbol.is_undefined(endian) => Kind::Imported,
@@ -266,8 +232,4 @@ impl Entry {
             size: symbol.st_size(endian).into(),
         })
     }
-}
-
-fn endian_u16(endian: Endianness, bytes: [u8; 2]) -> u16 {
-    object::Endian::read_u16(endian, bytes)
 }

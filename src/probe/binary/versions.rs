@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use object::elf::{VERSYM_HIDDEN, VERSYM_VERSION, Verdaux, Verdef};
 use object::{Endianness, pod};
 
-use super::BinaryError;
+use super::Result;
 use super::headers::SymbolTable;
 use super::input::Input;
 use super::names::Names;
@@ -44,7 +44,7 @@ impl Versions {
         table: &SymbolTable,
         endian: Endianness,
         names: &mut Names<'_>,
-    ) -> Result<Self, BinaryError> {
+    ) -> Result<Self> {
         let Some(part) = table.definitions else { return Ok(Self::default()) };
         let bytes = input.bytes(part, DEFINITIONS_LIMIT, "the table of versions")?;
         let mut versions = BTreeMap::new();

@@ -1,26 +1,30 @@
 //! What can be wrong with the kernel's types, or with what is asked of them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Errno, FileError, printable};
 
 /// Why a function or a variable has no type here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
     /// The kernel has no types.
+    #[error("{0}: this kernel was built without its types (CONFIG_DEBUG_INFO_BTF); {INSTEAD}")]
     Absent(FileError),
     /// This process may not read them.
+    #[error("{0}: the kernel's types may not be read here; {INSTEAD}")]
     Forbidden(FileError),
     /// The kernel has types, but none of this module.
+    #[error("no types of a module {}: it is not loaded, or has none; {INSTEAD}", printable(.module))]
     NoModule {
         /// The module.
         module: Arc<str>,
     },
     /// The file could not be read, or is broken.
+    #[error("{0}")]
     Unreadable(FileError),
     /// The bytes are not what the format allows.
+    #[error("broken BTF at byte {at}: {what}")]
     Broken {
         /// Where, in bytes from the beginning.
         at: usize,
@@ -28,6 +32,10 @@ pub enum BtfError {
         what: &'static str,
     },
     /// No function of this name has a prototype.
+    #[error(
+        "the kernel's types have no function {}{}",
+        printable(.function), no_function(.function, .near.as_deref())
+    )]
     NoFunction {
         /// The name.
         function: Arc<str>,
@@ -35,11 +43,13 @@ pub enum BtfError {
         near: Option<Arc<str>>,
     },
     /// There are functions of this name that take different parameters.
+    #[error("there are several functions {} with different parameters; {INSTEAD}", printable(.function))]
     Ambiguous {
         /// The name.
         function: Arc<str>,
     },
     /// The function has no parameter of this name.
+    #[error("no parameter {} in {}{}", printable(.name), printable(.prototype), meant(.near.as_deref()))]
     NoParameter {
         /// The parameter.
         name: Arc<str>,
@@ -49,6 +59,7 @@ pub enum BtfError {
         near: Option<Arc<str>>,
     },
     /// The structure has no member of this name.
+    #[error("{} has no member {}{}", printable(.of), printable(.name), no_member(.near.as_deref(), .members))]
     NoMember {
         /// The member.
         name: Arc<str>,
@@ -60,6 +71,7 @@ pub enum BtfError {
         members: Vec<Arc<str>>,
     },
     /// The kernel cannot take this from where it is.
+    #[error("{}: {why}", printable(.variable))]
     Unfit {
         /// The variable, as far as it was followed.
         variable: Arc<str>,
@@ -86,58 +98,25 @@ impl From<FileError> for BtfError {
 /// What a variable can always be replaced by.
 const INSTEAD: &str = "name the argument by its place ($arg1) or its register (%di)";
 
-impl fmt::Display for BtfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(error) => {
-                write!(
-                    f,
-                    "{error}: this kernel was built without its types (CONFIG_DEBUG_INFO_BTF); {INSTEAD}"
-                )
-            }
-            Self::Forbidden(error) => {
-                write!(f, "{error}: the kernel's types may not be read here; {INSTEAD}")
-            }
-            Self::NoModule { module } => {
-                let module = printable(module);
-                write!(f, "no types of a module {module}: it is not loaded, or has none; {INSTEAD}")
-            }
-            Self::Unreadable(error) => write!(f, "{error}"),
-            Self::Broken { at, what } => write!(f, "broken BTF at byte {at}: {what}"),
-            Self::NoFunction { function, near } => {
-                let name = printable(function);
-                write!(f, "the kernel's types have no function {name}")?;
-                match near {
-                    Some(near) => write!(f, "; did you mean {near}?"),
-                    // Names such as `tcp_rcv.isra.0` are made by the compiler.
-                    None if function.contains('.') => {
-                        write!(
-                            f,
-                            ": the compiler changed what it takes; name its arguments by register (%di)"
-                        )
-                    }
-                    None => write!(f, " (those of assembler and of modules are not there); {INSTEAD}"),
-                }
-            }
-            Self::Ambiguous { function } => {
-                let name = printable(function);
-                write!(f, "there are several functions {name} with different parameters; {INSTEAD}")
-            }
-            Self::NoParameter { name, prototype, near } => {
-                write!(f, "no parameter {} in {}", printable(name), printable(prototype))?;
-                near.as_ref().map_or(Ok(()), |near| write!(f, "; did you mean {}?", printable(near)))
-            }
-            Self::NoMember { name, of, near, members } => {
-                write!(f, "{} has no member {}", printable(of), printable(name))?;
-                match near {
-                    Some(near) => write!(f, "; did you mean {}?", printable(near)),
-                    None if members.is_empty() => Ok(()),
-                    None => write!(f, "; it has {}", printable(&members.join(", "))),
-                }
-            }
-            Self::Unfit { variable, why } => write!(f, "{}: {why}", printable(variable)),
+/// A name that was probably meant.
+fn meant(near: Option<&str>) -> String {
+    near.map(|near| format!("; did you mean {}?", printable(near))).unwrap_or_default()
+}
+
+fn no_function(function: &str, near: Option<&str>) -> String {
+    match near {
+        Some(near) => format!("; did you mean {near}?"),
+        // Names such as `tcp_rcv.isra.0` are made by the compiler.
+        None if function.contains('.') => {
+            ": the compiler changed what it takes; name its arguments by register (%di)".to_owned()
         }
+        None => format!(" (those of assembler and of modules are not there); {INSTEAD}"),
     }
 }
 
-impl std::error::Error for BtfError {}
+fn no_member(near: Option<&str>, members: &[Arc<str>]) -> String {
+    match near {
+        None if !members.is_empty() => format!("; it has {}", printable(&members.join(", "))),
+        near => meant(near),
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::types::{Kind, Member, Type};
-use super::{Btf, BtfError, Prototype, text};
+use super::{Btf, BtfError, Prototype, Result, text};
 use crate::event::nearest;
 use crate::probe::argument::{Arch, Argument, Element, Fetch, FetchType, Step, Variable, Width};
 
@@ -37,7 +37,7 @@ pub(super) const RETURN: &str = "$retval";
 /// # Errors
 /// [`BtfError::NoFunction`], [`BtfError::NoParameter`] and [`BtfError::NoMember`] with near names;
 /// [`BtfError::Unfit`] for what the kernel cannot fetch.
-pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) -> Result<Argument, BtfError> {
+pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) -> Result<Argument> {
     let place = |variable: &Variable| Place::of(btf, function, returns, variable);
     let (fetch, kind) = match &argument.fetch {
         Fetch::Variable(variable) => {
@@ -50,10 +50,7 @@ pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) ->
 }
 
 /// `+8(sk)`: a fetch with a variable somewhere below.
-fn dereferenced<'b>(
-    fetch: &Fetch,
-    place: &impl Fn(&Variable) -> Result<Place<'b>, BtfError>,
-) -> Result<Fetch, BtfError> {
+fn dereferenced<'b>(fetch: &Fetch, place: &impl Fn(&Variable) -> Result<Place<'b>>) -> Result<Fetch> {
     let Fetch::Deref { user, offset, of } = fetch else { return Ok(fetch.clone()) };
     let (of, behind) = match &**of {
         Fetch::Variable(variable) => {
@@ -102,12 +99,7 @@ pub(super) struct Place<'b> {
 }
 
 impl<'b> Place<'b> {
-    pub(super) fn of(
-        btf: &'b Btf,
-        function: &str,
-        returns: bool,
-        variable: &Variable,
-    ) -> Result<Self, BtfError> {
+    pub(super) fn of(btf: &'b Btf, function: &str, returns: bool, variable: &Variable) -> Result<Self> {
         let function = btf.find(function)?;
         let path = variable.base.to_string();
         let unfit = |why: &str| Err(BtfError::Unfit { variable: path.as_str().into(), why: why.to_owned() });
@@ -135,12 +127,12 @@ impl<'b> Place<'b> {
         Ok(place)
     }
 
-    fn unfit<T>(&self, why: impl Into<String>) -> Result<T, BtfError> {
+    fn unfit<T>(&self, why: impl Into<String>) -> Result<T> {
         Err(BtfError::Unfit { variable: self.path.as_str().into(), why: why.into() })
     }
 
     /// What it points to, or itself if it is no pointer.
-    pub(super) fn follow(self) -> Result<Self, BtfError> {
+    pub(super) fn follow(self) -> Result<Self> {
         let plain = self.kind.plain()?;
         if plain.kind() != Kind::Ptr {
             return Ok(self);
@@ -153,7 +145,7 @@ impl<'b> Place<'b> {
         Ok(Self { kind, origin, bit: 0, ..self })
     }
 
-    fn member(self, name: &str) -> Result<Self, BtfError> {
+    fn member(self, name: &str) -> Result<Self> {
         let place = self.follow()?;
         let of = place.kind.plain()?;
         match of.kind() {
@@ -172,7 +164,7 @@ impl<'b> Place<'b> {
     }
 
     /// A member of the structure that this is, or of one without a name that begins `behind` bits into it.
-    pub(super) fn at(self, behind: u64, member: &Member<'b>) -> Result<Self, BtfError> {
+    pub(super) fn at(self, behind: u64, member: &Member<'b>) -> Result<Self> {
         let (offset, field) =
             member.field()?.map_or((member.offset, None), |(offset, bits)| (offset, Some(bits)));
         let bit = self.bit.saturating_add(behind).saturating_add(offset);
@@ -180,7 +172,7 @@ impl<'b> Place<'b> {
         Ok(Self { kind: member.kind()?, origin: self.origin, bit, field, path })
     }
 
-    fn element(self, index: u32) -> Result<Self, BtfError> {
+    fn element(self, index: u32) -> Result<Self> {
         let plain = self.kind.plain()?;
         let mut place = match plain.kind() {
             // An array of one element at the end of a structure has as many as there is room.
@@ -211,7 +203,7 @@ impl<'b> Place<'b> {
     }
 
     /// The value, whatever it is, from its first byte on.
-    fn word(&self) -> Result<Fetch, BtfError> {
+    fn word(&self) -> Result<Fetch> {
         match (&self.origin, self.memory()) {
             _ if self.field.is_some() => self.unfit("is a bit field; leave out the type"),
             (_, Some(memory)) => Ok(memory.fetch()),
@@ -222,7 +214,7 @@ impl<'b> Place<'b> {
     }
 
     /// What it points to; of an array or a structure, where that is.
-    fn address(self) -> Result<Address, BtfError> {
+    fn address(self) -> Result<Address> {
         let plain = self.kind.plain()?;
         let is_word = plain.kind() == Kind::Int && plain.size()? == Some(8);
         match (plain.kind(), self.memory()) {
@@ -237,7 +229,7 @@ impl<'b> Place<'b> {
     }
 
     /// What is fetched as the value, and its type.
-    fn value(self, wanted: Option<FetchType>) -> Result<(Fetch, FetchType), BtfError> {
+    fn value(self, wanted: Option<FetchType>) -> Result<(Fetch, FetchType)> {
         let Some(wanted) = wanted else { return self.natural() };
         let is_pointer = self.kind.plain()?.kind() == Kind::Ptr;
         let fetch = match (wanted.element, wanted.count, self.memory()) {
@@ -250,7 +242,7 @@ impl<'b> Place<'b> {
     }
 
     /// The value as the type that it has.
-    pub(super) fn natural(self) -> Result<(Fetch, FetchType), BtfError> {
+    pub(super) fn natural(self) -> Result<(Fetch, FetchType)> {
         if let Some(bits) = self.field {
             return self.bits(bits);
         }
@@ -279,7 +271,7 @@ impl<'b> Place<'b> {
         }
     }
 
-    fn number(self, plain: Type<'b>) -> Result<(Fetch, FetchType), BtfError> {
+    fn number(self, plain: Type<'b>) -> Result<(Fetch, FetchType)> {
         let size = plain.size()?.unwrap_or_default();
         match (width(plain)?, &self.origin) {
             (Some(_), Origin::Word(_)) if self.bit > 0 => self.bits(size * 8),
@@ -290,7 +282,7 @@ impl<'b> Place<'b> {
         }
     }
 
-    fn array(self, plain: Type<'b>) -> Result<(Fetch, FetchType), BtfError> {
+    fn array(self, plain: Type<'b>) -> Result<(Fetch, FetchType)> {
         let element = plain.target()?;
         let Some(memory) = self.memory() else {
             return self.unfit("is an array in a register; name an element, such as [0]");
@@ -309,14 +301,13 @@ impl<'b> Place<'b> {
     }
 
     /// So many bits, in the smallest integer that holds them and lies where integers lie.
-    fn bits(self, bits: u64) -> Result<(Fetch, FetchType), BtfError> {
-        let widths = [Width::W8, Width::W16, Width::W32, Width::W64];
+    fn bits(self, bits: u64) -> Result<(Fetch, FetchType)> {
         let in_word = self.memory().is_none();
         let holds = |container: &Width| {
             let size = u64::from(container.bits());
             self.bit % size + bits <= size && (!in_word || *container == Width::W64)
         };
-        let Some(container) = widths.into_iter().find(holds) else {
+        let Some(container) = Width::ALL.into_iter().find(holds) else {
             return self.unfit(format!("a probe cannot take {bits} bits that lie across two words"));
         };
         let size = u64::from(container.bits());
@@ -328,17 +319,17 @@ impl<'b> Place<'b> {
 }
 
 /// The integer that a probe takes a value of this type as, without the names in front of it.
-fn width(plain: Type<'_>) -> Result<Option<Element>, BtfError> {
+fn width(plain: Type<'_>) -> Result<Option<Element>> {
     if !matches!(plain.kind(), Kind::Int | Kind::Enum | Kind::Enum64) {
         return Ok(None);
     }
     let width = plain.size()?.and_then(Width::of_bytes);
-    Ok(width.map(|width| if plain.is_signed() { Element::Signed(width) } else { Element::Unsigned(width) }))
+    Ok(width.map(|width| Element::integer(width, plain.is_signed())))
 }
 
 /// Whether what a pointer points to, or an array is of, is meant as text: `char`, and for pointers `const unsigned
 /// char`, as which the kernel has names of files. `u8` is the same type under another name, and is not.
-fn is_text(of: Type<'_>, pointer: bool) -> Result<bool, BtfError> {
+fn is_text(of: Type<'_>, pointer: bool) -> Result<bool> {
     let (mut of, mut constant) = (of, false);
     while matches!(of.kind(), Kind::Const | Kind::Volatile | Kind::TypeTag) {
         // `plain` ends where this does, or says that it is a circle.
@@ -350,12 +341,7 @@ fn is_text(of: Type<'_>, pointer: bool) -> Result<bool, BtfError> {
 }
 
 /// The member of this name and the bits in front of the structure that has it, those without a name included.
-fn find<'b>(
-    of: Type<'b>,
-    name: &str,
-    depth: usize,
-    budget: &mut usize,
-) -> Result<Option<(u64, Member<'b>)>, BtfError> {
+fn find<'b>(of: Type<'b>, name: &str, depth: usize, budget: &mut usize) -> Result<Option<(u64, Member<'b>)>> {
     for member in of.members() {
         let Some(left) = budget.checked_sub(1) else { return Err(of.too_large()) };
         *budget = left;
@@ -394,11 +380,7 @@ fn members(of: Type<'_>) -> Vec<&str> {
 
 /// A parameter's type, and the register that it is passed in. `$arg3` is the third of the registers that arguments are
 /// passed in, which is not always the third parameter: structures that are passed by value take none, one or two.
-pub(super) fn parameter<'b>(
-    function: Type<'b>,
-    name: &str,
-    arch: Arch,
-) -> Result<(Type<'b>, Fetch), BtfError> {
+pub(super) fn parameter<'b>(function: Type<'b>, name: &str, arch: Arch) -> Result<(Type<'b>, Fetch)> {
     let prototype = function.target()?;
     let registers = match arch {
         Arch::X86_64 => 6,

@@ -1,17 +1,17 @@
 //! Types as C writes them.
 
-use super::BtfError;
+use super::Result;
 use super::types::{Kind, Type};
 
 /// How many pointers, arrays and qualifiers one type may be made of.
 const DEPTH_LIMIT: usize = 32;
 
 /// `const char *`, `struct sk_buff *`, `u8 [6]`; what a pointer to a function takes is left out: `int (*)(...)`.
-pub(super) fn of(of: Type<'_>) -> Result<String, BtfError> {
+pub(super) fn of(of: Type<'_>) -> Result<String> {
     written(of, DEPTH_LIMIT)
 }
 
-fn written(of: Type<'_>, depth: usize) -> Result<String, BtfError> {
+fn written(of: Type<'_>, depth: usize) -> Result<String> {
     let Some(depth) = depth.checked_sub(1) else { return Err(of.circle()) };
     let inner = |of: Type<'_>| written(of.target()?, depth);
     let named = |keyword: &str| {

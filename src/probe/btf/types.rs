@@ -1,6 +1,6 @@
 //! The records of types: 12 bytes that all have, and what follows them by kind.
 
-use super::{Btf, BtfError};
+use super::{Btf, BtfError, Result};
 
 /// What every record begins with, in bytes: name, kind and length, size or type.
 pub(super) const HEADER: usize = 12;
@@ -33,28 +33,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 20] = [
-        Self::Void,
-        Self::Int,
-        Self::Ptr,
-        Self::Array,
-        Self::Struct,
-        Self::Union,
-        Self::Enum,
-        Self::Fwd,
-        Self::Typedef,
-        Self::Volatile,
-        Self::Const,
-        Self::Restrict,
-        Self::Func,
-        Self::FuncProto,
-        Self::Var,
-        Self::DataSec,
-        Self::Float,
-        Self::DeclTag,
-        Self::TypeTag,
-        Self::Enum64,
-    ];
+    /// By their numbers.
+    const ALL: [Self; 20] = {
+        use Kind::{
+            Array, Const, DataSec, DeclTag, Enum, Enum64, Float, Func, FuncProto, Fwd, Int, Ptr, Restrict,
+            Struct, TypeTag, Typedef, Union, Var, Void, Volatile,
+        };
+        [
+            Void, Int, Ptr, Array, Struct, Union, Enum, Fwd, Typedef, Volatile, Const, Restrict, Func,
+            FuncProto, Var, DataSec, Float, DeclTag, TypeTag, Enum64,
+        ]
+    };
 
     fn of(info: u32) -> Option<Self> {
         Self::ALL.get((info >> 24 & 0x7f) as usize).copied()
@@ -115,7 +104,7 @@ pub(super) struct Member<'b> {
 }
 
 impl<'b> Member<'b> {
-    pub(super) fn kind(&self) -> Result<Type<'b>, BtfError> {
+    pub(super) fn kind(&self) -> Result<Type<'b>> {
         self.owner.btf.get(self.kind)
     }
 
@@ -128,7 +117,7 @@ impl<'b> Member<'b> {
         self.owner.btf.is_string(self.name, name)
     }
 
-    pub(super) fn name(&self) -> Result<&'b str, BtfError> {
+    pub(super) fn name(&self) -> Result<&'b str> {
         self.owner.btf.string(self.name)
     }
 }
@@ -155,7 +144,7 @@ impl<'b> Type<'b> {
         self.btf.is_string(word(self.record, 0), name)
     }
 
-    pub(super) fn name(&self) -> Result<&'b str, BtfError> {
+    pub(super) fn name(&self) -> Result<&'b str> {
         self.btf.string(word(self.record, 0))
     }
 
@@ -171,7 +160,7 @@ impl<'b> Type<'b> {
     }
 
     /// That type.
-    pub(super) fn target(&self) -> Result<Self, BtfError> {
+    pub(super) fn target(&self) -> Result<Self> {
         self.btf.get(self.refers_to())
     }
 
@@ -219,7 +208,7 @@ impl<'b> Type<'b> {
     }
 
     /// Without the names, qualifiers and tags in front of it.
-    pub(super) fn plain(self) -> Result<Self, BtfError> {
+    pub(super) fn plain(self) -> Result<Self> {
         let mut of = self;
         for _ in 0..DEPTH_LIMIT {
             match of.kind {
@@ -233,7 +222,7 @@ impl<'b> Type<'b> {
     }
 
     /// Whether one of the tags in front of it is this one (`user`, `percpu`), which compilers keep since 2022.
-    pub(super) fn is_tagged(self, tag: &str) -> Result<bool, BtfError> {
+    pub(super) fn is_tagged(self, tag: &str) -> Result<bool> {
         let mut of = self;
         for _ in 0..DEPTH_LIMIT {
             match of.kind {
@@ -246,7 +235,7 @@ impl<'b> Type<'b> {
     }
 
     /// How many bytes a value takes; `None` for what has no values.
-    pub(super) fn size(self) -> Result<Option<u64>, BtfError> {
+    pub(super) fn size(self) -> Result<Option<u64>> {
         let mut of = self.plain()?;
         let mut times = 1u64;
         for _ in 0..DEPTH_LIMIT {
@@ -280,7 +269,7 @@ impl<'b> Type<'b> {
 
 impl Member<'_> {
     /// The bits that it is in, from the beginning of its structure, if it is a bit field.
-    pub(super) fn field(&self) -> Result<Option<(u64, u64)>, BtfError> {
+    pub(super) fn field(&self) -> Result<Option<(u64, u64)>> {
         if let Some(bits) = self.bits {
             return Ok(Some((self.offset, bits)));
         }

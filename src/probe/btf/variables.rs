@@ -2,7 +2,7 @@
 
 use super::resolve::{DEPTH_LIMIT, MEMBER_LIMIT, Place, RETURN};
 use super::types::{Kind, Type};
-use super::{Btf, BtfError, Prototype, text};
+use super::{Btf, Prototype, Result, text};
 use crate::probe::argument::{Fetch, FetchType, Variable};
 
 /// What members are called that only mark a place in a structure (`CACHELINE_ASSERT_GROUP_MEMBER` of the kernel).
@@ -20,7 +20,7 @@ pub struct Known {
     /// How many structures it is in: 0 for a parameter.
     pub depth: usize,
     /// What the kernel is told to take; or why it cannot.
-    pub taken: Result<(Fetch, FetchType), BtfError>,
+    pub taken: Result<(Fetch, FetchType)>,
 }
 
 /// Shows every variable that can be named at a function, in the order of the source: its parameters and what it
@@ -28,8 +28,8 @@ pub struct Known {
 /// structures are not followed. What has no name is left out.
 ///
 /// # Errors
-/// As [`Btf::function`]; and [`BtfError::Broken`] in the middle of it.
-pub fn variables(btf: &Btf, function: &str, depth: usize, each: impl FnMut(Known)) -> Result<(), BtfError> {
+/// As [`Btf::function`]; and [`BtfError::Broken`](super::BtfError::Broken) in the middle of it.
+pub fn variables(btf: &Btf, function: &str, depth: usize, each: impl FnMut(Known)) -> Result<()> {
     let prototype = btf.function(function)?;
     let mut walk = Walk { each, returned: false, deepest: depth, budget: MEMBER_LIMIT };
     for parameter in prototype.parameters.iter().filter(|parameter| !parameter.name.is_empty()) {
@@ -51,7 +51,7 @@ struct Walk<F> {
 }
 
 impl<F: FnMut(Known)> Walk<F> {
-    fn begin(&mut self, btf: &Btf, function: &Prototype<'_>, name: &str, kind: &str) -> Result<(), BtfError> {
+    fn begin(&mut self, btf: &Btf, function: &Prototype<'_>, name: &str, kind: &str) -> Result<()> {
         let variable = Variable { base: name.into(), path: Vec::new() };
         match Place::of(btf, function.name, self.returned, &variable) {
             Ok(place) => self.show(name.to_owned(), place, 0),
@@ -64,7 +64,7 @@ impl<F: FnMut(Known)> Walk<F> {
     }
 
     /// A value, and what is in it.
-    fn show(&mut self, text: String, place: Place<'_>, depth: usize) -> Result<(), BtfError> {
+    fn show(&mut self, text: String, place: Place<'_>, depth: usize) -> Result<()> {
         let kind = text::of(place.kind)?;
         let taken = place.clone().natural();
         let written = match &taken {
@@ -80,41 +80,34 @@ impl<F: FnMut(Known)> Walk<F> {
         let Ok(place) = place.follow() else { return Ok(()) };
         let of = place.kind.plain()?;
         let prefix = text + if arrow { "->" } else { "." };
-        self.members(of, &place, &prefix, 0, Nesting { depth: depth + 1, anonymous: DEPTH_LIMIT })
+        self.members(of, &place, &prefix, 0, depth + 1, DEPTH_LIMIT)
     }
 
-    /// The members of a structure that begins `behind` bits into a place.
+    /// The members of a structure that begins `behind` bits into a place. It is in `depth` structures that have a name;
+    /// `anonymous` without one may still be in it.
     fn members<'b>(
         &mut self,
         of: Type<'b>,
         place: &Place<'b>,
         prefix: &str,
         behind: u64,
-        nesting: Nesting,
-    ) -> Result<(), BtfError> {
+        depth: usize,
+        anonymous: usize,
+    ) -> Result<()> {
         for member in of.members() {
             self.budget = self.budget.checked_sub(1).ok_or_else(|| of.too_large())?;
             if member.is_anonymous() {
-                let anonymous = nesting.anonymous.checked_sub(1).ok_or_else(|| of.circle())?;
+                let anonymous = anonymous.checked_sub(1).ok_or_else(|| of.circle())?;
                 let behind = behind.saturating_add(member.offset);
                 let inner = member.kind()?.plain()?;
-                self.members(inner, place, prefix, behind, Nesting { anonymous, ..nesting })?;
+                self.members(inner, place, prefix, behind, depth, anonymous)?;
             } else if !member.name()?.starts_with(MARK) {
                 let text = format!("{prefix}{}", member.name()?);
-                self.show(text, place.clone().at(behind, &member)?, nesting.depth)?;
+                self.show(text, place.clone().at(behind, &member)?, depth)?;
             }
         }
         Ok(())
     }
-}
-
-/// How deep a member is.
-#[derive(Clone, Copy)]
-struct Nesting {
-    /// In structures that have a name.
-    depth: usize,
-    /// How many without one there may still be.
-    anonymous: usize,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{At, Location, LocationError, ProbeKind};
-use crate::event::{Parsed, fault};
+use crate::event::{Fault, Parsed, digits, fault};
 
 /// The longest text, in bytes: `PATH_MAX`, and a symbol.
 const TEXT_LIMIT: usize = 8192;
@@ -28,9 +28,7 @@ impl Location {
     pub fn parse(kind: ProbeKind, text: &str) -> Result<Self, LocationError> {
         location(kind, text).map_err(|fault| fault.of(text))
     }
-}
 
-impl Location {
     /// Reads what stands behind the colon of a place in a file: a function, an offset, or the name of a marker.
     ///
     /// # Errors
@@ -40,23 +38,24 @@ impl Location {
     }
 }
 
-/// What a place of each kind looks like.
-const fn example(kind: ProbeKind) -> &'static str {
-    match kind {
+/// What is wrong with a place of a kind, and what those look like.
+fn wrong(kind: ProbeKind, at: usize, message: &str) -> Fault {
+    let example = match kind {
         ProbeKind::Kprobe => "write it as tcp_sendmsg, tcp_sendmsg+0x10 or nf_conntrack:nf_conntrack_in",
         ProbeKind::Kretprobe => "write it as tcp_sendmsg or nf_conntrack:nf_conntrack_in",
         ProbeKind::Uprobe => "write it as /usr/bin/bash:readline, …:readline+0x10 or …:0x1234",
         ProbeKind::Uretprobe => "write it as /usr/bin/bash:readline or …:0x1234",
         ProbeKind::Usdt => "write it as /usr/bin/postgres:postgresql:query__start or …:query__start",
-    }
+    };
+    Fault::new(at, message, example)
 }
 
 fn location(kind: ProbeKind, text: &str) -> Parsed<Location> {
     if text.len() > TEXT_LIMIT {
-        return fault(TEXT_LIMIT, "the text is longer than 8 KiB", example(kind));
+        return Err(wrong(kind, TEXT_LIMIT, "the text is longer than 8 KiB"));
     }
     if let Some(at) = text.find(char::is_control) {
-        return fault(at, "there is a control character in it", example(kind));
+        return Err(wrong(kind, at, "there is a control character in it"));
     }
     match kind {
         ProbeKind::Kprobe | ProbeKind::Kretprobe => kernel(kind, text),
@@ -77,21 +76,20 @@ fn kernel(kind: ProbeKind, text: &str) -> Parsed<Location> {
     };
     let is_module = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if module.is_some_and(|module| module.is_empty() || !module.chars().all(is_module)) {
-        return fault(0, "this cannot be the name of a module", example(kind));
+        return Err(wrong(kind, 0, "this cannot be the name of a module"));
     }
     let (function, offset) = symbol(kind, text, at)?;
     let is_symbol = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
-    if let Some(wrong) = function.find(|c| !is_symbol(c)) {
-        return fault(at + wrong, "this is in no name of a function", example(kind));
+    if let Some(place) = function.find(|c| !is_symbol(c)) {
+        return Err(wrong(kind, at + place, "this is in no name of a function"));
     }
     let module = module.map(Arc::from);
     Ok(Location::Kernel { module, function: function.into(), offset, returns: kind.returns() })
 }
 
 fn user(kind: ProbeKind, text: &str) -> Parsed<Location> {
-    let Some(colon) = colons(text).last() else {
-        return fault(text.len(), "what to probe in the file is missing", example(kind));
-    };
+    let missing = || wrong(kind, text.len(), "what to probe in the file is missing");
+    let colon = colons(text).last().ok_or_else(missing)?;
     let path = path(kind, &text[..colon])?;
     let at = colon + 1;
     let place = if text[at..].starts_with(|c: char| c.is_ascii_digit()) {
@@ -106,16 +104,14 @@ fn user(kind: ProbeKind, text: &str) -> Parsed<Location> {
 fn usdt(text: &str) -> Parsed<Location> {
     let kind = ProbeKind::Usdt;
     let mut last = colons(text).rev();
-    let Some(end) = last.next() else {
-        return fault(text.len(), "the name of the marker is missing", example(kind));
-    };
+    let end = last.next().ok_or_else(|| wrong(kind, text.len(), "the name of the marker is missing"))?;
     let before = last.next().filter(|colon| !text[*colon..end].contains('/'));
     let path = path(kind, &text[..before.unwrap_or(end)])?;
     let word = |from: usize, to: usize| {
         let word = &text[from..to];
         match word.find(|c: char| c.is_whitespace() || c == '/') {
-            _ if word.is_empty() => fault(from, "a name is missing", example(kind)),
-            Some(wrong) => fault(from + wrong, "this is in no name of a marker", example(kind)),
+            _ if word.is_empty() => Err(wrong(kind, from, "a name is missing")),
+            Some(place) => Err(wrong(kind, from + place, "this is in no name of a marker")),
             None => Ok(Arc::from(word)),
         }
     };
@@ -138,7 +134,7 @@ fn colons(text: &str) -> impl DoubleEndedIterator<Item = usize> {
 
 fn path(kind: ProbeKind, text: &str) -> Parsed<Arc<str>> {
     if !text.starts_with('/') {
-        return fault(0, "the path of the file is not absolute", example(kind));
+        return Err(wrong(kind, 0, "the path of the file is not absolute"));
     }
     let mut path = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -166,24 +162,21 @@ fn symbol(kind: ProbeKind, text: &str, at: usize) -> Parsed<(&str, u64)> {
         None => (whole, 0),
     };
     if name.is_empty() {
-        return fault(at, "the name of a function is missing", example(kind));
+        return Err(wrong(kind, at, "the name of a function is missing"));
     }
     if name.len() > SYMBOL_LIMIT {
-        return fault(at, "no function has a name of more than 1024 bytes", example(kind));
+        return Err(wrong(kind, at, "no function has a name of more than 1024 bytes"));
     }
     if name.starts_with(|c: char| c.is_ascii_digit()) {
-        return fault(
-            at,
-            "no function begins with a digit, and lines of the source are not known",
-            example(kind),
-        );
+        let message = "no function begins with a digit, and lines of the source are not known";
+        return Err(wrong(kind, at, message));
     }
     if let Some(percent) = name.find('%') {
         let remedy = if kind.returns() { "leave it out" } else { "leave it out, and make it a return probe" };
         return fault(at + percent, "%return is said by the kind of the probe", remedy);
     }
-    if let Some(wrong) = name.find(char::is_whitespace) {
-        return fault(at + wrong, "there is a space in the name of the function", example(kind));
+    if let Some(place) = name.find(char::is_whitespace) {
+        return Err(wrong(kind, at + place, "there is a space in the name of the function"));
     }
     if kind.returns() && offset != 0 {
         let remedy = format!("a function returns as a whole: write {name} without the offset");
@@ -193,15 +186,8 @@ fn symbol(kind: ProbeKind, text: &str, at: usize) -> Parsed<(&str, u64)> {
 }
 
 fn number(kind: ProbeKind, text: &str, at: usize) -> Parsed<u64> {
-    let digits = |radix| {
-        let digits = if radix == 16 { &text[2..] } else { text };
-        Some(digits).filter(|digits| digits.chars().all(|c| c.is_digit(radix)))
-    };
-    let radix = if text.starts_with("0x") { 16 } else { 10 };
-    match digits(radix).and_then(|digits| u64::from_str_radix(digits, radix).ok()) {
-        Some(value) => Ok(value),
-        None => fault(at, "this is no offset", example(kind)),
-    }
+    let value = text.strip_prefix("0x").map_or_else(|| digits(text, 10), |hex| digits(hex, 16));
+    value.flatten().ok_or_else(|| wrong(kind, at, "this is no offset"))
 }
 
 #[cfg(test)]
@@ -362,6 +348,12 @@ mod tests {
         #[test]
         fn what_is_written_is_read(location in any_location()) {
             prop_assert_eq!(Location::parse(location.kind(), &location.to_string()).unwrap(), location);
+        }
+
+        #[test]
+        fn a_place_in_a_function_with_a_plus_sign_is_read_back(name in "[a-z+]{1,4}", offset in 0..3u64) {
+            let place = at_symbol("/lib/a.so", &name, offset, false);
+            prop_assert_eq!(Location::parse(UPROBE, &place.to_string()).unwrap(), place);
         }
 
         #[test]

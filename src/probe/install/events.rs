@@ -2,10 +2,9 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::place::{Site, Spot, Spots, refused};
+use super::place::{Place, Site, Spot, refused};
 use super::{Placed, Wish};
 use crate::event::format::Format;
 use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
@@ -24,27 +23,21 @@ const SEMAPHORE_SHIFT: u32 = 32;
 /// The definitions of a probe that is not timed, one for each of its places.
 pub(super) fn lines(wish: &Wish, site: &Site) -> Result<Vec<Line>, Refusal> {
     let returns = wish.definition.location.kind().returns();
-    let lines = match &site.spots {
-        Spots::Kernel { module, function, offset, arguments, .. } => {
-            let line = Line::kernel(module.as_deref(), function, *offset, returns, arguments, site.arch);
-            line.map(|line| vec![line])
-        }
-        Spots::File { path, spots } => {
-            let line = |spot: &Spot| {
-                Line::user(path, spot.offset, spot.semaphore, returns, &spot.arguments, site.arch)
-            };
-            spots.iter().map(line).collect()
-        }
-    };
-    lines.map_err(|error: ArgumentError| refused(wish, Cause::Broken, error.to_string()))
+    let lines = site.spots.iter().map(|spot| line(site, spot, returns, &spot.arguments));
+    lines.collect::<Result<_, _>>().map_err(|error| refused(wish, Cause::Broken, error.to_string()))
 }
 
-/// A place in the kernel.
-#[derive(Debug, Clone, Copy)]
-struct KernelPlace<'a> {
-    module: Option<&'a str>,
-    function: &'a str,
-    offset: u64,
+/// The definition of a probe at one of its places.
+fn line(site: &Site, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Line, ArgumentError> {
+    match &site.place {
+        Place::Kernel { module, function } => {
+            Line::kernel(module.as_deref(), function, spot.offset, returns, arguments, site.arch)
+        }
+        Place::File(path) => {
+            let semaphore = spot.semaphore.filter(|_| !returns);
+            Line::user(path, spot.offset, semaphore, returns, arguments, site.arch)
+        }
+    }
 }
 
 /// Makes the events of a probe.
@@ -72,71 +65,44 @@ impl<'a> Maker<'a> {
 
     /// The events: one for each place of the probe, or the entry and the return of a timed function.
     pub(super) fn all(&mut self) -> Result<Vec<Placed>, Refusal> {
-        let returns = self.wish.definition.location.kind().returns();
-        match &self.site.spots {
-            Spots::Kernel { module, function, offset, arguments, returned } => {
-                let place = KernelPlace { module: module.as_deref(), function, offset: *offset };
-                let first = self.kernel(place, returns, arguments)?;
-                match self.wish.timed {
-                    true => Ok(vec![first, self.kernel(place, true, returned)?]),
-                    false => Ok(vec![first]),
-                }
-            }
-            Spots::File { path, spots } => {
-                let mut placed = Vec::new();
-                for spot in spots {
-                    placed.push(self.user(path, spot, returns, &spot.arguments)?);
-                    if self.wish.timed {
-                        placed.push(self.user(path, spot, true, &spot.returned)?);
-                    }
-                }
-                Ok(placed)
+        let (site, returns) = (self.site, self.wish.definition.location.kind().returns());
+        let mut placed = Vec::new();
+        for spot in &site.spots {
+            placed.push(self.at(spot, returns, &spot.arguments)?);
+            if self.wish.timed {
+                placed.push(self.at(spot, true, &spot.returned)?);
             }
         }
+        Ok(placed)
     }
 
-    fn kernel(
-        &mut self,
-        place: KernelPlace<'_>,
-        returns: bool,
-        arguments: &[Argument],
-    ) -> Result<Placed, Refusal> {
-        let KernelPlace { module, function, offset } = place;
+    /// The event of one place, or of the return from it.
+    fn at(&mut self, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
+        let site = self.site;
         let simple = arguments.is_empty() && !self.wish.filtered;
-        // The PMU takes a module's function by its name alone.
-        if simple && let Some(kind) = self.pmu("kprobe") {
-            let point = self.point(function.as_bytes(), offset)?;
-            return Ok(self.by_pmu("kprobe", kind, u64::from(returns), point, returns));
+        let semaphore = spot.semaphore.filter(|_| !returns).unwrap_or(0);
+        let (pmu, place) = match &site.place {
+            // The PMU takes a module's function by its name alone.
+            Place::Kernel { function, .. } => ("kprobe", function.as_bytes()),
+            Place::File(path) => ("uprobe", path.as_os_str().as_bytes()),
+        };
+        if simple
+            && u32::try_from(semaphore).is_ok()
+            && let Some(kind) = self.pmu(pmu)
+        {
+            let config = u64::from(returns) | semaphore << SEMAPHORE_SHIFT;
+            let point = self.point(place, spot.offset)?;
+            return Ok(self.by_pmu(pmu, kind, config, point, returns));
         }
-        let line = Line::kernel(module, function, offset, returns, arguments, self.site.arch);
-        match self.define(line, returns) {
-            Err(refusal) if simple && refusal.cause == Cause::Absent && !returns && offset == 0 => {
+        let placed = self.define(line(site, spot, returns, arguments), returns);
+        match (&site.place, placed) {
+            (Place::Kernel { function, .. }, Err(refusal))
+                if simple && refusal.cause == Cause::Absent && !returns && spot.offset == 0 =>
+            {
                 self.by_function_tracer(function).unwrap_or(Err(refusal))
             }
-            placed => placed,
+            (_, placed) => placed,
         }
-    }
-
-    fn user(
-        &mut self,
-        path: &Path,
-        spot: &Spot,
-        returns: bool,
-        arguments: &[Argument],
-    ) -> Result<Placed, Refusal> {
-        let semaphore = spot.semaphore.filter(|_| !returns);
-        let fits = semaphore.is_none_or(|semaphore| u32::try_from(semaphore).is_ok());
-        if arguments.is_empty()
-            && !self.wish.filtered
-            && fits
-            && let Some(kind) = self.pmu("uprobe")
-        {
-            let config = u64::from(returns) | semaphore.unwrap_or(0) << SEMAPHORE_SHIFT;
-            let point = self.point(path.as_os_str().as_bytes(), spot.offset)?;
-            return Ok(self.by_pmu("uprobe", kind, config, point, returns));
-        }
-        let line = Line::user(path, spot.offset, semaphore, returns, arguments, self.site.arch);
-        self.define(line, returns)
     }
 
     /// The number of a PMU for probes, if this kernel has it (Linux 4.17).

@@ -11,12 +11,14 @@ use crate::health::{Cause, Refusal};
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
 use crate::probe::btf::{self, BtfError};
-use crate::probe::{At, Definition, Location, Root};
+use crate::probe::usdt::Marker;
+use crate::probe::{At, Definition, Location};
 
 /// Where a probe is.
 #[derive(Debug)]
 pub(super) struct Site {
-    pub(super) spots: Spots,
+    pub(super) place: Place,
+    pub(super) spots: Vec<Spot>,
     /// The file, for probes of programs.
     pub(super) file: Option<Opened>,
     /// Which file that is. Whoever places the probe must not ask its file system.
@@ -25,22 +27,16 @@ pub(super) struct Site {
     pub(super) arch: Arch,
 }
 
-/// The places of a probe, with what is taken at each.
+/// What the offsets of a probe are counted from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Spots {
-    /// So many bytes behind the beginning of a function of the kernel.
-    Kernel {
-        module: Option<Arc<str>>,
-        function: Arc<str>,
-        offset: u64,
-        arguments: Vec<Argument>,
-        returned: Vec<Argument>,
-    },
-    /// Offsets in a file.
-    File { path: PathBuf, spots: Vec<Spot> },
+pub(super) enum Place {
+    /// The beginning of a function of the kernel.
+    Kernel { module: Option<Arc<str>>, function: Arc<str> },
+    /// That of a file.
+    File(PathBuf),
 }
 
-/// One place in a file.
+/// One place of a probe, with what is taken there.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spot {
     pub(super) offset: u64,
@@ -60,11 +56,13 @@ pub(super) fn find(
     let definition = &wish.definition;
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
-            let spots = in_kernel(wish, kernel, module.as_ref(), function, *offset, *returns)?;
-            Ok(Site { spots, file: None, id: None, arch: Arch::HOST })
+            let spots = vec![in_kernel(wish, kernel, module.as_ref(), function, *offset, *returns)?];
+            let place = Place::Kernel { module: module.clone(), function: Arc::clone(function) };
+            Ok(Site { place, spots, file: None, id: None, arch: Arch::HOST })
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
-            let file = open(definition, path, cgroups, files)
+            let file = files
+                .open_to_probe(&definition.root, path, cgroups)
                 .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
             let binary =
                 file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
@@ -76,7 +74,7 @@ pub(super) fn find(
                 refused(wish, Cause::Broken, reason)
             })?;
             let id = file.id();
-            Ok(Site { spots: Spots::File { path, spots }, file: Some(file), id, arch })
+            Ok(Site { place: Place::File(path), spots, file: Some(file), id, arch })
         }
     }
 }
@@ -86,20 +84,7 @@ pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, files: &F
     let (Location::User { path, .. } | Location::Usdt { path, .. }) = &definition.location else {
         return None;
     };
-    open(definition, path, cgroups, files).ok()?.id()
-}
-
-fn open(
-    definition: &Definition,
-    path: &str,
-    cgroups: Option<&Path>,
-    files: &Files,
-) -> Result<Opened, RootError> {
-    let cgroup = match (&definition.root, cgroups) {
-        (Root::Cgroup(cgroup), Some(mount)) => Some(mount.join(cgroup.trim_start_matches('/'))),
-        _ => None,
-    };
-    files.open_to_probe(&definition.root, path, cgroup.as_deref())
+    files.open_to_probe(&definition.root, path, cgroups).ok()?.id()
 }
 
 fn in_kernel(
@@ -109,7 +94,7 @@ fn in_kernel(
     function: &Arc<str>,
     offset: u64,
     returns: bool,
-) -> Result<Spots, Refusal> {
+) -> Result<Spot, Refusal> {
     if let Some(error) = kernel.missing(function).filter(|_| module.is_none()) {
         return Err(refused(wish, Cause::Absent, error.to_string()));
     }
@@ -133,13 +118,8 @@ fn in_kernel(
         };
         arguments.into_iter().map(resolve).collect()
     };
-    Ok(Spots::Kernel {
-        module: module.cloned(),
-        function: Arc::clone(function),
-        offset,
-        arguments: resolve(at_entry, returns)?,
-        returned: resolve(at_return, true)?,
-    })
+    let (arguments, returned) = (resolve(at_entry, returns)?, resolve(at_return, true)?);
+    Ok(Spot { offset, semaphore: None, arguments, returned })
 }
 
 /// What is taken at the probe itself, and at the return of a timed function.
@@ -176,27 +156,21 @@ fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refu
         }
         Location::Usdt { provider, name, .. } => {
             let markers = binary.usdt().map_err(refuse)?;
-            let mine = |provider_of: &str, name_of: &str| {
-                *name_of == **name && provider.as_deref().is_none_or(|provider| provider == provider_of)
+            let is_mine = |marker: &&Marker| {
+                marker.name == *name && provider.as_ref().is_none_or(|provider| marker.provider == *provider)
             };
-            let found: Vec<_> =
-                markers.iter().filter(|marker| mine(&marker.provider, &marker.name)).collect();
+            let found: Vec<_> = markers.iter().filter(is_mine).collect();
             if found.is_empty() {
                 let all = markers.iter().map(|marker| format!("{}:{}", marker.provider, marker.name));
                 return Err(refused(wish, Cause::Absent, no_marker(name, all.collect())));
             }
-            let spot = |marker: &&crate::probe::usdt::Marker| -> Result<Spot, Refusal> {
+            let spot = |marker: &&Marker| -> Result<Spot, Refusal> {
                 let marked = argument::usdt(&marker.arguments, arch);
                 let arguments = wish.definition.arguments.iter().map(|argument| argument.at_marker(&marked));
-                let arguments = arguments
-                    .collect::<Result<_, _>>()
-                    .map_err(|error| refused(wish, Cause::Broken, error.to_string()))?;
-                Ok(Spot {
-                    offset: marker.offset,
-                    semaphore: marker.semaphore,
-                    arguments,
-                    returned: Vec::new(),
-                })
+                let arguments = arguments.collect::<Result<_, _>>();
+                let arguments = arguments.map_err(|error| refused(wish, Cause::Broken, error.to_string()))?;
+                let Marker { offset, semaphore, .. } = **marker;
+                Ok(Spot { offset, semaphore, arguments, returned: Vec::new() })
             };
             found.iter().map(spot).collect()
         }
@@ -207,14 +181,11 @@ fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refu
 fn no_marker(name: &str, mut all: Vec<String>) -> String {
     all.sort();
     all.dedup();
-    let near = crate::event::nearest(name, all.iter().map(String::as_str));
-    match near {
-        Some(near) => format!("it has no marker {name}; did you mean {near}?"),
-        None => format!(
-            "it has no marker {name}; it has {}",
-            all.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
-        ),
+    if let Some(near) = crate::event::nearest(name, all.iter().map(String::as_str)) {
+        return format!("it has no marker {name}; did you mean {near}?");
     }
+    all.truncate(8);
+    format!("it has no marker {name}; it has {}", all.join(", "))
 }
 
 fn untyped(wish: &Wish, error: &BtfError) -> Refusal {

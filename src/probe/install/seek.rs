@@ -51,10 +51,8 @@ pub(super) fn files_of(wishes: &[Wish], files: &Files) -> Vec<(Entry, Option<Fil
     wishes.iter().map(now).collect()
 }
 
-enum Question {
-    Places(Vec<Wish>),
-    Files(Vec<Wish>),
-}
+/// What the thread is to find.
+type Question = Box<dyn FnOnce(&Files) -> Answer + Send>;
 
 /// What the thread has found.
 pub(super) enum Answer {
@@ -74,16 +72,12 @@ pub(super) struct Seeker {
 impl Seeker {
     /// `None` if there are no threads left.
     pub(super) fn start(files: &Files) -> Option<Self> {
-        let (questions, asked) = channel();
+        let (questions, asked) = channel::<Question>();
         let (given, answers) = channel();
         let files = files.clone();
         let look = move || {
             for question in asked {
-                let answer = match question {
-                    Question::Places(wishes) => Answer::Places(seek(&wishes, &files)),
-                    Question::Files(wishes) => Answer::Files(files_of(&wishes, &files)),
-                };
-                if given.send(answer).is_err() {
+                if given.send(question(&files)).is_err() {
                     return;
                 }
             }
@@ -99,15 +93,12 @@ impl Seeker {
             return Vec::new();
         }
         let mut answers = Vec::new();
-        self.ask(Question::Places(wishes));
-        while self.asked > 0 {
-            match self.answers.recv_timeout(PATIENCE) {
-                Ok(answer) => {
-                    self.asked -= 1;
-                    answers.push(answer);
-                }
-                Err(_) => break,
-            }
+        self.ask(move |files| Answer::Places(seek(&wishes, files)));
+        while self.asked > 0
+            && let Ok(answer) = self.answers.recv_timeout(PATIENCE)
+        {
+            self.asked -= 1;
+            answers.push(answer);
         }
         answers
     }
@@ -115,12 +106,12 @@ impl Seeker {
     /// Has it found out which files there are, unless it is busy. Waits for nothing.
     pub(super) fn files(&mut self, wishes: Vec<Wish>) {
         if self.asked == 0 && !wishes.is_empty() {
-            self.ask(Question::Files(wishes));
+            self.ask(move |files| Answer::Files(files_of(&wishes, files)));
         }
     }
 
-    fn ask(&mut self, question: Question) {
-        self.asked += usize::from(self.questions.send(question).is_ok());
+    fn ask(&mut self, question: impl FnOnce(&Files) -> Answer + Send + 'static) {
+        self.asked += usize::from(self.questions.send(Box::new(question)).is_ok());
     }
 
     /// What has been found since, if there is anything. Waits for nothing.

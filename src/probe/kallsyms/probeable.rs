@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::{FILE_LIMIT, Function, KallsymsError, blacklist, module, symbols, text};
+use super::{FILE_LIMIT, Function, KallsymsError, blacklist, each_function, module, text};
 use crate::error::FileError;
 use crate::host::{self, Roots};
 
@@ -51,14 +51,7 @@ pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Pr
 
 /// What a list holds, unless this kernel has none or it cannot be read.
 fn known<T>(list: Result<T, FileError>, unread: &mut Vec<FileError>) -> Option<T> {
-    match list {
-        Ok(list) => Some(list),
-        Err(error) if error.is_absent() => None,
-        Err(error) => {
-            unread.push(error);
-            None
-        }
-    }
+    list.map_err(|error| unread.extend((!error.is_absent()).then_some(error))).ok()
 }
 
 /// In which modules each name is how often.
@@ -66,19 +59,11 @@ type Counts = BTreeMap<Arc<str>, Vec<(Option<Arc<str>>, u32)>>;
 
 fn counts(roots: &Roots) -> Result<Counts, KallsymsError> {
     let mut counts = Counts::new();
-    // The symbols of a module are in one piece.
-    let mut last: Option<Arc<str>> = None;
-    symbols(roots, |symbol| {
-        if !symbol.is_function() {
-            return;
-        }
-        if last.as_deref().map(str::as_bytes) != symbol.module {
-            last = symbol.module.map(text);
-        }
-        let modules = counts.entry(text(symbol.name)).or_default();
-        match modules.last_mut().filter(|(module, _)| *module == last) {
+    each_function(roots, |function| {
+        let modules = counts.entry(function.name).or_default();
+        match modules.last_mut().filter(|(module, _)| *module == function.module) {
             Some((_, count)) => *count = count.saturating_add(1),
-            None => modules.push((last.clone(), 1)),
+            None => modules.push((function.module, 1)),
         }
     })?;
     Ok(counts)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use self::names::Names;
 use super::{FUNCTION_LIMIT, KallsymsError, Symbol, symbols, text};
 use crate::error::{FileError, FileErrorKind};
-use crate::host::{self, Roots};
+use crate::host::Roots;
 use crate::probe::packed::{Packed, Packing};
 
 /// How many times as much memory as the table may take is taken at most while the list is read and sorted.
@@ -81,8 +81,7 @@ impl Table {
         reading.ranges.push(Range { module: None, start: u64::MAX, limit: 0 });
         symbols(roots, |symbol| reading.take(&symbol))?;
         if !reading.seen {
-            let restrict = host::read_number(&roots.proc.join("sys/kernel/kptr_restrict")).ok();
-            return Err(KallsymsError::Hidden { restrict });
+            return Err(KallsymsError::hidden(roots));
         }
         let table = if reading.full { None } else { reading.packed() };
         table.filter(|table| table.bytes() <= limit).ok_or_else(|| {

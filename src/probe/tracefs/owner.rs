@@ -2,6 +2,7 @@
 
 use crate::host::{self, Roots};
 use crate::target::ProcessKey;
+use crate::words::words;
 
 const PREFIX: &str = "perf_exporter_";
 
@@ -14,15 +15,17 @@ pub struct Owner {
     started: Option<u64>,
 }
 
-/// Whether an owner is still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
-    /// A process has its number and start time, or one that cannot be told from it.
-    Alive,
-    /// No process of this machine is it.
-    Gone,
-    /// Not all processes of this machine can be seen.
-    Unknown,
+words! {
+    /// Whether an owner is still there.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Life {
+        /// A process has its number and start time, or one that cannot be told from it.
+        Alive = "alive",
+        /// No process of this machine is it.
+        Gone = "gone",
+        /// Not all processes of this machine can be seen.
+        Unknown = "unknown",
+    }
 }
 
 impl Owner {

@@ -95,44 +95,39 @@ pub(super) fn unreadable(roots: &Roots, error: &FileError) -> ProbeRefusal {
 fn closed(roots: &Roots, site: Site, errno: Errno) -> ProbeRefusal {
     let path = events_file(roots, site);
     let (file, dir) = (path.display(), roots.tracing.display());
-    match errno {
+    let (cause, reason, remedy) = match errno {
         Errno::ENOENT | Errno::ENOTDIR if roots.tracing.join("events").is_dir() => {
             let (what, option) = match site {
                 Site::Kernel => ("kprobes", "CONFIG_KPROBE_EVENTS"),
                 Site::User => ("uprobes", "CONFIG_UPROBE_EVENTS"),
             };
             let reason = format!("this kernel has no {what}: {file} does not exist");
-            ProbeRefusal::new(errno, Cause::Absent, reason, &format!("use a kernel with {option}"))
+            (Cause::Absent, reason, format!("use a kernel with {option}"))
         }
         Errno::ENOENT | Errno::ENOTDIR if roots.tracing.is_dir() => {
             let reason = format!("tracefs is not mounted at {dir}");
-            ProbeRefusal::new(errno, Cause::Absent, reason, &format!("mount -t tracefs tracefs {dir}"))
+            (Cause::Absent, reason, format!("mount -t tracefs tracefs {dir}"))
         }
         Errno::ENOENT | Errno::ENOTDIR => {
             let reason = format!("this kernel has no tracing: {dir} does not exist");
-            ProbeRefusal::new(
-                errno,
-                Cause::Absent,
-                reason,
-                "use a kernel with CONFIG_FTRACE, and mount its tracefs",
-            )
+            (Cause::Absent, reason, "use a kernel with CONFIG_FTRACE, and mount its tracefs".into())
         }
-        Errno::EACCES | Errno::EPERM if locked_down(roots) => locked(errno),
+        Errno::EACCES | Errno::EPERM if locked_down(roots) => return locked(errno),
         Errno::EACCES | Errno::EPERM => {
             let reason = format!("{file} may not be written: {errno}");
-            ProbeRefusal::new(errno, Cause::Forbidden, reason, "define probes as root, whose tracefs is")
+            (Cause::Forbidden, reason, "define probes as root, whose tracefs is".into())
         }
         Errno::EROFS => {
-            let reason = format!("{dir} is mounted read-only");
             let remedy = "mount it so that it can be written, in a container as a volume of its own";
-            ProbeRefusal::new(errno, Cause::Forbidden, reason, remedy)
+            (Cause::Forbidden, format!("{dir} is mounted read-only"), remedy.into())
         }
         Errno::EMFILE | Errno::ENFILE => {
-            let reason = format!("{file}: {errno}");
-            ProbeRefusal::new(errno, Cause::Exhausted, reason, "raise LimitNOFILE (systemd) or ulimit -n")
+            let remedy = "raise LimitNOFILE (systemd) or ulimit -n";
+            (Cause::Exhausted, format!("{file}: {errno}"), remedy.into())
         }
-        _ => ProbeRefusal::new(errno, Cause::Broken, format!("{file}: {errno}"), ""),
-    }
+        _ => (Cause::Broken, format!("{file}: {errno}"), String::new()),
+    };
+    ProbeRefusal::new(errno, cause, reason, &remedy)
 }
 
 fn locked_down(roots: &Roots) -> bool {
@@ -147,49 +142,45 @@ fn locked(errno: Errno) -> ProbeRefusal {
 
 /// What the kernel's answer to a definition means. Its own words (`trace_probe.h`, `ERRORS`) tell more than the errno.
 fn answered(roots: &Roots, line: &Line, errno: Errno, complaint: Option<Complaint<'_>>) -> ProbeRefusal {
-    let refusal = |cause, reason: String, remedy: &str| ProbeRefusal::new(errno, cause, reason, remedy);
     let place = line.place();
     let message = complaint.map_or("", |complaint| complaint.message);
-    match (errno, line.site()) {
-        (Errno::EPERM | Errno::EACCES, _) if locked_down(roots) => locked(errno),
+    let (cause, reason, remedy) = match (errno, line.site()) {
+        (Errno::EPERM | Errno::EACCES, _) if locked_down(roots) => return locked(errno),
         (Errno::EPERM | Errno::EACCES, _) => {
             let remedy = "a security module may forbid probes: look into the kernel's log";
-            refusal(Cause::Forbidden, format!("the kernel answered {errno}"), remedy)
+            (Cause::Forbidden, format!("the kernel answered {errno}"), remedy)
         }
-        (Errno::ENOMEM | Errno::ENOSPC, _) => refusal(
-            Cause::Exhausted,
-            format!("the kernel has no room for it: {errno}"),
-            "define fewer probes",
-        ),
+        (Errno::ENOMEM | Errno::ENOSPC, _) => {
+            (Cause::Exhausted, format!("the kernel has no room for it: {errno}"), "define fewer probes")
+        }
         (Errno::ENOSYS | Errno::EOPNOTSUPP, _) => {
-            refusal(Cause::Absent, format!("this kernel cannot put a probe at {place}: {errno}"), "")
+            (Cause::Absent, format!("this kernel cannot put a probe at {place}: {errno}"), "")
         }
         (Errno::EILSEQ, _) => {
             let reason = format!("{place} is in the middle of an instruction");
-            refusal(Cause::Broken, reason, "leave the offset out, or take one from a disassembly")
+            (Cause::Broken, reason, "leave the offset out, or take one from a disassembly")
         }
         (_, Site::Kernel) if message == "The symbol is not unique" || errno == Errno::EADDRNOTAVAIL => {
             let reason = format!("the kernel has several functions called {place}");
-            refusal(
-                Cause::Broken,
-                reason,
-                "name its module, as in nf_nat:FUNCTION, or probe one that calls it",
-            )
+            (Cause::Broken, reason, "name its module, as in nf_nat:FUNCTION, or probe one that calls it")
         }
-        (Errno::ENOENT, Site::Kernel) => no_function(line, errno),
-        (_, Site::Kernel) if message == "Invalid probed address or symbol" => no_function(line, errno),
+        (Errno::ENOENT, Site::Kernel) => return no_function(line, errno),
+        (_, Site::Kernel) if message == "Invalid probed address or symbol" => {
+            return no_function(line, errno);
+        }
         (Errno::EINVAL, Site::Kernel) if matches!(message, "" | "Failed to register probe event") => {
-            not_there(roots, line, errno)
+            return not_there(roots, line, errno);
         }
         (Errno::ENOENT, Site::User) => {
             let remedy = "it may have been replaced: reload to look for it again";
-            refusal(Cause::Absent, format!("the kernel finds no file for {place}"), remedy)
+            (Cause::Absent, format!("the kernel finds no file for {place}"), remedy)
         }
         _ => match complaint {
-            Some(complaint) => refusal(Cause::Broken, format!("the kernel says: {complaint}"), ""),
-            None => refusal(Cause::Broken, format!("the kernel answered {errno} to \"{line}\""), ""),
+            Some(complaint) => (Cause::Broken, format!("the kernel says: {complaint}"), ""),
+            None => (Cause::Broken, format!("the kernel answered {errno} to \"{line}\""), ""),
         },
-    }
+    };
+    ProbeRefusal::new(errno, cause, reason, remedy)
 }
 
 fn no_function(line: &Line, errno: Errno) -> ProbeRefusal {

@@ -16,6 +16,9 @@ const AGAIN: u64 = 1_000_000_000;
 /// are: a machine that was in trouble gets its memory back.
 pub(super) const TIDY_EVERY: u64 = 60_000_000_000;
 
+/// How often caches are emptied, in nanoseconds of the records' clock. What is still in use is read again at once.
+const REFRESH_EVERY: u64 = 300_000_000_000;
+
 /// What is held of each share, and what was dropped to make room.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -25,6 +28,8 @@ pub(super) struct Room {
     made: u64,
     /// When stacks and tasks that no window has were dropped last.
     tidied: u64,
+    /// When caches were emptied last.
+    refreshed: u64,
     /// Samples that went with their slots before these were too old.
     pub(super) dropped: u64,
 }
@@ -36,6 +41,7 @@ impl Room {
             unwind: shares.unwind.account(),
             made: 0,
             tidied: 0,
+            refreshed: 0,
             dropped: 0,
         }
     }
@@ -54,6 +60,11 @@ impl Analysis {
         if gone && (many || self.analyzed.saturating_sub(self.room.tidied) >= TIDY_EVERY) {
             self.room.tidied = self.analyzed;
             self.tidy();
+        }
+        if self.analyzed.saturating_sub(self.room.refreshed) >= REFRESH_EVERY {
+            self.room.refreshed = self.analyzed;
+            self.analyzer.clear_caches();
+            self.tasks.age();
         }
         let limit = self.room.stacks.limit();
         self.analyzer.set_memory(limit, self.room.unwind.limit());
@@ -76,9 +87,7 @@ impl Analysis {
 
     /// Bytes of stacks, tasks, windows and recordings.
     fn held(&self) -> u64 {
-        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
-        let tallies = windows.chain(self.recordings.values().map(|recording| &recording.tally));
-        let tallies: usize = tallies.map(Tally::bytes).sum();
+        let tallies: usize = self.tallies().map(Tally::bytes).sum();
         (self.analyzer.stack_bytes() + self.tasks.bytes() + tallies) as u64
     }
 

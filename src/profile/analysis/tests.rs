@@ -1,9 +1,14 @@
+use std::fs;
+
 use super::room::TIDY_EVERY;
 use super::*;
 use crate::budget::{Part, Share};
 use crate::health::CpuScope;
 use crate::host::Roots;
 use crate::profile::specimen::sampler;
+use crate::ring::Task;
+use crate::ring::testing::{cgroup, exit};
+use crate::stack::Process;
 
 #[test]
 fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
@@ -146,4 +151,49 @@ fn tasks_that_no_window_has_are_dropped_however_few_there_are() {
     let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
     analysis.make_room(gone);
     assert!(analysis.tasks.len() < 10, "{}", analysis.tasks.len());
+}
+
+#[test]
+fn a_process_that_no_stack_refers_to_is_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = dir.path().join("proc/7");
+    fs::create_dir_all(&process).unwrap();
+    fs::write(process.join("maps"), "1000-2000 r-xp 00000000 00:00 0\n").unwrap();
+    fs::write(process.join("status"), "Name:\tx\nNSpid:\t7\n").unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let one = sampler("one");
+    let later = 2 * u64::try_from(one.window.as_nanos()).unwrap() + TIDY_EVERY;
+    analysis.set_samplers(&[one]);
+    // PERF_CONTEXT_USER, and an address in memory that is no file's.
+    let callchain = [-512i64, 0x1001].map(i64::to_ne_bytes);
+    let sample = Sample { time: 1, pid: 7, tid: 7, callchain: &callchain, ..Sample::default() };
+    analysis.sample(0, 0, &sample, 1);
+    let makers = analysis.take_news(true).unwrap().makers;
+    assert_eq!(makers.len(), 1);
+    analysis.read(0, &exit(Task { pid: 7, tid: 7, parent_pid: 1, parent_tid: 1, time: 2 }));
+    assert_eq!(analysis.take_news(false).unwrap().ended, makers);
+    analysis.analyzed = later;
+    let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
+    analysis.make_room(gone);
+    let gone = analysis.take_news(false).unwrap().gone;
+    assert!(matches!(&gone[..], [(id, Process { pid: 7, .. })] if makers == [*id]), "{gone:?}");
+    assert!(analysis.take_news(false).is_none());
+}
+
+#[test]
+fn caches_are_emptied_every_five_minutes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    analysis.set_samplers(&[sampler("one")]);
+    analysis.read(0, &cgroup(7, b"/removed"));
+    let cgroup = |analysis: &mut Analysis, tid| {
+        let id = analysis.tasks.id(&Sample { pid: tid, tid, cgroup: 7, ..Sample::default() });
+        analysis.tasks.get(id).unwrap().process.cgroup.clone()
+    };
+    for (minute, known) in [(4, true), (6, true), (9, true), (11, false)] {
+        analysis.analyzed = minute * 60_000_000_000;
+        analysis.make_room(false);
+        let path = cgroup(&mut analysis, minute as u32 + 100);
+        assert_eq!(path.is_some(), known, "after {minute} minutes: {path:?}");
+    }
 }

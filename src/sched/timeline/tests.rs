@@ -16,6 +16,8 @@ type CameRow = (u32, Option<u64>, Option<(Left, u64)>);
 struct Machine {
     timeline: Timeline,
     told: Vec<(u32, Told)>,
+    /// Whose delays, in which cgroup, and how long.
+    delays: Vec<(u32, u64, u64)>,
 }
 
 impl Machine {
@@ -25,8 +27,17 @@ impl Machine {
     }
 
     fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>) {
-        let told = &mut self.told;
-        self.timeline.enter(at, of, event, &mut |who: &Who, what| told.push((who.tid, what)));
+        let Self { timeline, told, delays } = self;
+        timeline.enter(at, of, event, &mut |who: &Who, what| {
+            told.push((who.tid, what));
+            if let Told::Came(Came { delay: Some(delay), .. }) = what {
+                delays.push((who.tid, who.cgroup, delay));
+            }
+        });
+    }
+
+    fn delays(&self) -> &[(u32, u64, u64)] {
+        &self.delays
     }
 
     fn wakes(&mut self, time: u64, party: Party<'_>) {
@@ -153,6 +164,7 @@ fn a_switch_from_somebody_who_was_not_seen_to_come_is_counted_and_gives_no_time(
 #[test]
 fn who_never_leaves_its_cpu_runs_all_the_same_and_no_time_is_told_twice() {
     let mut machine = Machine::default();
+    machine.switch(0, 5, ONE, Left::Sleeping, IDLE);
     machine.switch(0, 10, IDLE, Left::Preempted, ONE);
     let mut ran = Vec::new();
     for time in [25, 20, 40] {
@@ -173,6 +185,7 @@ fn the_dead_are_forgotten_and_a_number_that_comes_again_is_another_thread() {
     let other = Party { tid: 1, comm: b"other" };
     machine.wakes(30, other);
     machine.switch(0, 31, IDLE, Left::Preempted, other);
+    machine.switch(0, 40, other, Left::Sleeping, IDLE);
     assert_eq!(machine.came().last(), Some(&(1, Some(1), None)));
 }
 
@@ -182,9 +195,74 @@ fn how_long_it_was_ready_before_it_moved_is_told() {
     machine.wakes(10, ONE);
     machine.enter((0, 14), (0, 0), Event::Migrates(ONE));
     machine.switch(1, 20, IDLE, Left::Preempted, ONE);
+    machine.switch(1, 30, ONE, Left::Sleeping, IDLE);
     assert_eq!(machine.told[0], (1, Told::Migrated));
     let came = Came { time: 20, cpu: 1, delay: Some(10), wait: None, migrated: Some(4) };
     assert!(machine.told.contains(&(1, Told::Came(came))), "{:?}", machine.told);
+}
+
+/// A machine on which a thread was made by one of the cgroup 1001, is woken and comes onto a CPU. Its own cgroup is 1002.
+fn with_a_newcomer() -> Machine {
+    let mut machine = Machine::default();
+    machine.switch(0, 10, ONE, Left::Sleeping, IDLE);
+    machine.timeline.born(Who { tid: 2, pid: 2, cgroup: 1001, ..Who::default() });
+    machine.wakes(20, TWO);
+    machine.switch(0, 25, IDLE, Left::Preempted, TWO);
+    assert_eq!(machine.delays(), [], "nothing has named its cgroup");
+    machine
+}
+
+#[test]
+fn the_first_delay_of_a_thread_is_of_the_cgroup_that_its_first_record_names() {
+    for left in [Left::Sleeping, Left::Preempted, Left::Dead] {
+        let mut machine = with_a_newcomer();
+        machine.switch(0, 40, TWO, left, IDLE);
+        assert_eq!(machine.delays(), [(2, 1002, 5)], "{left:?}");
+        assert_eq!(machine.runs().last(), Some(&(2, Some(15))));
+    }
+    let mut of_the_clock = with_a_newcomer();
+    for time in [30, 40] {
+        of_the_clock.enter((0, time), (2, 1002), Event::Runs { tid: 2 });
+        assert_eq!(of_the_clock.delays(), [(2, 1002, 5)]);
+    }
+    let mut reaped = with_a_newcomer();
+    let switch = Event::Switch { from: TWO, left: Left::Dead, to: IDLE };
+    reaped.enter((0, 40), (u32::MAX, 1002), switch);
+    assert_eq!(reaped.delays(), [(2, 1002, 5)]);
+}
+
+#[test]
+fn the_first_delay_is_of_the_cgroup_of_the_parent_where_no_record_names_another() {
+    let mut alone = with_a_newcomer();
+    let mut told = Vec::new();
+    for (time, expected) in [(SETTLED, 0), (25 + SETTLED, 2), (26 + SETTLED, 3)] {
+        alone.timeline.pass(time, |_, who, what| {
+            if who.tid == 2 {
+                told.push((who.cgroup, what));
+            }
+        });
+        assert_eq!(told.len(), expected, "{told:?}");
+    }
+    assert!(matches!(told[0], (1001, Told::Came(Came { delay: Some(5), .. }))), "{told:?}");
+    assert_eq!(told[1..], [(1001, Told::Ran(SETTLED)), (1001, Told::Ran(1))]);
+    alone.switch(0, 30 + SETTLED, TWO, Left::Sleeping, IDLE);
+    assert_eq!(alone.delays(), [], "it was told already");
+
+    let mut passed_over = with_a_newcomer();
+    passed_over.switch(0, 40, ONE, Left::Sleeping, IDLE);
+    assert_eq!(passed_over.delays(), [(2, 1001, 5)], "when it left was not seen");
+    let mut of_the_cpu = with_a_newcomer();
+    of_the_cpu.enter((0, 40), (101, 0), Event::Comes { tid: 1 });
+    assert_eq!(of_the_cpu.delays(), [(2, 1001, 5)], "nor here");
+}
+
+#[test]
+fn where_no_record_names_a_cgroup_a_delay_is_told_at_once() {
+    let mut machine = Machine::default();
+    machine.wakes(20, TWO);
+    let switch = Event::Switch { from: IDLE, left: Left::Preempted, to: TWO };
+    machine.enter((0, 25), (0, 0), switch);
+    assert_eq!(machine.delays(), [(2, 0, 5)]);
 }
 
 #[test]

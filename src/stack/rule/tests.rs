@@ -65,9 +65,10 @@ fn found(machine: Machine, bytes: &[u8], first: bool, from: Registers) -> (Answe
     let (answer, rule) = Cfi::new()
         .row((&file, &section, at), CODE, |row| {
             let rule = row.rule(machine);
+            let mut step = Step { machine, first, registers: &mut registers, read: &mut read };
             let answer = match rule {
-                Rule::Computed => row.compute(machine, first, &mut registers, &mut read),
-                rule => rule.apply(machine, first, &mut registers, &mut read),
+                Rule::Computed => row.compute(&mut step),
+                rule => rule.apply(&mut step),
             };
             (answer.ok(), rule)
         })
@@ -106,11 +107,14 @@ fn a_rule_takes_16_bytes_and_a_cached_one_24() {
 fn a_signed_return_address_leads_to_the_caller() {
     let mut registers = Registers { ip: CODE, sp: STACK, fp: STACK + 32, lr: 0xab12_0000_0000_4321 };
     let leaf = Frame { base: Base::Sp, cfa: 0, fp: Slot::SAME, ra: Slot::SAME };
-    let answer = Rule::Frame(leaf).apply(Machine::Aarch64, true, &mut registers, &mut |_| None);
-    assert_eq!((answer, registers.lr), (Ok(Some(0x4321)), 0x4321));
+    let mut apply = |first| {
+        let machine = Machine::Aarch64;
+        let mut step = Step { machine, first, registers: &mut registers, read: &mut |_| None };
+        (Rule::Frame(leaf).apply(&mut step), step.registers.lr)
+    };
+    assert_eq!(apply(true), (Ok(Some(0x4321)), 0x4321));
     // Another function than the innermost has called, and the register is overwritten.
-    let answer = Rule::Frame(leaf).apply(Machine::Aarch64, false, &mut registers, &mut |_| None);
-    assert_eq!(answer, Err(Stuck));
+    assert_eq!(apply(false).0, Err(Stuck));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
 
 use super::*;
 use crate::stack::index::{Indexed, index};
+use crate::sys::Registers;
 
 #[cfg(target_arch = "aarch64")]
 use framehop::aarch64::{
@@ -61,13 +62,13 @@ fn step(
     address: u64,
     first: bool,
     registers: &mut Registers,
-) -> Result<Option<u64>, Stuck> {
-    let mut read = |address| Some(word(address));
+) -> Answer {
+    let mut step = Step { machine: NATIVE, first, registers, read: &mut |address| Some(word(address)) };
     let rule = match head.find(file, address).unwrap() {
         Found::Entry(section, at) => {
             let apply = |row: Row<'_>| match row.rule(NATIVE) {
-                Rule::Computed => row.compute(NATIVE, first, registers, &mut read),
-                rule => rule.apply(NATIVE, first, registers, &mut read),
+                Rule::Computed => row.compute(&mut step),
+                rule => rule.apply(&mut step),
             };
             match cfi.row((file, &section, at), address, apply).unwrap() {
                 Some(answer) => return answer,
@@ -77,7 +78,7 @@ fn step(
         Found::Nothing => Rule::FRAME_POINTER,
         Found::Odd => panic!("the table is not sorted"),
     };
-    rule.apply(NATIVE, first, registers, &mut read)
+    rule.apply(&mut step)
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn real_files_are_unwound_as_by_an_unwinder_that_reads_whole_sections() {
             functions,
             broken: false,
         });
-        let code: Vec<&Load> = loads.iter().filter(|load| load.executable).collect();
+        let code: Vec<&Segment> = loads.iter().filter(|load| load.executable).collect();
         for turn in 0..1500u64 {
             let random = word(turn) >> 8;
             let load = code[turn as usize % code.len()];

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::ring::testing::Stack;
 use crate::ring::{Comm, Record};
-use crate::stack::elf::Load;
+use crate::stack::elf::Segment;
 use crate::stack::tables::{Head, IDLE};
 use crate::stack::testing::{
     EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, program_with, search_table, take, take_by,
@@ -202,10 +202,10 @@ mod by_hand {
         let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
         let sample = sample(&[at(0x20), 0], false, &[]);
         assert_eq!(take(&mut analyzer, &sample).1.len(), 2);
-        analyzer.set_unwind_limit(0);
+        analyzer.set_memory(64 << 20, 0);
         assert_eq!(take(&mut analyzer, &sample).1.len(), 1);
         assert_eq!(analyzer.accounts().lost(Loss::UnwindLarge), 1);
-        analyzer.set_unwind_limit(1 << 20);
+        analyzer.set_memory(64 << 20, 1 << 20);
         (0..IDLE).for_each(|_| _ = take(&mut analyzer, &sample));
         assert_eq!(take(&mut analyzer, &sample).1.len(), 2);
     }
@@ -214,7 +214,7 @@ mod by_hand {
     fn files_make_room_for_each_other_only_when_they_are_idle() {
         let section = frames_of_16_bytes();
         // Half of it is for files: there is room for one.
-        let one_file = size_of::<Head>() + 2 * size_of::<Load>();
+        let one_file = size_of::<Head>() + 2 * size_of::<Segment>();
         let limits = Limits { unwind_bytes: 3 * one_file as u64, ..Limits::default() };
         let (host, mut analyzer) = process(&section, limits);
         host.file("r", "/bin/y", &program(b"", &section));

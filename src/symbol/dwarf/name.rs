@@ -1,10 +1,10 @@
 //! Names of functions, which often stand with another entry than the one that is about their code.
 
-use gimli::{AttributeValue, EntriesRaw, UnitOffset, UnitRef};
+use gimli::{AttributeValue, EntriesRaw, UnitOffset};
 
 use super::text::text;
 use super::unit::{Opened, Units};
-use super::{Budget, Bytes, Trouble};
+use super::{Budget, Bytes, Result, UnitRef, Value};
 
 /// Over how many entries a name is followed: an inlined call, what it is a copy of, and where that was declared.
 const HOPS: usize = 8;
@@ -13,11 +13,11 @@ const HOPS: usize = 8;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Named<'d> {
     /// As the linker calls it.
-    linkage: Option<AttributeValue<Bytes<'d>>>,
+    linkage: Option<Value<'d>>,
     /// As the source does.
-    plain: Option<AttributeValue<Bytes<'d>>>,
+    plain: Option<Value<'d>>,
     /// The entry that tells more.
-    origin: Option<AttributeValue<Bytes<'d>>>,
+    origin: Option<Value<'d>>,
 }
 
 /// A name that was sought.
@@ -32,7 +32,7 @@ pub(super) enum Sought<'d> {
 
 impl<'d> Named<'d> {
     /// Takes note of an attribute, if it is one of those.
-    pub(super) fn read(&mut self, name: gimli::DwAt, value: AttributeValue<Bytes<'d>>) {
+    pub(super) fn read(&mut self, name: gimli::DwAt, value: Value<'d>) {
         match name {
             gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => self.linkage = Some(value),
             gimli::DW_AT_name => self.plain = Some(value),
@@ -43,7 +43,7 @@ impl<'d> Named<'d> {
     }
 
     /// Of the entry at an offset in a unit.
-    fn at(opened: &Opened<'d>, offset: UnitOffset, budget: &mut Budget) -> Result<Self, Trouble> {
+    fn at(opened: &Opened<'d>, offset: UnitOffset, budget: &mut Budget) -> Result<Self> {
         let mut entries: EntriesRaw<'_, Bytes<'d>> = opened.unit.entries_raw(Some(offset))?;
         let mut named = Self::default();
         let Some(abbreviation) = entries.read_abbreviation()? else { return Ok(named) };
@@ -63,7 +63,7 @@ impl<'d> Named<'d> {
         units: &mut Units<'d>,
         opened: &Opened<'d>,
         budget: &mut Budget,
-    ) -> Result<Sought<'d>, Trouble> {
+    ) -> Result<Sought<'d>> {
         let mut elsewhere: Option<Opened<'d>> = None;
         let mut best = None;
         for _ in 0..HOPS {

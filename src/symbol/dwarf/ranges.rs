@@ -1,56 +1,25 @@
 //! Which addresses an entry is about.
 
-use gimli::{Attribute, AttributeValue, UnitRef};
+use gimli::Attribute;
 
-use super::{Budget, Bytes, Trouble};
+use super::{Budget, Bytes, Result, UnitRef, Value};
 
 /// What the attributes of an entry tell of its addresses.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Ranges {
-    low: Option<Address>,
-    high: Option<High>,
-    /// As its attribute has it: an offset, or a number in a list.
-    list: Option<List>,
+pub(super) struct Ranges<'d> {
+    low: Option<Value<'d>>,
+    /// An address, or how far behind `low`.
+    high: Option<Attribute<Bytes<'d>>>,
+    list: Option<Value<'d>>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Address {
-    Is(u64),
-    /// A place in `.debug_addr`.
-    Listed(gimli::DebugAddrIndex),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum High {
-    Address(Address),
-    Size(u64),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum List {
-    At(gimli::RawRangeListsOffset),
-    Numbered(gimli::DebugRngListsIndex),
-}
-
-impl Ranges {
+impl<'d> Ranges<'d> {
     /// Takes note of an attribute, if it is one of those.
-    pub(super) fn read(&mut self, attribute: &Attribute<Bytes<'_>>) {
-        let address = |value: AttributeValue<Bytes<'_>>| match value {
-            AttributeValue::Addr(address) => Some(Address::Is(address)),
-            AttributeValue::DebugAddrIndex(index) => Some(Address::Listed(index)),
-            _ => None,
-        };
+    pub(super) fn read(&mut self, attribute: &Attribute<Bytes<'d>>) {
         match attribute.name() {
-            gimli::DW_AT_low_pc => self.low = address(attribute.value()),
-            gimli::DW_AT_high_pc => {
-                let size = attribute.udata_value().map(High::Size);
-                self.high = address(attribute.value()).map(High::Address).or(size);
-            }
-            gimli::DW_AT_ranges => match attribute.value() {
-                AttributeValue::RangeListsRef(offset) => self.list = Some(List::At(offset)),
-                AttributeValue::DebugRngListsIndex(index) => self.list = Some(List::Numbered(index)),
-                _ => {}
-            },
+            gimli::DW_AT_low_pc => self.low = Some(attribute.value()),
+            gimli::DW_AT_high_pc => self.high = Some(*attribute),
+            gimli::DW_AT_ranges => self.list = Some(attribute.value()),
             _ => {}
         }
     }
@@ -58,19 +27,12 @@ impl Ranges {
     /// Shows each range: its first address, and its end, which is not in it. The answer is how many steps that took.
     pub(super) fn each(
         &self,
-        unit: UnitRef<'_, Bytes<'_>>,
+        unit: UnitRef<'_, 'd>,
         budget: &mut Budget,
         mut each: impl FnMut(u64, u64) -> usize,
-    ) -> Result<(), Trouble> {
-        let resolve = |address: Address| match address {
-            Address::Is(address) => Ok(address),
-            Address::Listed(index) => unit.address(index),
-        };
-        if let Some(list) = self.list {
-            let offset = match list {
-                List::At(offset) => unit.ranges_offset_from_raw(offset),
-                List::Numbered(index) => unit.ranges_offset(index)?,
-            };
+    ) -> Result<()> {
+        let list = self.list.map_or(Ok(None), |list| unit.attr_ranges_offset(list))?;
+        if let Some(offset) = list {
             let mut ranges = unit.ranges(offset)?;
             // One by one: what only changes the base of others is work as well.
             while let Some(raw) = ranges.next_raw()? {
@@ -82,11 +44,12 @@ impl Ranges {
             return Ok(());
         }
         let (Some(low), Some(high)) = (self.low, self.high) else { return Ok(()) };
-        let low = resolve(low)?;
-        let high = match high {
-            High::Address(address) => resolve(address)?,
+        let Some(low) = unit.attr_address(low)? else { return Ok(()) };
+        let high = match (unit.attr_address(high.value())?, high.udata_value()) {
+            (Some(address), _) => address,
             // What the linker threw away is at the last address.
-            High::Size(size) => low.checked_add(size).unwrap_or(low),
+            (None, Some(size)) => low.checked_add(size).unwrap_or(low),
+            (None, None) => return Ok(()),
         };
         if low < high {
             budget.take(each(low, high) as u64)?;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use gimli::{DebugLineOffset, LineProgramHeader, Reader as _, Section as _, UnitRef};
+use gimli::{DebugLineOffset, LineProgramHeader, Reader as _, Section as _};
 use rustc_hash::FxHashMap;
 
+use super::name::Sought;
 use super::text::text;
-use super::walk::Functions;
-use super::{Budget, Bytes, Found, Level, Trouble};
+use super::unit::{Opened, Units};
+use super::walk::Within;
+use super::{Budget, Bytes, Found, Level, Result, Trouble, UnitRef, between};
 use crate::error::printable;
 
 /// The largest header of a program, in bytes: the names of some ten thousand files. In memory it takes some 100 times as
@@ -27,35 +29,42 @@ struct Row {
 
 /// What is at each address, with the lines; `addresses` are in order.
 pub(super) fn look_up<'d>(
-    unit: UnitRef<'_, Bytes<'d>>,
-    at: Option<DebugLineOffset>,
+    units: &mut Units<'d>,
+    opened: &Opened<'d>,
     addresses: &[u64],
-    functions: Vec<Functions<'d>>,
+    chains: Vec<Vec<Within<'d>>>,
     budget: &mut Budget,
-) -> Result<Vec<Found>, Trouble> {
-    let mut table = match at {
+) -> Result<Vec<Found>> {
+    let unit = UnitRef::new(units.dwarf, &opened.unit);
+    let mut table = match opened.lines {
         Some(at) => table(unit, at, addresses, budget)?,
         None => Table { header: None, rows: vec![None; addresses.len()], paths: FxHashMap::default() },
     };
-    let (mut all, mut names) = (Vec::with_capacity(functions.len()), Names::default());
-    for (place, functions) in functions.into_iter().enumerate() {
+    let (mut all, mut names) = (Vec::with_capacity(chains.len()), Names::default());
+    for (place, functions) in chains.into_iter().enumerate() {
         let mut row = table.rows.get(place).copied().flatten();
-        if functions.levels.is_empty() && row.is_none() {
+        if functions.is_empty() && row.is_none() {
             all.push(Found::default());
             continue;
         }
-        let mut levels = Vec::with_capacity(functions.levels.len().max(1));
+        let (mut levels, mut elsewhere) = (Vec::with_capacity(functions.len().max(1)), false);
         // Innermost first: the line of each is where the one inside of it was called.
-        for function in functions.levels.iter().rev() {
+        for Within { named, call } in functions.into_iter().rev() {
             budget.hold(size_of::<Level>())?;
-            let name = function.name.map(|name| names.text(name, budget)).transpose()?;
+            let sought = match named.seek(units, opened, budget) {
+                // What is damaged here spoils one name.
+                Err(Trouble::Damaged) => Sought::Nowhere,
+                sought => sought?,
+            };
+            elsewhere |= sought == Sought::Elsewhere;
+            let name = if let Sought::Name(name) = sought { Some(names.text(name, budget)?) } else { None };
             levels.push(table.level(unit, name, row, budget)?);
-            row = function.call.file.map(|file| Row { file, line: function.call.line });
+            row = call.file.map(|file| Row { file, line: call.line });
         }
         if levels.is_empty() {
             levels.push(table.level(unit, None, row, budget)?);
         }
-        all.push(Found { levels: levels.into(), elsewhere: functions.elsewhere });
+        all.push(Found { levels: levels.into(), elsewhere });
     }
     Ok(all)
 }
@@ -65,7 +74,7 @@ pub(super) fn look_up<'d>(
 struct Names<'d>(FxHashMap<&'d [u8], Arc<str>>);
 
 impl<'d> Names<'d> {
-    fn text(&mut self, name: &'d [u8], budget: &mut Budget) -> Result<Arc<str>, Trouble> {
+    fn text(&mut self, name: &'d [u8], budget: &mut Budget) -> Result<Arc<str>> {
         if let Some(known) = self.0.get(name) {
             return Ok(Arc::clone(known));
         }
@@ -85,11 +94,11 @@ struct Table<'d> {
 }
 
 fn table<'d>(
-    unit: UnitRef<'_, Bytes<'d>>,
+    unit: UnitRef<'_, 'd>,
     at: DebugLineOffset,
     addresses: &[u64],
     budget: &mut Budget,
-) -> Result<Table<'d>, Trouble> {
+) -> Result<Table<'d>> {
     budget.take(size_of_program(unit, at)?)?;
     let lines = &unit.dwarf.debug_line;
     let program = lines.program(at, unit.header.address_size(), unit.unit.comp_dir, unit.unit.name)?;
@@ -98,10 +107,8 @@ fn table<'d>(
     let mut before: Option<(u64, Row)> = None;
     while let Some((_, row)) = rows.next_row()? {
         if let Some((start, line)) = before {
-            let first = addresses.partition_point(|&address| address < start);
-            let inside = addresses[first..].iter().zip(&mut found[first..]);
             // The first sequence that has an address counts.
-            for (_, found) in inside.take_while(|(address, _)| **address < row.address()) {
+            for found in &mut found[between(addresses, start, row.address())] {
                 budget.take(1)?;
                 found.get_or_insert(line);
             }
@@ -114,7 +121,7 @@ fn table<'d>(
 }
 
 /// How long a program is with its header, in bytes.
-fn size_of_program(unit: UnitRef<'_, Bytes<'_>>, at: DebugLineOffset) -> Result<u64, Trouble> {
+fn size_of_program(unit: UnitRef<'_, '_>, at: DebugLineOffset) -> Result<u64> {
     let mut rest = *unit.dwarf.debug_line.reader();
     rest.skip(at.0)?;
     let (length, format) = rest.read_initial_length()?;
@@ -129,23 +136,18 @@ fn size_of_program(unit: UnitRef<'_, Bytes<'_>>, at: DebugLineOffset) -> Result<
 impl<'d> Table<'d> {
     fn level(
         &mut self,
-        unit: UnitRef<'_, Bytes<'d>>,
+        unit: UnitRef<'_, 'd>,
         function: Option<Arc<str>>,
         row: Option<Row>,
         budget: &mut Budget,
-    ) -> Result<Level, Trouble> {
+    ) -> Result<Level> {
         let Some(row) = row else { return Ok(Level { function, file: None, line: 0 }) };
         let file = self.path(unit, row.file, budget)?;
         Ok(Level { function, file, line: row.line })
     }
 
     /// The path of a file by its number.
-    fn path(
-        &mut self,
-        unit: UnitRef<'_, Bytes<'d>>,
-        number: u64,
-        budget: &mut Budget,
-    ) -> Result<Option<Arc<str>>, Trouble> {
+    fn path(&mut self, unit: UnitRef<'_, 'd>, number: u64, budget: &mut Budget) -> Result<Option<Arc<str>>> {
         if let Some(known) = self.paths.get(&number) {
             return Ok(known.clone());
         }

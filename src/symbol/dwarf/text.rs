@@ -1,18 +1,18 @@
 //! Texts of attributes, wherever they stand.
 
-use gimli::{AttributeValue, Section as _, UnitRef};
+use gimli::{AttributeValue, Section as _};
 
-use super::{Budget, Bytes, Trouble};
+use super::{Budget, Result, Trouble, UnitRef, Value};
 
 /// The longest text that is read, in bytes.
 const TEXT_LIMIT: usize = 4096;
 
 /// A text; `None` if it is empty, too long, or in another file. No more of a section is looked at than a text may have.
 pub(super) fn text<'d>(
-    unit: UnitRef<'_, Bytes<'d>>,
-    value: AttributeValue<Bytes<'d>>,
+    unit: UnitRef<'_, 'd>,
+    value: Value<'d>,
     budget: &mut Budget,
-) -> Result<Option<&'d [u8]>, Trouble> {
+) -> Result<Option<&'d [u8]>> {
     let (section, offset) = match value {
         AttributeValue::String(text) => {
             budget.take_bytes(text.slice().len())?;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use gimli::{
     Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugAddrBase, DebugInfoOffset,
     DebugLineOffset, DebugLocListsBase, DebugRngListsBase, DebugStrOffsetsBase, Dwarf, Reader as _,
-    Section as _, Unit, UnitHeader, UnitRef, UnitType,
+    Section as _, Unit, UnitHeader, UnitType,
 };
 use rustc_hash::FxHashMap;
 
 use super::ranges::Ranges;
 use super::text::text;
-use super::{Budget, Bytes, Trouble};
+use super::{Budget, Bytes, Result, Trouble, UnitRef};
 
 /// The largest table of abbreviations, in bytes. The largest that compilers write have some 10 KB, and in memory it takes
 /// some 20 times as much.
@@ -23,7 +23,7 @@ const ABBREVIATIONS_KEPT: usize = 64;
 pub(super) struct Opened<'d> {
     pub(super) unit: Unit<Bytes<'d>>,
     pub(super) lines: Option<DebugLineOffset>,
-    pub(super) ranges: Ranges,
+    pub(super) ranges: Ranges<'d>,
     /// Its functions are in another file.
     pub(super) split: bool,
 }
@@ -46,7 +46,7 @@ impl<'d> Units<'d> {
         &mut self,
         offset: DebugInfoOffset,
         budget: &mut Budget,
-    ) -> Result<(Opened<'d>, gimli::UnitOffset), Trouble> {
+    ) -> Result<(Opened<'d>, gimli::UnitOffset)> {
         if self.starts.is_empty() {
             let mut headers = self.dwarf.units();
             while let Some(header) = headers.next()? {
@@ -62,11 +62,7 @@ impl<'d> Units<'d> {
     }
 
     /// Reads the first entry of a unit. gimli would read the whole table of its source files as well.
-    pub(super) fn open(
-        &mut self,
-        header: UnitHeader<Bytes<'d>>,
-        budget: &mut Budget,
-    ) -> Result<Opened<'d>, Trouble> {
+    pub(super) fn open(&mut self, header: UnitHeader<Bytes<'d>>, budget: &mut Budget) -> Result<Opened<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset(), budget)?;
         let (encoding, file) = (header.encoding(), self.dwarf.file_type);
         let mut opened = Opened {
@@ -130,11 +126,7 @@ impl<'d> Units<'d> {
     }
 
     /// A table of abbreviations. Units may share one, and damaged ones may say that thousands share a large one.
-    fn abbreviations(
-        &mut self,
-        at: DebugAbbrevOffset,
-        budget: &mut Budget,
-    ) -> Result<Arc<Abbreviations>, Trouble> {
+    fn abbreviations(&mut self, at: DebugAbbrevOffset, budget: &mut Budget) -> Result<Arc<Abbreviations>> {
         if let Some(known) = self.abbreviations.get(&at.0) {
             return Ok(Arc::clone(known));
         }
@@ -155,7 +147,7 @@ impl<'d> Units<'d> {
 }
 
 /// How long the table of abbreviations is that stands in front, in bytes.
-fn length_of(table: Bytes<'_>) -> Result<usize, Trouble> {
+fn length_of(table: Bytes<'_>) -> Result<usize> {
     let mut rest = table;
     while rest.read_uleb128()? != 0 {
         rest.read_uleb128()?;

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use gimli::UnitRef;
-
-use super::name::{Named, Sought};
+use super::name::Named;
 use super::ranges::Ranges;
-use super::unit::{Opened, Units};
-use super::{Budget, Bytes, Trouble};
+use super::{Budget, Bytes, Result, UnitRef, between};
 
 /// How many functions may be inlined into each other; what is deeper is left out.
 const DEEPEST: usize = 64;
 
 /// A function that an address is in.
 #[derive(Debug, Clone, Copy)]
-struct Within<'d> {
-    named: Named<'d>,
-    call: Call,
+pub(super) struct Within<'d> {
+    pub(super) named: Named<'d>,
+    pub(super) call: Call,
 }
 
 /// From where an inlined function is called.
@@ -28,27 +25,12 @@ pub(super) struct Call {
     pub(super) line: u32,
 }
 
-/// A function with its name, and from where it is called if it was inlined.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Function<'d> {
-    pub(super) name: Option<&'d [u8]>,
-    pub(super) call: Call,
-}
-
-/// The functions that an address is in, outermost first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Functions<'d> {
-    pub(super) levels: Vec<Function<'d>>,
-    /// Whether a name is in another file.
-    pub(super) elsewhere: bool,
-}
-
 /// Goes through the entries of a unit for some addresses.
 pub(super) struct Walk<'a, 'd> {
     /// In order.
     addresses: &'a [u64],
     /// For each address, outermost first.
-    chains: Vec<Vec<Within<'d>>>,
+    pub(super) chains: Vec<Vec<Within<'d>>>,
     /// The functions that the entry that comes next is in, and that have one of the addresses.
     scopes: Vec<Scope>,
 }
@@ -65,7 +47,7 @@ impl<'a, 'd> Walk<'a, 'd> {
     }
 
     /// Goes through all entries, without calling itself for what is nested, however deep that is.
-    pub(super) fn walk(&mut self, unit: UnitRef<'_, Bytes<'d>>, budget: &mut Budget) -> Result<(), Trouble> {
+    pub(super) fn walk(&mut self, unit: UnitRef<'_, 'd>, budget: &mut Budget) -> Result<()> {
         let mut entries = unit.entries_raw(None)?;
         let mut missing = self.addresses.len();
         while !entries.is_empty() {
@@ -112,19 +94,18 @@ impl<'a, 'd> Walk<'a, 'd> {
     /// are in bounds: they come from searches in these lists.
     fn inside(
         &self,
-        ranges: Ranges,
+        ranges: Ranges<'d>,
         is_function: bool,
-        unit: UnitRef<'_, Bytes<'d>>,
+        unit: UnitRef<'_, 'd>,
         budget: &mut Budget,
-    ) -> Result<Vec<usize>, Trouble> {
+    ) -> Result<Vec<usize>> {
         let mut inside = BTreeSet::new();
         let around = self.scopes.last().map_or(&[][..], |scope| &scope.inside);
         ranges.each(unit, budget, |from, to| {
             if is_function {
-                let first = self.addresses.partition_point(|&address| address < from);
-                let count = self.addresses[first..].iter().take_while(|&&address| address < to).count();
-                inside.extend((first..first + count).filter(|&place| self.chains[place].is_empty()));
-                count
+                let places = between(self.addresses, from, to);
+                inside.extend(places.clone().filter(|&place| self.chains[place].is_empty()));
+                places.len()
             } else {
                 let first = around.partition_point(|&place| self.addresses[place] < from);
                 let count = around[first..].iter().take_while(|&&place| self.addresses[place] < to).count();
@@ -146,32 +127,6 @@ impl<'a, 'd> Walk<'a, 'd> {
         if has_children && is_news {
             self.scopes.push(Scope { depth, inside });
         }
-    }
-
-    /// Gives the functions their names.
-    pub(super) fn name(
-        self,
-        units: &mut Units<'d>,
-        opened: &Opened<'d>,
-        budget: &mut Budget,
-    ) -> Result<Vec<Functions<'d>>, Trouble> {
-        let mut all = Vec::with_capacity(self.chains.len());
-        for chain in self.chains {
-            let mut functions = Functions::default();
-            for Within { named, call } in chain {
-                // What is damaged here spoils one name.
-                let sought = match named.seek(units, opened, budget) {
-                    Err(Trouble::Exhausted) => return Err(Trouble::Exhausted),
-                    Err(Trouble::Damaged) => Sought::Nowhere,
-                    Ok(sought) => sought,
-                };
-                functions.elsewhere |= sought == Sought::Elsewhere;
-                let name = if let Sought::Name(name) = sought { Some(name) } else { None };
-                functions.levels.push(Function { name, call });
-            }
-            all.push(functions);
-        }
-        Ok(all)
     }
 }
 

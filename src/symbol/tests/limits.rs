@@ -88,6 +88,19 @@ fn names_that_nobody_asks_for_are_dropped_after_a_while() {
 }
 
 #[test]
+fn functions_that_a_process_made_go_when_its_number_is_given_to_another_one() {
+    let machine = Machine::new();
+    machine.write("proc/7/root/tmp/perf-1.map", "1000 100 made\n");
+    let mut symbolizer = machine.symbolizer();
+    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "made");
+    let held = symbolizer.held().jits;
+    symbolizer.forget(PROCESS, &Process { pid: 8, own_pid: 1 });
+    assert_eq!(symbolizer.held().jits, held, "the number belongs to another process already");
+    symbolizer.forget(PROCESS, &machine.code.processes[0]);
+    assert_eq!(symbolizer.held().jits, 0);
+}
+
+#[test]
 fn no_file_is_held_open_and_names_that_were_found_outlive_their_file() {
     let mut machine = Machine::new();
     machine.write("proc/7/root/bin/program", program());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Cgroups, parent_of};
 use crate::error::FileError;
-use crate::host::{self, Roots};
+use crate::host::{self, Roots, unescaped};
 
 /// The directory of the hierarchy that `perf_event` is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,9 +78,9 @@ impl CgroupMount {
         let table = mount_table(roots)?;
         let mut mounts: Vec<Mount> = table.lines().filter_map(Mount::parse).collect();
         let hierarchy = match controller(roots)? {
-            Controller { enabled: false, .. } => return Err(CgroupAbsent::Disabled),
-            Controller { hierarchy: 0, .. } => Hierarchy::V2,
-            Controller { hierarchy, .. } if !mounts.iter().any(|mount| mount.hierarchy == Hierarchy::V1) => {
+            (_, false) => return Err(CgroupAbsent::Disabled),
+            (0, true) => Hierarchy::V2,
+            (hierarchy, true) if !mounts.iter().any(|mount| mount.hierarchy == Hierarchy::V1) => {
                 return Err(CgroupAbsent::Detached { hierarchy });
             }
             _ => Hierarchy::V1,
@@ -139,14 +139,9 @@ fn mount_table(roots: &Roots) -> Result<String, FileError> {
     host::read_text(&roots.proc.join("1/mountinfo")).or_else(|_| own())
 }
 
-/// The line of `perf_event` in `/proc/cgroups`.
-struct Controller {
-    /// The number of the cgroup v1 hierarchy it is bound to, or 0 if it is on cgroup v2.
-    hierarchy: u32,
-    enabled: bool,
-}
-
-fn controller(roots: &Roots) -> Result<Controller, CgroupAbsent> {
+/// The line of `perf_event` in `/proc/cgroups`: the number of the cgroup v1 hierarchy that it is bound to, or 0 if it is on cgroup
+/// v2, and whether it is enabled.
+fn controller(roots: &Roots) -> Result<(u32, bool), CgroupAbsent> {
     let path = roots.proc.join("cgroups");
     let text = match host::read_text(&path) {
         Err(error) if error.is_absent() => return Err(CgroupAbsent::NotBuilt),
@@ -158,7 +153,6 @@ fn controller(roots: &Roots) -> Result<Controller, CgroupAbsent> {
         [_, hierarchy, _, enabled] => hierarchy.parse().ok().map(|hierarchy| (hierarchy, enabled != "0")),
         _ => None,
     }
-    .map(|(hierarchy, enabled)| Controller { hierarchy, enabled })
     .ok_or_else(|| FileError::malformed(path, "the line of perf_event has not its four columns").into())
 }
 
@@ -184,7 +178,9 @@ impl Mount {
             _ => return None,
         };
         let mut mount = mount.split(' ').skip(3);
-        Some(Self { hierarchy, root: unescape(mount.next()?), point: unescape(mount.next()?) })
+        // Bytes that are not UTF-8 become U+FFFD.
+        let mut path = || Some(unescaped(mount.next()?).to_string_lossy().into_owned());
+        Some(Self { hierarchy, root: path()?, point: path()? })
     }
 
     /// A key that sorts the mounts that show more before those that show less.
@@ -192,26 +188,6 @@ impl Mount {
         let (ups, path) = climb(&self.root);
         (path.matches('/').count(), usize::MAX - ups)
     }
-}
-
-/// Undoes `mangle()` of the kernel: blank, tab, newline, backslash and `#` are written as `\` and three octal
-/// digits. Bytes that are not UTF-8 then become U+FFFD.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        match after {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if byte == b'\\' => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Splits `/../../a/b` into the number of steps up and `/a/b`; the rest of `/` is empty.

@@ -146,18 +146,14 @@ impl Published {
     fn read(memory: &Contents, place: u64) -> Option<Self> {
         let mut bytes = [0; 32];
         memory.read_exact_at(&mut bytes, place).ok()?;
-        let (signature, rest) = bytes.split_first_chunk::<8>()?;
-        let (version, rest) = rest.split_first_chunk()?;
-        let (size, rest) = rest.split_first_chunk()?;
-        let (at, rest) = rest.split_first_chunk()?;
+        let (signature, rest) = bytes.split_first_chunk()?;
+        let (numbers, rest) = rest.split_first_chunk::<8>()?;
+        let ([version, size], [at, payload, ..]) = (numbers.as_chunks().0, rest.as_chunks().0) else {
+            return None;
+        };
         let valid = signature == b"OTEL_CTX" && u32::from_ne_bytes(*version) == VERSION;
-        valid.then(|| {
-            Some(Self {
-                size: u32::from_ne_bytes(*size),
-                at: u64::from_ne_bytes(*at),
-                payload: u64::from_ne_bytes(*rest.first_chunk()?),
-            })
-        })?
+        let (size, at) = (u32::from_ne_bytes(*size), u64::from_ne_bytes(*at));
+        valid.then_some(Self { size, at, payload: u64::from_ne_bytes(*payload) })
     }
 
     /// What is published in a mapping, if that stays the same while it is read.

@@ -20,6 +20,7 @@ use serde::Deserialize;
 use super::attribution::FEW_TARGETS;
 use super::{Attribution, Glob};
 use crate::host;
+use crate::words::words;
 
 /// What tells a process from every other since boot: pids come again, but not within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,13 +142,13 @@ impl ProcessSelection {
     /// The labels of the series that takes this process if it has too many names: `other` for each that it chooses.
     pub fn labels_without_name(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
         let value = |by: &GroupBy| if by.is_chosen() { "other".into() } else { by.value(process) };
-        self.by.iter().map(|by| (by.label(), value(by))).collect()
+        self.by.iter().map(|by| (by.as_str(), value(by))).collect()
     }
 
     /// The labels of the series that this process counts in, in the order of `by`. What is not known is empty,
     /// which to Prometheus is the same as no label.
     pub fn labels(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
-        self.by.iter().map(|by| (by.label(), by.value(process))).collect()
+        self.by.iter().map(|by| (by.as_str(), by.value(process))).collect()
     }
 }
 
@@ -181,41 +182,31 @@ impl ProcessRule {
     }
 }
 
-/// A property of processes that becomes a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "By")]
-pub enum GroupBy {
-    /// The command name.
-    Comm,
-    /// The process id: a series for each process that ever ran, within `limits.series`.
-    Pid,
-    /// The path of the executable.
-    Exe,
-    /// The path of the cgroup.
-    Cgroup,
-    // Where `perf_event` is on cgroup v1, it is known for containers at most: systemd has its services in another hierarchy
-    // there.
-    /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
-    /// none.
-    Unit,
-    /// `kernel` for threads of the kernel, `user` for every other process.
-    Kind,
+words! {
+    /// A property of processes that becomes a label.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[schemars(rename = "By")]
+    pub enum GroupBy {
+        /// The command name.
+        Comm = "comm",
+        /// The process id: a series for each process that ever ran, within `limits.series`.
+        Pid = "pid",
+        /// The path of the executable.
+        Exe = "exe",
+        /// The path of the cgroup.
+        Cgroup = "cgroup",
+        // Where `perf_event` is on cgroup v1, it is known for containers at most: systemd has its services in another hierarchy
+        // there.
+        /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
+        /// none.
+        Unit = "unit",
+        /// `kernel` for threads of the kernel, `user` for every other process.
+        Kind = "kind",
+    }
 }
 
 impl GroupBy {
-    /// The label's name.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Comm => "comm",
-            Self::Pid => "pid",
-            Self::Exe => "exe",
-            Self::Cgroup => "cgroup",
-            Self::Unit => "unit",
-            Self::Kind => "kind",
-        }
-    }
-
     /// Whether a process chooses it.
     const fn is_chosen(self) -> bool {
         matches!(self, Self::Comm | Self::Pid | Self::Exe)

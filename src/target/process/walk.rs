@@ -52,6 +52,15 @@ struct Known {
     round: u64,
 }
 
+impl Known {
+    fn process(&self) -> Option<&Arc<Process>> {
+        match &self.state {
+            State::Running(process) => Some(process),
+            State::Ignored(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Running(Arc<Process>),
@@ -166,21 +175,17 @@ impl Processes {
         if self.look_at(pid, inode, diff) == Seen::Gone {
             self.forget(pid, diff);
         }
-        self.known.get(&pid).is_some_and(|known| matches!(known.state, State::Running(_)))
+        self.known.get(&pid).is_some_and(|known| known.process().is_some())
     }
 
     fn forget(&mut self, pid: u32, diff: &mut Diff<Arc<Process>, ProcessKey>) {
-        if let Some(Known { state: State::Running(process), .. }) = self.known.remove(&pid) {
-            diff.removed.push(process.key);
-        }
+        let known = self.known.remove(&pid);
+        diff.removed.extend(known.iter().filter_map(Known::process).map(|process| process.key));
     }
 
     /// The processes that are known, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Process>> {
-        self.known.values().filter_map(|known| match &known.state {
-            State::Running(process) => Some(process),
-            State::Ignored(_) => None,
-        })
+        self.known.values().filter_map(Known::process)
     }
 
     /// What the last refresh met and could not take in.
@@ -220,11 +225,8 @@ impl Processes {
 
     /// Reads one process and notes what became of it.
     fn look_at(&mut self, pid: u32, inode: u64, diff: &mut Diff<Arc<Process>, ProcessKey>) -> Seen {
-        let found = self.read(&self.proc.join(pid.to_string()));
-        let before = self.known.get(&pid).and_then(|known| match &known.state {
-            State::Running(process) => Some(Arc::clone(process)),
-            State::Ignored(_) => None,
-        });
+        let found = read(&self.proc.join(pid.to_string()), self.cgroups.as_ref(), self.need);
+        let before = self.known.get(&pid).and_then(Known::process).cloned();
         let state = match (found, before) {
             (Ok(Some(found)), Some(before)) if *before == found => State::Running(before),
             (Ok(Some(found)), before) => {
@@ -249,10 +251,6 @@ impl Processes {
         };
         self.known.insert(pid, Known { state, inode, round: self.round });
         Seen::There
-    }
-
-    fn read(&self, dir: &Path) -> Result<Option<Process>, Obstacle> {
-        read(dir, self.cgroups.as_ref(), self.need)
     }
 }
 

@@ -13,17 +13,22 @@
  *   calls N        asks so many times for its parent
  *   fails N        opens a file that is not there, and closes one that is not open, each so often
  *   sticks         starts a thread that waits for a signal that never comes; answers with its number
+ *   bears N M      starts N processes one after the other, each of which sleeps M times; answers how often they waited for a
+ *                  CPU, as the kernel counts it. With the directory of a cgroup as its argument, the program starts them there
+ *                  (CLONE_INTO_CGROUP)
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +77,46 @@ static void *sticks(void *unused) {
   for (;;)
     pause();
   return unused;
+}
+
+/* The cgroup that children are started in; -1 is the program's own. */
+static int nursery = -1;
+
+static pid_t starts(void) {
+  if (nursery < 0)
+    return fork();
+  /* struct clone_args: flags, six fields that stay 0 but for the signal, and the cgroup at the end. */
+  unsigned long long args[11] = {[0] = 0x200000000ULL, [4] = SIGCHLD, [10] = nursery};
+  return syscall(435, args, sizeof(args));
+}
+
+static long bears(long children, long sleeps) {
+  struct timespec time = {.tv_nsec = 1000000};
+  long waits = 0;
+  for (long i = 0; i < children; i++) {
+    pid_t child = starts();
+    if (child < 0)
+      abort();
+    if (child == 0) {
+      for (long n = 0; n < sleeps; n++)
+        nanosleep(&time, NULL);
+      _exit(0);
+    }
+    /* What it has done is known to the end while nobody has waited for it. */
+    char path[64];
+    siginfo_t ended;
+    unsigned long long ran, delayed, times;
+    snprintf(path, sizeof(path), "/proc/%d/schedstat", child);
+    if (waitid(P_PID, child, &ended, WEXITED | WNOWAIT))
+      abort();
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%llu %llu %llu", &ran, &delayed, &times) != 3)
+      abort();
+    fclose(file);
+    waits += times;
+    waitpid(child, NULL, 0);
+  }
+  return waits;
 }
 
 static long obey(const char *order, long first, long second) {
@@ -124,13 +169,17 @@ static long obey(const char *order, long first, long second) {
     while (!stuck)
       sched_yield();
     return stuck;
-  } else
+  } else if (!strcmp(order, "bears"))
+    return bears(first, second);
+  else
     abort();
   return first;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
   char line[256], order[32];
+  if (count > 1 && (nursery = open(arguments[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+    abort();
   puts("ready");
   fflush(stdout);
   while (fgets(line, sizeof(line), stdin)) {

@@ -186,15 +186,33 @@ fn after_a_lost_record_what_was_under_way_is_forgotten_and_counted() {
 }
 
 #[test]
-fn a_child_is_in_the_cgroup_of_its_parent_before_it_ever_left_a_cpu() {
-    let (mut world, a, _) = world(SCHEDULER);
+fn a_child_is_in_the_cgroup_of_its_parent_until_a_record_of_its_own_names_another() {
+    let (mut world, a, b) = world(SCHEDULER);
     hits(&world, &[switch(1, WEB, SLEEPS, IDLE).in_cgroup(a)]);
-    world.fork(0, 10, 11);
+    let delays = |scrape: &Scrape| {
+        let of = |cgroup| {
+            scrape.value(&format!("perf_cgroup_sched_runqueue_latency_seconds_count{{cgroup=\"{cgroup}\"}}"))
+        };
+        ["/a", "/b"].map(of)
+    };
     let child = (11, "web");
+    world.fork(0, 10, 11);
     hits(&world, &[named(hit(WAKING_NEW), 8, child).at(1_000), switch(3_000, IDLE, READY, child)]);
+    assert_eq!(delays(&world.collect()), [None; 2], "its own record is still to come");
     let scrape = world.collect();
-    let delays = "perf_cgroup_sched_runqueue_latency_seconds_count{cgroup=\"/a\"}";
-    assert_eq!(scrape.value(delays), Some(1.0), "{}", scrape.0);
+    assert_eq!(delays(&scrape), [Some(1.0), None], "it does not come: {}", scrape.0);
+    let other = (12, "web");
+    world.fork(0, 10, 12);
+    hits(
+        &world,
+        &[
+            named(hit(WAKING_NEW), 8, other).at(1_000),
+            switch(3_000, child, SLEEPS, other).in_cgroup(a),
+            switch(4_000, other, SLEEPS, IDLE).in_cgroup(b),
+        ],
+    );
+    let scrape = world.collect();
+    assert_eq!(delays(&scrape), [Some(1.0), Some(1.0)], "{}", scrape.0);
 }
 
 #[test]
@@ -319,7 +337,19 @@ fn calls_that_nobody_wants_are_filtered_in_the_kernel_and_those_of_32_bits_here(
     assert_eq!(filters, vec![expected; 4]);
     // By the numbers of 64 bits that is another call.
     hits(&world, &[enters(10, READ.1), leaves(20, READ.1, 0), enters(30, READ.0), leaves(40, READ.0, 0)]);
-    assert_eq!(world.collect().of("perf_syscalls_total"), [r#"{syscall="read"} 1"#]);
+    let scrape = world.collect();
+    assert_eq!(scrape.of("perf_syscalls_total"), [r#"{syscall="read"} 1"#]);
+    assert_eq!(untold(&scrape), [""; 0], "the end of a call that is left out has a beginning");
+}
+
+#[test]
+fn the_end_of_a_call_in_the_thread_that_it_made_lacks_no_beginning() {
+    let (mut world, _, _) = world("scheduler: {per: []}\nsyscalls: {}");
+    world.fork(0, 10, 11);
+    hits(&world, &[leaves(10, READ.0, 0).by(11), enters(20, READ.0).by(11), leaves(30, READ.0, 0).by(11)]);
+    let scrape = world.collect();
+    assert_eq!(scrape.of("perf_syscalls_total"), [r#"{syscall="read"} 1"#]);
+    assert_eq!(untold(&scrape), [""; 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::target::Targets;
 
 /// The entries of presets that a file comes to, with their sets.
 fn ready_made(text: &str) -> Vec<(&'static str, String)> {
-    let entry = |entry: &Traced| Some((entry.kind.preset()?.name(), entry.name.to_string()));
+    let entry = |entry: &Traced| Some((entry.kind.preset()?.as_str(), entry.name.to_string()));
     good(text).traced.iter().filter_map(entry).collect()
 }
 
@@ -22,16 +22,16 @@ fn each_preset_is_a_file_that_means_the_same_when_it_is_copied() {
         let kind = TracedKind::Preset(preset);
         let copied: Vec<Traced> = copied.into_iter().map(|entry| Traced { kind, ..entry }).collect();
         assert!(!copied.is_empty());
-        assert_eq!(good(&format!("presets: {}", preset.name())).traced, copied);
+        assert_eq!(good(&format!("presets: {}", preset.as_str())).traced, copied);
         let document: serde_json::Value = serde_yaml::from_str(preset.text()).unwrap();
         assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["tracepoints"]);
-        assert!(preset.question().ends_with('?'), "{}", preset.name());
+        assert!(preset.question().ends_with('?'), "{}", preset.as_str());
     }
 }
 
 #[test]
 fn all_presets_go_together_and_with_everything_that_is_built_in() {
-    let names: Vec<&str> = Preset::ALL.iter().map(|preset| preset.name()).collect();
+    let names: Vec<&str> = Preset::ALL.iter().map(|preset| preset.as_str()).collect();
     let file = format!("presets: [{}]", names.join(", "));
     let mut sets: Vec<&str> = ready_made(&file).into_iter().map(|(set, _)| set).collect();
     sets.dedup();

@@ -15,7 +15,7 @@ fn peer(number: u8) -> Peer {
 
 /// Which of these were told to close.
 fn evicted(connections: &[Arc<Held>]) -> Vec<usize> {
-    let state = |held: &Held| held.admission.table().entries[&held.number].state;
+    let state = |held: &Held| held.admission.table.lock().entries[&held.number].state;
     let all = connections.iter().enumerate();
     all.filter(|(_, held)| matches!(state(held), State::Evicted(_))).map(|(at, _)| at).collect()
 }
@@ -110,5 +110,5 @@ fn a_place_is_free_when_its_answer_is_sent_and_the_connection_waits_again() {
 fn a_connection_that_ends_leaves_nothing_behind() {
     let (admission, _) = admission(4);
     drop(admission.enter(peer(1)));
-    assert!(admission.table().entries.is_empty());
+    assert!(admission.table.lock().entries.is_empty());
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::export::protobuf::wire::{Sink, WireType};
+use crate::export::protobuf::wire::{Sink, WireType, delimited, width};
 use crate::metrics::Labels;
 use crate::target::{ContainerPath, pod_uid};
 
@@ -96,30 +96,19 @@ impl Attribute<'_> {
     /// Writes it into this field. Lengths are reckoned instead of counted, for there are a million of them in a request.
     fn write(&self, field: u32, to: &mut impl Sink) {
         let value = match self.1 {
-            Any::Text(text) => delimited(text.len()),
+            Any::Text(text) => delimited(text.len() as u64),
             Any::Integer(number) => 1 + width(u64::from(number)),
         };
         to.key(field, WireType::Delimited);
-        to.varint((delimited(self.0.len()) + delimited(value)) as u64);
+        to.varint(delimited(self.0.len() as u64) + delimited(value));
         to.string(1, self.0);
         to.key(2, WireType::Delimited);
-        to.varint(value as u64);
+        to.varint(value);
         match self.1 {
             Any::Text(text) => to.string(1, text),
             Any::Integer(number) => to.unsigned(3, u64::from(number)),
         }
     }
-}
-
-/// How many bytes a field of this length takes, if its number is below 16.
-fn delimited(length: usize) -> usize {
-    1 + width(length as u64) + length
-}
-
-/// How many bytes a number takes.
-fn width(number: u64) -> usize {
-    // Zero has one group of seven bits, too.
-    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// Attributes as bytes, for the families of a snapshot share their labels: what is counted of a cgroup has ten metrics and

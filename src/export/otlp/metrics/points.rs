@@ -1,7 +1,7 @@
 //! Data points as protobuf.
 
 use super::distribution::{Exponential, Side};
-use crate::export::protobuf::wire::{Message, Sink, WireType};
+use crate::export::protobuf::wire::{Message, Packed, Sink};
 
 /// The fields of the attributes in `NumberDataPoint`, `HistogramDataPoint` and `ExponentialHistogramDataPoint`.
 pub(super) const NUMBER_ATTRIBUTES: u32 = 7;
@@ -38,61 +38,58 @@ impl Message for NumberPoint<'_> {
         self.0.write(to);
         match self.1 {
             // Zero is a value, not the lack of one.
-            Number::Integer(value) => {
-                to.key(6, WireType::Fixed64);
-                to.bytes(&value.to_le_bytes());
-            }
+            Number::Integer(value) => to.fixed(6, value.cast_unsigned()),
             Number::Double(value) => to.double(4, value),
         }
         to.bytes(self.2);
     }
 }
 
-/// `HistogramDataPoint`.
-pub(super) struct ExplicitPoint<'a> {
+/// The counts of a histogram in the form of its family.
+pub(super) enum Buckets {
+    Explicit(Vec<u64>),
+    Exponential(Exponential),
+}
+
+/// `HistogramDataPoint` or `ExponentialHistogramDataPoint`, with its attributes as bytes.
+pub(super) struct HistogramPoint<'a> {
     pub(super) times: Times,
     pub(super) sum: Option<f64>,
-    pub(super) counts: &'a [u64],
+    pub(super) buckets: &'a Buckets,
+    /// Of explicit buckets.
     pub(super) bounds: &'a [f64],
     pub(super) attributes: &'a [u8],
 }
 
-impl Message for ExplicitPoint<'_> {
+impl Message for HistogramPoint<'_> {
     fn write(&self, to: &mut impl Sink) {
+        let (count, before, behind): (u64, &[u8], &[u8]) = match self.buckets {
+            Buckets::Explicit(counts) => (counts.iter().sum(), &[], self.attributes),
+            Buckets::Exponential(buckets) => (buckets.count(), self.attributes, &[]),
+        };
+        to.bytes(before);
         self.times.write(to);
-        fixed(to, 4, self.counts.iter().sum());
+        fixed(to, 4, count);
         self.sum.iter().for_each(|&sum| to.double(5, sum));
-        to.message(6, &Fixed(self.counts.iter().map(|count| count.to_le_bytes())));
-        if !self.bounds.is_empty() {
-            to.message(7, &Fixed(self.bounds.iter().map(|bound| bound.to_le_bytes())));
-        }
-        to.bytes(self.attributes);
-    }
-}
-
-/// `ExponentialHistogramDataPoint`.
-pub(super) struct ExponentialPoint<'a> {
-    pub(super) times: Times,
-    pub(super) sum: Option<f64>,
-    pub(super) buckets: &'a Exponential,
-    pub(super) attributes: &'a [u8],
-}
-
-impl Message for ExponentialPoint<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        let buckets = self.buckets;
-        to.bytes(self.attributes);
-        self.times.write(to);
-        fixed(to, 4, buckets.count());
-        self.sum.iter().for_each(|&sum| to.double(5, sum));
-        signed(to, 6, buckets.scale);
-        fixed(to, 7, buckets.zero_count);
-        for (field, side) in [(8, &buckets.positive), (9, &buckets.negative)] {
-            if !side.counts.is_empty() {
-                to.message(field, side);
+        match self.buckets {
+            Buckets::Explicit(counts) => {
+                to.message(6, &Fixed(counts.iter().map(|count| count.to_le_bytes())));
+                if !self.bounds.is_empty() {
+                    to.message(7, &Fixed(self.bounds.iter().map(|bound| bound.to_le_bytes())));
+                }
+            }
+            Buckets::Exponential(buckets) => {
+                signed(to, 6, buckets.scale);
+                fixed(to, 7, buckets.zero_count);
+                for (field, side) in [(8, &buckets.positive), (9, &buckets.negative)] {
+                    if !side.counts.is_empty() {
+                        to.message(field, side);
+                    }
+                }
+                to.double(14, buckets.zero_threshold);
             }
         }
-        to.double(14, buckets.zero_threshold);
+        to.bytes(behind);
     }
 }
 
@@ -100,16 +97,7 @@ impl Message for ExponentialPoint<'_> {
 impl Message for Side {
     fn write(&self, to: &mut impl Sink) {
         signed(to, 1, self.offset);
-        to.message(2, &Packed(&self.counts));
-    }
-}
-
-/// A packed field of `uint64`.
-struct Packed<'a>(&'a [u64]);
-
-impl Message for Packed<'_> {
-    fn write(&self, to: &mut impl Sink) {
-        self.0.iter().for_each(|&count| to.varint(count));
+        to.message(2, &Packed(self.counts.iter().copied()));
     }
 }
 
@@ -125,8 +113,7 @@ impl<I: Iterator<Item = [u8; 8]> + Clone> Message for Fixed<I> {
 /// Zero is what is read where nothing is written.
 fn fixed(to: &mut impl Sink, field: u32, value: u64) {
     if value > 0 {
-        to.key(field, WireType::Fixed64);
-        to.bytes(&value.to_le_bytes());
+        to.fixed(field, value);
     }
 }
 

@@ -7,30 +7,23 @@ use crate::export::protobuf::wire::{Message, Sink, WireType};
 
 /// Which data a `Metric` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
-    Gauge,
-    Sum { delta: bool, monotonic: bool },
-    Explicit { delta: bool },
-    Exponential { delta: bool },
+pub(super) struct Data {
+    /// The field of `Metric` that it is in.
+    pub(super) field: u32,
+    /// Of what has a temporality.
+    pub(super) delta: Option<bool>,
+    pub(super) monotonic: bool,
 }
 
-impl Data {
-    /// The field of `Metric` that it is in.
-    fn field(self) -> u32 {
-        match self {
-            Self::Gauge => 5,
-            Self::Sum { .. } => 7,
-            Self::Explicit { .. } => 9,
-            Self::Exponential { .. } => 10,
-        }
-    }
+pub(super) const GAUGE: u32 = 5;
+pub(super) const SUM: u32 = 7;
+pub(super) const EXPLICIT: u32 = 9;
+pub(super) const EXPONENTIAL: u32 = 10;
 
+impl Data {
     /// About how many bytes a point has.
     pub(super) fn usual(self) -> usize {
-        match self {
-            Self::Gauge | Self::Sum { .. } => 200,
-            Self::Explicit { .. } | Self::Exponential { .. } => 500,
-        }
+        if matches!(self.field, GAUGE | SUM) { 200 } else { 500 }
     }
 }
 
@@ -38,17 +31,8 @@ impl Data {
 impl Message for Data {
     fn write(&self, to: &mut impl Sink) {
         // `AggregationTemporality`.
-        let temporality = |delta| if delta { 1 } else { 2 };
-        match *self {
-            Self::Gauge => {}
-            Self::Sum { delta, monotonic } => {
-                to.unsigned(2, temporality(delta));
-                if monotonic {
-                    to.unsigned(3, 1);
-                }
-            }
-            Self::Explicit { delta } | Self::Exponential { delta } => to.unsigned(2, temporality(delta)),
-        }
+        self.delta.iter().for_each(|&delta| to.unsigned(2, if delta { 1 } else { 2 }));
+        to.optional(3, u64::from(self.monotonic));
     }
 }
 
@@ -126,7 +110,7 @@ impl Requests {
         if !instrument.unit.is_empty() {
             metric.head.string(3, &instrument.unit);
         }
-        metric.field = data.field();
+        metric.field = data.field;
         metric.tail.clear();
         data.write(&mut metric.tail);
         metric.foreseen = foreseen;

@@ -9,9 +9,11 @@ use std::hash::{BuildHasher, RandomState};
 use rustc_hash::FxHashMap;
 
 use super::frame;
-use super::message::{Attribute, Function, Line, Location, Mapping, Stack, Value};
+use super::message::{Attribute, Places};
 use crate::clean::clean;
-use crate::export::protobuf::wire::Sink;
+use crate::export::numbered::Numbered;
+use crate::export::otlp::attribute::Any;
+use crate::export::protobuf::wire::{Each, Numbers, Sink};
 use crate::profile::{self, Mode, Profile, Sample, Task};
 
 /// The longest text, in bytes. Names of templates reach some thousands.
@@ -87,23 +89,29 @@ pub(super) struct Identity {
     pub(super) stack: u32,
     /// Of the attributes of its task.
     set: u32,
-    /// An attribute.
-    mode: u32,
-    /// An attribute; 0 if there is none.
-    cpu: u32,
+    /// The attributes of its mode and its CPU; 0 if there is none.
+    marks: [u32; 2],
 }
 
 /// The attributes of a task; 0 where there is none.
 type Set = [u32; 5];
 
-/// Where the entries of a profile's tables are in the dictionary.
-#[derive(Default)]
-struct Known {
-    stacks: Vec<u32>,
-    locations: Vec<u32>,
-    functions: Vec<u32>,
-    mappings: Vec<u32>,
-    tasks: Vec<u32>,
+/// A table of a profile.
+#[derive(Clone, Copy)]
+enum Of {
+    Stacks,
+    Locations,
+    Functions,
+    Mappings,
+    Tasks,
+}
+
+impl Of {
+    /// How long the tables of a profile are, in the order of the variants.
+    fn lengths(profile: &Profile) -> [usize; 5] {
+        let Profile { stacks, locations, functions, mappings, tasks, .. } = profile;
+        [stacks.len(), locations.len(), functions.len(), mappings.len(), tasks.len()]
+    }
 }
 
 /// The tables, and what is in them already.
@@ -112,12 +120,10 @@ pub(super) struct Dictionary<'p> {
     hasher: RandomState,
     /// In the order of [`FIELDS`].
     tables: [Table; FIELDS.len()],
-    /// Of each profile.
-    known: Vec<Known>,
-    sets: Vec<Set>,
-    set_places: FxHashMap<Set, u32>,
-    modes: [u32; Mode::ALL.len()],
-    cpus: FxHashMap<u16, u32>,
+    /// Where the entries of each profile's tables are here.
+    known: Vec<[Vec<u32>; 5]>,
+    sets: Numbered<Set>,
+    marks: FxHashMap<(Mode, Option<u16>), [u32; 2]>,
     entry: Vec<u8>,
 }
 
@@ -128,11 +134,9 @@ impl<'p> Dictionary<'p> {
             profiles,
             tables: FIELDS.map(|field| Table::new(field, &hasher)),
             hasher,
-            known: profiles.iter().map(|_| Known::default()).collect(),
-            sets: Vec::new(),
-            set_places: FxHashMap::default(),
-            modes: [NONE; Mode::ALL.len()],
-            cpus: FxHashMap::default(),
+            known: profiles.iter().map(|of| Of::lengths(of).map(|length| vec![NONE; length])).collect(),
+            sets: Numbered::default(),
+            marks: FxHashMap::default(),
             entry: Vec::new(),
         }
     }
@@ -175,7 +179,7 @@ impl<'p> Dictionary<'p> {
     /// The place of an attribute with a number.
     pub(super) fn number(&mut self, key: &str, value: i64) -> u32 {
         let key = self.string(key);
-        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute { key, value: Value::Number(value) }))
+        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute(key, Any::Integer(value))))
     }
 
     /// The place of an attribute with a text; 0 without one.
@@ -185,7 +189,7 @@ impl<'p> Dictionary<'p> {
             return 0;
         }
         let key = self.string(key);
-        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute { key, value: Value::Text(&text) }))
+        self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute(key, Any::Text(&text))))
     }
 
     /// By what a sample is told from others.
@@ -193,54 +197,38 @@ impl<'p> Dictionary<'p> {
         Identity {
             stack: self.stack(profile, sample.stack),
             set: self.set(profile, sample.task),
-            mode: self.mode(sample.mode),
-            cpu: sample.cpu.map_or(0, |cpu| self.cpu(cpu)),
+            marks: self.marks(sample.mode, sample.cpu),
         }
     }
 
     /// The attributes of a sample.
     pub(super) fn attributes(&self, identity: &Identity) -> impl Iterator<Item = u64> + Clone {
-        let set = self.sets.get(identity.set as usize).copied().unwrap_or_default();
-        let all = set.into_iter().chain([identity.mode, identity.cpu]);
+        let set = self.sets.values.get(identity.set as usize).copied().unwrap_or_default();
+        let all = set.into_iter().chain(identity.marks);
         all.filter(|&place| place != 0).map(u64::from)
     }
 
-    fn mode(&mut self, mode: Mode) -> u32 {
-        let at = Mode::ALL.iter().position(|&known| known == mode).unwrap_or_default();
-        if self.modes.get(at) == Some(&NONE) {
-            let key = match mode {
-                Mode::User | Mode::Kernel => "cpu.mode",
-                Mode::Sleeping | Mode::Uninterruptible | Mode::Preempted => "thread.state",
-            };
-            // In bounds: it was found there.
-            self.modes[at] = self.text(key, mode.as_str());
+    fn marks(&mut self, mode: Mode, cpu: Option<u16>) -> [u32; 2] {
+        if let Some(&marks) = self.marks.get(&(mode, cpu)) {
+            return marks;
         }
-        self.modes.get(at).copied().unwrap_or_default()
-    }
-
-    fn cpu(&mut self, cpu: u16) -> u32 {
-        if let Some(&place) = self.cpus.get(&cpu) {
-            return place;
-        }
-        let place = self.number("cpu.logical_number", cpu.into());
-        self.cpus.insert(cpu, place);
-        place
+        let key = match mode {
+            Mode::User | Mode::Kernel => "cpu.mode",
+            Mode::Sleeping | Mode::Uninterruptible | Mode::Preempted => "thread.state",
+        };
+        let mark = self.text(key, mode.as_str());
+        let marks = [mark, cpu.map_or(0, |cpu| self.number("cpu.logical_number", cpu.into()))];
+        self.marks.insert((mode, cpu), marks);
+        marks
     }
 
     /// The attributes of the task of a sample.
     fn set(&mut self, profile: usize, task: u32) -> u32 {
-        if let Some(place) = self.known(profile, task, |known| &mut known.tasks) {
-            return place;
-        }
-        let found = self.profiles.get(profile).and_then(|profile| profile.tasks.get(task as usize));
-        let set = found.map(|task| self.of_task(task)).unwrap_or_default();
-        let sets = &mut self.sets;
-        let place = *self.set_places.entry(set).or_insert_with(|| {
-            sets.push(set);
-            sets.len() as u32 - 1
-        });
-        let tasks = |profile: &Profile| profile.tasks.len();
-        self.remember(profile, task, place, tasks, |known| &mut known.tasks)
+        self.once(Of::Tasks, profile, task, |all| {
+            let found = all.profiles.get(profile).and_then(|profile| profile.tasks.get(task as usize));
+            let set = found.map(|task| all.of_task(task)).unwrap_or_default();
+            all.sets.place(set)
+        })
     }
 
     fn of_task(&mut self, task: &Task) -> Set {
@@ -255,111 +243,80 @@ impl<'p> Dictionary<'p> {
     }
 
     fn stack(&mut self, profile: usize, place: u32) -> u32 {
-        if let Some(place) = self.known(profile, place, |known| &mut known.stacks) {
-            return place;
-        }
-        let stack = self.profiles.get(profile).and_then(|profile| profile.stacks.get(place as usize));
-        let locations: Vec<u32> = stack
-            .iter()
-            .flat_map(|stack| stack.iter())
-            .filter_map(|&location| self.location(profile, location))
-            .collect();
-        let found = self.place(STACKS, |to| to.message(STACKS, &Stack(&locations)));
-        let stacks = |profile: &Profile| profile.stacks.len();
-        self.remember(profile, place, found, stacks, |known| &mut known.stacks)
+        self.once(Of::Stacks, profile, place, |all| {
+            let stack = all.profiles.get(profile).and_then(|profile| profile.stacks.get(place as usize));
+            let locations = stack.iter().flat_map(|stack| stack.iter());
+            let locations: Vec<u32> =
+                locations.filter_map(|&location| all.location(profile, location)).collect();
+            all.place(STACKS, |to| to.message(STACKS, &Places(1, &locations)))
+        })
     }
 
     /// The place of a location of a profile, if there is such a one.
     fn location(&mut self, profile: usize, place: u32) -> Option<u32> {
         let whole = self.profiles.get(profile)?;
         let location = whole.locations.get(place as usize)?;
-        if let Some(place) = self.known(profile, place, |known| &mut known.locations) {
-            return Some(place);
-        }
-        let mut lines: Vec<Line> = (location.lines.iter())
-            .filter_map(|line| Some((self.function(profile, line.function)?, line.line)))
-            .map(|(function, line)| Line { function, line })
-            .collect();
-        if lines.is_empty() {
-            let name = whole.names(location).first().copied().unwrap_or_default();
-            lines.push(Line { function: self.named(name, "", ""), line: 0 });
-        }
-        let mapping = location.mapping.map_or(0, |mapping| self.mapping(profile, mapping));
-        let kind = frame::kind(whole, location).map_or(0, |kind| self.text("profile.frame.type", kind));
-        let entry = Location { mapping, address: location.address, lines: &lines, kind };
-        let found = self.place(LOCATIONS, |to| to.message(LOCATIONS, &entry));
-        let locations = |profile: &Profile| profile.locations.len();
-        Some(self.remember(profile, place, found, locations, |known| &mut known.locations))
+        Some(self.once(Of::Locations, profile, place, |all| {
+            let mut lines: Vec<_> = (location.lines.iter())
+                .filter_map(|line| Some([all.function(profile, line.function)?, line.line]))
+                .map(|line| Numbers(line.map(u64::from)))
+                .collect();
+            if lines.is_empty() {
+                let name = whole.names(location).first().copied().unwrap_or_default();
+                lines.push(Numbers([all.named(name, "", "").into(), 0]));
+            }
+            let mapping = location.mapping.map_or(0, |mapping| all.mapping(profile, mapping));
+            let kind = frame::kind(whole, location).map(|kind| all.text("profile.frame.type", kind));
+            let numbers = Numbers([mapping.into(), location.address]);
+            let entry = (numbers, (Each(3, &lines), Places(4, kind.as_slice())));
+            all.place(LOCATIONS, |to| to.message(LOCATIONS, &entry))
+        }))
     }
 
     fn function(&mut self, profile: usize, place: u32) -> Option<u32> {
         let function = self.profiles.get(profile)?.functions.get(place as usize)?;
-        if let Some(place) = self.known(profile, place, |known| &mut known.functions) {
-            return Some(place);
-        }
-        let linkage = if function.linkage == function.name { "" } else { &*function.linkage };
-        let found = self.named(&function.name, linkage, function.file.as_deref().unwrap_or_default());
-        let functions = |profile: &Profile| profile.functions.len();
-        Some(self.remember(profile, place, found, functions, |known| &mut known.functions))
+        Some(self.once(Of::Functions, profile, place, |all| {
+            let linkage = if function.linkage == function.name { "" } else { &*function.linkage };
+            all.named(&function.name, linkage, function.file.as_deref().unwrap_or_default())
+        }))
     }
 
     fn named(&mut self, name: &str, linkage: &str, file: &str) -> u32 {
         // Of nothing there must be a function as well.
         let name = if name.is_empty() { "[unknown]" } else { name };
-        let entry =
-            Function { name: self.string(name), linkage: self.string(linkage), file: self.string(file) };
+        let entry = Numbers([name, linkage, file].map(|text| self.string(text).into()));
         self.place(FUNCTIONS, |to| to.message(FUNCTIONS, &entry))
     }
 
     fn mapping(&mut self, profile: usize, place: u32) -> u32 {
         let found = self.profiles.get(profile).and_then(|profile| profile.mappings.get(place as usize));
         let Some(mapping) = found else { return 0 };
-        if let Some(place) = self.known(profile, place, |known| &mut known.mappings) {
-            return place;
-        }
-        let ids: Vec<u32> = build_ids(mapping)
-            .into_iter()
-            .filter_map(|(key, id)| Some((key, id?)))
-            .map(|(key, id)| self.text(key, &id))
-            .collect();
-        let is_range = mapping.start < mapping.limit;
-        let (start, limit) = if is_range { (mapping.start, mapping.limit) } else { (0, 0) };
-        let file = self.string(&mapping.path);
-        let entry = Mapping { start, limit, offset: mapping.offset, file, ids: &ids };
-        let found = self.place(MAPPINGS, |to| to.message(MAPPINGS, &entry));
-        let mappings = |profile: &Profile| profile.mappings.len();
-        self.remember(profile, place, found, mappings, |known| &mut known.mappings)
+        self.once(Of::Mappings, profile, place, |all| {
+            let ids: Vec<u32> = build_ids(mapping)
+                .into_iter()
+                .filter_map(|(key, id)| Some((key, id?)))
+                .map(|(key, id)| all.text(key, &id))
+                .collect();
+            let is_range = mapping.start < mapping.limit;
+            let (start, limit) = if is_range { (mapping.start, mapping.limit) } else { (0, 0) };
+            let file = all.string(&mapping.path);
+            let entry = (Numbers([start, limit, mapping.offset, file.into()]), Places(5, &ids));
+            all.place(MAPPINGS, |to| to.message(MAPPINGS, &entry))
+        })
     }
 
-    fn known(
-        &mut self,
-        profile: usize,
-        place: u32,
-        table: impl Fn(&mut Known) -> &mut Vec<u32>,
-    ) -> Option<u32> {
-        let known = table(self.known.get_mut(profile)?).get(place as usize).copied();
-        known.filter(|&place| place != NONE)
-    }
-
-    /// Gives `found` back.
-    fn remember(
-        &mut self,
-        profile: usize,
-        place: u32,
-        found: u32,
-        length: impl Fn(&Profile) -> usize,
-        table: impl Fn(&mut Known) -> &mut Vec<u32>,
-    ) -> u32 {
-        if let (Some(known), Some(profile)) = (self.known.get_mut(profile), self.profiles.get(profile)) {
-            let table = table(known);
-            if table.is_empty() {
-                table.resize(length(profile), NONE);
-            }
-            if let Some(known) = table.get_mut(place as usize) {
-                *known = found;
-            }
+    /// The place of an entry of a profile's table, which `make` puts here the first time.
+    fn once(&mut self, of: Of, profile: usize, place: u32, make: impl FnOnce(&mut Self) -> u32) -> u32 {
+        let known = self.known.get(profile).and_then(|known| known[of as usize].get(place as usize));
+        if let Some(&found) = known.filter(|&&found| found != NONE) {
+            return found;
         }
-        found
+        let made = make(self);
+        let known = self.known.get_mut(profile).and_then(|known| known[of as usize].get_mut(place as usize));
+        if let Some(known) = known {
+            *known = made;
+        }
+        made
     }
 }
 

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::container::Identity;
+use crate::export::numbered::Numbered;
 use crate::export::otlp::attribute::{Attribute, Resource};
 use crate::profile::{Profile, Task};
 use crate::target::{ContainerPath, ProcessContext, pod_uid};
 
 /// What has one resource.
 pub(super) struct Group {
+    /// No other group has it.
+    pub(super) number: usize,
     pub(super) resource: Resource,
     /// For each profile its place, and the places of the samples in it. None is empty.
     pub(super) samples: Vec<(usize, Vec<u32>)>,
 }
 
 /// What tells resources apart; that without a container comes first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 struct Key<'p> {
     container: Option<&'p str>,
     pod: Option<String>,
@@ -58,27 +61,27 @@ fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
 }
 
 /// Whose the samples of some profiles are.
-pub(super) fn groups<'p>(profiles: &'p [Profile], base: &Resource) -> Vec<Group> {
+pub(super) fn groups(profiles: &[Profile], base: &Resource) -> Vec<Group> {
     let mut groups = BTreeMap::<Key<'_>, Vec<(usize, Vec<u32>)>>::new();
     for (place, profile) in profiles.iter().enumerate() {
-        let mut numbers = BTreeMap::new();
-        let mut of_groups: Vec<(Key<'p>, Vec<u32>)> = Vec::new();
-        let mut number = |key: Key<'p>| {
-            *numbers.entry(key).or_insert_with_key(|key| {
-                of_groups.push((key.clone(), Vec::new()));
-                of_groups.len() - 1
-            })
-        };
-        let of_tasks: Vec<usize> = profile.tasks.iter().map(|task| number(Key::of(task))).collect();
-        let nobody = number(Key::default());
+        let mut keys = Numbered::default();
+        let of_tasks: Vec<u32> = profile.tasks.iter().map(|task| keys.place(Key::of(task))).collect();
+        let nobody = keys.place(Key::default());
+        let mut of_keys = vec![Vec::new(); keys.values.len()];
         for (at, sample) in (0..).zip(&profile.samples) {
             let group = of_tasks.get(sample.task as usize).copied().unwrap_or(nobody);
             // In bounds: each number is a place.
-            of_groups[group].1.push(at);
+            of_keys[group as usize].push(at);
         }
-        for (key, samples) in of_groups.into_iter().filter(|(_, samples)| !samples.is_empty()) {
+        let of_keys = keys.values.into_iter().zip(of_keys);
+        for (key, samples) in of_keys.filter(|(_, samples)| !samples.is_empty()) {
             groups.entry(key).or_default().push((place, samples));
         }
     }
-    groups.into_iter().map(|(key, samples)| Group { resource: key.resource(base), samples }).collect()
+    let group = |(number, (key, samples)): (usize, (Key<'_>, _))| Group {
+        number,
+        resource: key.resource(base),
+        samples,
+    };
+    groups.into_iter().enumerate().map(group).collect()
 }

@@ -49,12 +49,11 @@ use ::ring::digest::{Context, SHA256};
 use self::body::Body;
 use self::dictionary::{Dictionary, Mark};
 use self::group::{Group, groups};
-use self::head::Head;
+use self::head::head;
 use self::kind::Types;
 use self::piece::Piece;
 use super::attribute::Resource;
 use super::{Encoded, Payload};
-use crate::export::protobuf::wire::Message;
 use crate::profile::Profile;
 
 /// How large things may become.
@@ -81,9 +80,7 @@ impl Default for Options {
 /// of the tables of all profiles.
 pub fn encode(profiles: &[Profile], resource: &Resource, options: &Options) -> Encoded {
     let mut encoder = Encoder::new(profiles, options);
-    for (number, group) in groups(profiles, resource).iter().enumerate() {
-        encoder.group(number, group);
-    }
+    groups(profiles, resource).iter().for_each(|group| encoder.group(group));
     encoder.finish();
     encoder.encoded
 }
@@ -105,8 +102,6 @@ struct Encoder<'p> {
 /// What is being filled.
 struct Open<'g, 'p> {
     group: &'g Group,
-    /// The number of the group.
-    number: usize,
     profile: usize,
     types: Types<'p>,
     piece: Piece,
@@ -130,14 +125,14 @@ impl<'p> Encoder<'p> {
         }
     }
 
-    fn group(&mut self, number: usize, group: &Group) {
+    fn group(&mut self, group: &Group) {
         for (place, samples) in &group.samples {
             let Some(profile) = self.profiles.get(*place) else { continue };
-            let mut open = self.open(number, group, *place, profile);
+            let mut open = self.open(group, *place, profile);
             for sample in samples.iter().filter_map(|&sample| profile.samples.get(sample as usize)) {
                 if open.piece.len() >= self.options.samples.max(1) {
                     self.close(open);
-                    open = self.open(number, group, *place, profile);
+                    open = self.open(group, *place, profile);
                 }
                 if self.add(&mut open, sample) {
                     continue;
@@ -145,35 +140,28 @@ impl<'p> Encoder<'p> {
                 // It found no room beside the others: it has the next request to itself.
                 self.close(open);
                 self.finish();
-                open = self.open(number, group, *place, profile);
+                open = self.open(group, *place, profile);
                 if !self.add(&mut open, sample) {
                     self.encoded.left_out += 1;
                     self.dictionary = Dictionary::new(self.profiles);
-                    open = self.open(number, group, *place, profile);
+                    open = self.open(group, *place, profile);
                 }
             }
             self.close(open);
         }
     }
 
-    fn open<'g>(
-        &mut self,
-        number: usize,
-        group: &'g Group,
-        place: usize,
-        profile: &'p Profile,
-    ) -> Open<'g, 'p> {
+    fn open<'g>(&mut self, group: &'g Group, place: usize, profile: &'p Profile) -> Open<'g, 'p> {
         let mark = self.dictionary.mark();
         let types = Types::of(&profile.kind);
         self.number += 1;
         let id = self.id(profile);
-        let mut head = Vec::new();
-        Head::new(profile, &types, id, &mut self.dictionary).write(&mut head);
+        let head = head(profile, &types, &id, &mut self.dictionary);
         // What is around another resource is not written yet.
-        let last = self.body.group().filter(|&last| last != number).map(|_| self.around);
+        let last = self.body.group().filter(|&last| last != group.number).map(|_| self.around);
         let around = Body::around(&group.resource) + last.unwrap_or_default();
         let overhead = around + head.len() + message::LENGTH;
-        Open { group, number, profile: place, types, piece: Piece::default(), head, mark, overhead }
+        Open { group, profile: place, types, piece: Piece::default(), head, mark, overhead }
     }
 
     /// A number that no other profile has.
@@ -207,7 +195,7 @@ impl<'p> Encoder<'p> {
             // Whatever the dictionary has since is of no use to anybody.
             return self.dictionary.cut(open.mark);
         }
-        let resource = (open.number, &open.group.resource);
+        let resource = (open.group.number, &open.group.resource);
         self.body.add(resource, &open.head, &open.piece, &self.dictionary);
         self.around = Body::around(&open.group.resource);
     }

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::dictionary::{Dictionary, Identity};
-use super::message::{SAMPLES, Sample, bounded};
-use crate::export::protobuf::wire::{Length, Sink};
+use super::message::{SAMPLES, Sample};
+use crate::export::protobuf::wire::{Length, Sink, bounded};
 
 /// The samples.
 #[derive(Debug, Default)]
@@ -85,7 +85,6 @@ fn sample(
 
 /// Bytes of a sample with its key and its length.
 fn written(identity: &Identity, value: u64, dictionary: &Dictionary<'_>) -> usize {
-    let mut length = Length::default();
-    length.message(SAMPLES, &sample(identity, value, dictionary));
-    usize::try_from(length.get()).unwrap_or(usize::MAX)
+    let length = Length::of_field(SAMPLES, &sample(identity, value, dictionary));
+    usize::try_from(length).unwrap_or(usize::MAX)
 }

@@ -8,19 +8,8 @@ use crate::ring::{MappedFile, Mmap};
 use crate::sys::Fields;
 
 /// What the samples carry.
-const FIELDS: Fields = Fields {
-    identifier: true,
-    ip: true,
-    tid: true,
-    time: true,
-    period: false,
-    read: None,
-    callchain: true,
-    raw: false,
-    user_stack: 0,
-    width: false,
-    cgroup: false,
-};
+const FIELDS: Fields =
+    Fields { identifier: true, ip: true, tid: true, time: true, callchain: true, ..Fields::NONE };
 
 /// `PERF_CONTEXT_KERNEL` and `PERF_CONTEXT_USER`.
 const IN_KERNEL: u64 = (-128_i64).cast_unsigned();

@@ -1,0 +1,216 @@
+//! Context switches without a sample, reconstructed from `PERF_RECORD_SWITCH`.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::machine::{Machine, PACE, name};
+use crate::attribute::Measure;
+use crate::plan::Granularity;
+use crate::ring::testing;
+
+const IDLE: u32 = 0;
+
+/// A machine with one CPU and `PERF_RECORD_SWITCH`, on which `next` has just replaced `first`.
+fn with_records(granularity: Granularity, measure: Measure, first: u32, next: u32) -> Machine {
+    let mut machine = Machine::measuring(granularity, 1, 1, measure);
+    machine.runs(0, first, 1);
+    machine.goes(0, first, next);
+    machine.comes(0, next, first);
+    machine.attributor.take(|_| true);
+    machine
+}
+
+/// A thread runs and is switched out without a sample; both records of the switch are written.
+fn leaves_unseen(machine: &mut Machine, who: u32, steps: u64, next: u32) {
+    machine.runs_unseen(0, steps);
+    machine.goes(0, who, next);
+    machine.comes(0, next, who);
+}
+
+/// The steps in which each owner had the CPU, and what the first counter counted for it, times in steps.
+fn charged(machine: &mut Machine) -> BTreeMap<String, (u64, u64)> {
+    let (shares, unit) = (machine.attributor.take(|_| true), machine.unit);
+    let mut charged = BTreeMap::<String, (u64, u64)>::new();
+    for (owner, share) in shares.iter().filter(|(_, share)| !share.is_empty()) {
+        let steps = u64::try_from(share.time.as_nanos()).unwrap() / PACE;
+        let (time, count) = charged.entry(name(owner)).or_default();
+        (*time, *count) = (*time + steps, *count + share.counts[0] / unit);
+    }
+    charged
+}
+
+fn owned<const N: usize>(expected: [(&str, u64, u64); N]) -> BTreeMap<String, (u64, u64)> {
+    expected.map(|(owner, steps, count)| (owner.to_owned(), (steps, count))).into()
+}
+
+#[test]
+fn idle_that_leaves_unseen_has_its_time_and_who_comes_has_the_counts() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 7);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("idle", 30, 0), ("7 ?", 12, 42)]));
+    assert_eq!(machine.attributor.losses().unrecorded, 0);
+}
+
+#[test]
+fn a_clock_that_ticks_after_an_unseen_switch_splits_as_well_and_only_once() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 7);
+    machine.counts(0, 0, 10);
+    machine.ticks(0, 7);
+    machine.runs(0, 7, 2);
+    assert_eq!(charged(&mut machine), owned([("idle", 30, 0), ("7 ?", 12, 42)]));
+}
+
+#[test]
+fn times_and_switches_of_an_unseen_owner_are_its_own() {
+    for (measure, idles) in [(Measure::Time, 30), (Measure::Switches, 1), (Measure::Other, 0)] {
+        let mut machine = with_records(Granularity::Process, measure, 5, IDLE);
+        leaves_unseen(&mut machine, IDLE, 30, 7);
+        machine.runs(0, 7, 12);
+        assert_eq!(
+            charged(&mut machine),
+            owned([("idle", 30, idles), ("7 ?", 12, 42 - idles)]),
+            "{measure:?}"
+        );
+    }
+}
+
+#[test]
+fn between_cgroups_what_was_before_idle_left_unseen_is_of_the_root() {
+    let mut machine = with_records(Granularity::Cgroup, Measure::Switches, 5, IDLE);
+    // A thread of the root, which changes no cgroup: all three switches have no sample, and the leader counts the last one.
+    for (from, to) in [(IDLE, 70), (70, IDLE)] {
+        machine.counts(0, 0, 10);
+        machine.goes(0, from, to);
+        machine.comes(0, to, from);
+    }
+    leaves_unseen(&mut machine, IDLE, 10, 80);
+    machine.runs(0, 6, 12);
+    assert_eq!(charged(&mut machine), owned([("cgroup 1", 30, 3), ("cgroup 6", 12, 39)]));
+}
+
+#[test]
+fn a_thread_of_which_no_record_tells_is_known_from_who_comes_after_it() {
+    let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Time);
+    machine.runs(0, 5, 1);
+    machine.goes(0, 5, 68);
+    machine.attributor.take(|_| true);
+    machine.runs_unseen(0, 30);
+    machine.comes(0, 7, 68);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("68 ?", 30, 30), ("7 ?", 12, 12)]));
+}
+
+#[test]
+fn two_threads_of_a_process_that_say_nothing_are_known_by_the_first_and_the_last() {
+    let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Switches);
+    machine.runs(0, 5, 1);
+    machine.goes(0, 5, 68);
+    machine.attributor.take(|_| true);
+    machine.runs_unseen(0, 30);
+    machine.runs_unseen(0, 5);
+    // Thread 70 of process 68 was the last one.
+    let time = machine.totals(0, 0).enabled;
+    machine.reads(0, 0, &testing::switch((7, 7), false, (68, 70), time));
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("68 ?", 35, 2), ("7 ?", 12, 45)]));
+}
+
+#[test]
+fn of_what_several_threads_may_have_counted_nobody_is_the_owner() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, 68);
+    leaves_unseen(&mut machine, 68, 30, 7);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("68 ?", 30, 0), ("7 ?", 12, 0), ("unrecorded", 0, 42)]));
+}
+
+#[test]
+fn a_slice_is_not_split_if_more_switches_have_no_sample_than_are_told() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 7);
+    machine.runs_unseen(0, 5);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("unrecorded", 47, 47)]));
+    assert_eq!(machine.attributor.losses().unrecorded, 2);
+}
+
+#[test]
+fn a_cpu_is_worth_asking_if_it_hides_at_least_one_switch_in_ten_thousand() {
+    for (seen, hidden, asks) in [(0, 9, false), (0, 10, true), (90_000, 10, true), (110_000, 10, false)] {
+        let mut machine = Machine::new(Granularity::Process, 1, 1);
+        (0..seen).for_each(|_| machine.runs(0, 5, 1));
+        for _ in 0..hidden {
+            machine.runs_unseen(0, 1);
+            machine.runs(0, 5, 1);
+        }
+        assert_eq!(machine.attributor.hiding().eq([0]), asks, "{hidden} of {seen}");
+    }
+}
+
+#[test]
+fn hardware_events_share_a_slice_with_an_unseen_switch_as_software_events_tell() {
+    let mut machine = Machine::new(Granularity::Process, 1, 2);
+    let leaves = |machine: &mut Machine, who: u32, steps: u64| {
+        machine.counts(0, 1, steps);
+        machine.counts(0, 0, steps);
+        machine.leaves(0, 1, who);
+        machine.leaves(0, 0, who);
+    };
+    leaves(&mut machine, 5, 30_000);
+    machine.goes(0, 5, IDLE);
+    machine.comes(0, IDLE, 5);
+    machine.settles(0);
+    machine.attributor.take(|_| true);
+    machine.counts(0, 1, 40_000);
+    leaves_unseen(&mut machine, IDLE, 40_000, 7);
+    leaves(&mut machine, 7, 20_000);
+    machine.settles(0);
+    let shares = machine.attributor.take(|_| true);
+    let hardware = |who: &str| {
+        let (_, share) = shares.iter().find(|(owner, _)| name(owner) == who).unwrap();
+        (share.counts[1], share.presence(1).running / PACE)
+    };
+    // Neither has a rate yet, so they share by time.
+    assert_eq!([hardware("idle"), hardware("7 ?")], [(40_000, 40_000), (20_000, 20_000)]);
+}
+
+/// Consecutive slices of a CPU: the thread, its steps, and whether its switch has a sample.
+fn slices() -> impl Strategy<Value = Vec<(u32, u64, bool)>> {
+    let slices = prop::collection::vec((0..4u32, 1..50u64, any::<bool>()), 1..60);
+    slices.prop_map(|mut slices| {
+        slices.dedup_by_key(|slice| slice.0);
+        slices
+    })
+}
+
+proptest! {
+    #[test]
+    fn time_is_that_of_who_had_the_cpu_whoever_leaves_unseen(slices in slices(), ends in 1..3u32) {
+        let mut machine = with_records(Granularity::Process, Measure::Time, 9, slices[0].0);
+        let mut truth = BTreeMap::<String, (u64, u64)>::new();
+        for (place, &(who, steps, sampled)) in slices.iter().enumerate() {
+            if sampled {
+                machine.runs(0, who, steps);
+            } else {
+                machine.runs_unseen(0, steps);
+            }
+            let next = slices.get(place + 1).map_or(9, |slice| slice.0);
+            // A silent thread has no records of its own.
+            let silent = |who: u32| who == 3;
+            if !silent(who) || sampled {
+                machine.goes(0, who, next);
+            }
+            if !silent(next) {
+                machine.comes(0, next, who);
+            }
+            let owner = if who == IDLE { "idle".to_owned() } else { format!("{who} ?") };
+            let (time, count) = truth.entry(owner).or_default();
+            (*time, *count) = (*time + steps, *count + steps);
+        }
+        machine.runs(0, 9, ends.into());
+        truth.insert("9 ?".to_owned(), (ends.into(), ends.into()));
+        prop_assert_eq!(charged(&mut machine), truth);
+    }
+}

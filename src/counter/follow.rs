@@ -1,0 +1,178 @@
+//! What is open follows the host: CPUs, cgroups and processes that come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Collector;
+use super::counting::Counting;
+use super::open::Means;
+use super::stream;
+use super::subject::{Key, Subject};
+use crate::host::CpuSet;
+use crate::ring::Turns;
+use crate::sys::Kernel;
+use crate::target::{Cgroup, Changes, Process, Watch};
+
+/// How often names are tried again that were refused because their cgroup had too many.
+const NAMES_AGAIN: Duration = Duration::from_secs(60);
+
+impl<K: Kernel> Collector<K> {
+    /// Follows what changed on the host since the last look.
+    pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
+        self.describe_to_stream(targets);
+        self.describe_to_tracer(targets);
+        self.follow_cpus(&changes.restarted, targets);
+        let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
+            cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
+        };
+        let removed = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
+        let removed: Vec<Key> =
+            removed.chain(changes.processes.removed.iter().map(|&key| Key::Process(key))).collect();
+        let changed = of(&changes.cgroups.changed, &changes.processes.changed);
+        let added = of(&changes.cgroups.added, &changes.processes.added);
+
+        let mut groups = std::mem::take(&mut self.groups);
+        let monotonic = self.clock.monotonic();
+        let again = monotonic.since(self.named) >= NAMES_AGAIN;
+        if again {
+            self.named = monotonic;
+        }
+        let context = &mut self.context(targets);
+        for counting in &mut groups {
+            match counting {
+                Counting::Dedicated(counter) => {
+                    counter.remove(&removed, context);
+                    changed.iter().for_each(|subject| counter.change(subject.clone(), context));
+                    added.iter().for_each(|subject| counter.add(subject.clone(), context));
+                    counter.catch_up(context);
+                    if again {
+                        counter.name_again(context);
+                    }
+                }
+                Counting::Attributed(group) => {
+                    removed.iter().for_each(|&key| group.remove(key, monotonic));
+                    changed.iter().for_each(|subject| group.change(subject.clone(), monotonic));
+                    added.iter().for_each(|subject| group.add(subject.clone(), monotonic));
+                    if again {
+                        group.name_again(monotonic);
+                    }
+                }
+            }
+        }
+        self.groups = groups;
+        self.board.log_news();
+    }
+
+    /// Follows the CPUs alone. Those that were offline in between are closed first: the kernel has removed their events. What is open on
+    /// the others goes on.
+    pub fn follow_cpus(&mut self, restarted: &CpuSet, targets: &Watch) {
+        let online = targets.online();
+        if !restarted.is_empty() {
+            self.set_online(&online.without(restarted), targets);
+        }
+        self.set_online(online, targets);
+    }
+
+    /// Holds so many bytes of rings of each kind on all CPUs from now on. Rings that are open stay as they are.
+    pub(crate) fn set_ring_memory(&mut self, memory: u64) {
+        self.stream.iter_mut().for_each(|stream| stream.set_ring_memory(memory));
+        self.tracer.set_ring_memory(memory);
+    }
+
+    fn set_online(&mut self, online: &CpuSet, targets: &Watch) {
+        self.follow_stream(online);
+        self.follow_tracer(online);
+        let mut groups = std::mem::take(&mut self.groups);
+        let monotonic = self.clock.monotonic();
+        let context = &mut self.context(targets);
+        for counting in &mut groups {
+            match counting {
+                Counting::Dedicated(counter) => counter.set_online(online, context),
+                Counting::Attributed(group) => {
+                    group.set_online(online, &context.means.facts.nodes, monotonic);
+                }
+            }
+        }
+        self.groups = groups;
+    }
+
+    /// Tells the stream which processes there are. It comes before the stream opens, so that no process that is there already is a
+    /// stranger to it.
+    pub(super) fn describe_to_stream(&mut self, targets: &Watch) {
+        let Some(stream) = &self.stream else { return };
+        self.index.follow(targets);
+        let mut intake = stream.intake();
+        for process in self.index.processes() {
+            intake.describe(process.key.pid, &process.comm, process.kernel_thread);
+        }
+    }
+
+    /// Tells the tracer likewise.
+    pub(super) fn describe_to_tracer(&mut self, targets: &Watch) {
+        if self.tracer.is_idle() {
+            return;
+        }
+        if self.stream.is_none() {
+            self.index.follow(targets);
+        }
+        self.tracer.describe(&self.index);
+    }
+
+    /// Opens the tracer on the CPUs that came, and closes it on those that went.
+    pub(super) fn follow_tracer(&mut self, online: &CpuSet) {
+        if self.tracer.is_idle() {
+            return;
+        }
+        let turns = self.turns(self.tracer.follows_threads(), online);
+        let (tracer, mut context) = self.tracing();
+        tracer.follow(online, turns, &mut context);
+    }
+
+    /// What the switch stream tells of threads, for a tracer that follows them and is not told yet.
+    pub(super) fn turns(&self, follows: bool, online: &CpuSet) -> Option<Turns> {
+        let stream = self.stream.as_ref()?;
+        let tells = follows && stream.tells_turns(online);
+        if self.tracer.has_turns() && !tells {
+            stream.stop_turns();
+        }
+        (tells && !self.tracer.has_turns()).then(|| stream.turns())
+    }
+
+    /// Opens the stream on the CPUs that came, and closes it on those that went.
+    pub(super) fn follow_stream(&mut self, online: &CpuSet) {
+        let Some(stream) = &mut self.stream else { return };
+        // What is left in their rings is charged at the next collection; the CPUs are not there any more then.
+        let readings = stream.close_outside(online, &mut self.budget);
+        if !readings.is_empty() {
+            self.groups
+                .iter_mut()
+                .filter_map(Counting::attributed_mut)
+                .for_each(|group| group.end(&readings));
+        }
+        let mut means = Means {
+            kernel: &self.kernel,
+            facts: &self.facts,
+            core_pmu_present: self.core_pmu_present,
+            budget: &mut self.budget,
+        };
+        let refused = stream.open_missing(online, &mut means);
+        // A CPU that could not be opened was tried again just now, and its old answer gives way to the new one.
+        let old = |cpu: u32| !online.contains(cpu) || refused.iter().any(|refused| refused.cpu == cpu);
+        for (_, ticket) in self.stream_refused.extract_if(.., |(cpu, _)| old(*cpu)) {
+            self.board.remove(ticket);
+        }
+        for stream::Refused { cpu, counter, refusal } in refused {
+            for group in self.groups.iter().filter_map(Counting::attributed) {
+                if counter.is_none_or(|counter| group.counts(counter)) {
+                    let (entry, scope) = (&group.base.plan.entry, group.base.plan.scope());
+                    self.stream_refused.push((cpu, self.board.add(entry, scope, refusal.clone())));
+                }
+            }
+        }
+        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
+            if let Some(numbers) = stream.plan.counters_of(&group.base.plan) {
+                group.renumber(numbers, |number| stream.counts(number));
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading a group of counters, also after its CPU has gone offline.
+
+use crate::error::Errno;
+use crate::plan::MOST_MEMBERS;
+use crate::sys::Event;
+
+/// The words of the largest group read: number of members, two times, a value each; the switch stream has two members
+/// of its own.
+pub(super) const WORDS: usize = 3 + 2 + MOST_MEMBERS;
+
+/// The events of a group, in the order in which they were opened.
+#[derive(Debug)]
+pub(super) struct Members<'a, E> {
+    pub leader: &'a E,
+    /// How many members behind the leader write records. They have no reading of their own.
+    pub recording: usize,
+    /// All others.
+    pub counting: &'a [E],
+}
+
+/// What was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Read {
+    /// The number of words.
+    pub length: usize,
+    /// Whether the group is not dissolved.
+    pub whole: bool,
+}
+
+impl<E: Event> Members<'_, E> {
+    /// Reads the group into `words`. If the kernel has dissolved it because its CPU went offline,
+    /// each event is read by itself, and put in its place. The place of a member that writes records is 0 then: its count is in its
+    /// last record.
+    ///
+    /// # Errors
+    /// The kernel's errno of the leader.
+    pub(super) fn read(&self, words: &mut [u64; WORDS]) -> Result<Read, Errno> {
+        let length = self.leader.read(words)?;
+        if length == 0 || words[0] == self.len() as u64 {
+            return Ok(Read { length, whole: true });
+        }
+        Ok(Read { length: self.complete(words, length), whole: false })
+    }
+
+    fn len(&self) -> usize {
+        1 + self.recording + self.counting.len()
+    }
+
+    /// Puts the members in their places behind what the leader's reading of `length` words has.
+    fn complete(&self, words: &mut [u64; WORDS], length: usize) -> usize {
+        let found = usize::try_from(words[0]).unwrap_or(usize::MAX);
+        // The values are the last words, behind the times.
+        let Some(first) = length.checked_sub(found) else { return 0 };
+        let all = first + self.len();
+        let Some(values) = words.get_mut(first..all) else { return 0 };
+        values.iter_mut().skip(found).for_each(|value| *value = 0);
+        for (value, member) in values.iter_mut().skip(1 + self.recording).zip(self.counting) {
+            let mut own = [0];
+            if member.read(&mut own) == Ok(1) {
+                *value = own[0];
+            }
+        }
+        words[0] = self.len() as u64;
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fake::{Count, FakeEvent, FakeKernel};
+    use crate::sys::{Attr, Fields, Kernel, Place, Rate, ReadFormat, Sampling, Sideband, Start};
+
+    fn recording(untimed: bool) -> Sampling {
+        let read = Some(ReadFormat { untimed, ..ReadFormat::default() });
+        let fields = Fields { read, ..Fields::default() };
+        Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered: false }
+    }
+
+    /// A leader, a member that writes records, and two others. The events count 100 and their place.
+    fn group(untimed: bool) -> (FakeKernel, Vec<FakeEvent>) {
+        let kernel = FakeKernel::new();
+        let mut events: Vec<FakeEvent> = Vec::new();
+        for (config, sampling) in
+            [Some(recording(untimed)), Some(recording(untimed)), None, None].iter().enumerate()
+        {
+            let start = if config == 0 { Start::Later } else { Start::WithLeader };
+            let attr = Attr::software(config as u64, *sampling, start);
+            events.push(kernel.open(&attr, Place::Cpu(1), events.first()).unwrap());
+        }
+        kernel.update(|event| {
+            event.count = Count { value: 100 + event.attr.selector.config[0], enabled: 9, running: 8 };
+        });
+        (kernel, events)
+    }
+
+    fn reading(events: &[FakeEvent]) -> Vec<u64> {
+        let mut words = [7; WORDS];
+        let members = Members { leader: &events[0], recording: 1, counting: &events[2..] };
+        let length = members.read(&mut words).unwrap().length;
+        words[..length].to_vec()
+    }
+
+    #[test]
+    fn of_a_cpu_that_went_offline_each_event_keeps_its_count_except_those_that_write_records() {
+        for (untimed, times) in [(false, &[9, 8][..]), (true, &[])] {
+            let (kernel, events) = group(untimed);
+            assert_eq!(reading(&events), [&[4], times, &[100, 101, 102, 103]].concat());
+            kernel.take_offline(1);
+            assert_eq!(reading(&events), [&[4], times, &[100, 0, 102, 103]].concat());
+        }
+    }
+
+    #[test]
+    fn a_pinned_group_that_finds_no_place_has_no_reading() {
+        let (kernel, events) = group(false);
+        kernel.set_unplaced(true);
+        assert_eq!(reading(&events), [0; 0]);
+    }
+}

@@ -1,0 +1,359 @@
+use std::fs::File;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::*;
+use crate::event::Catalog;
+use crate::host::CpuSet;
+use crate::ring::{Consumer, Reader, RingBudget, Usage};
+use crate::sys::fake::{FakeEvent, FakeKernel, FakePlace};
+use crate::sys::scheduling::Urgency;
+use crate::sys::{Fields, Rate, Sampling, Sideband};
+
+fn sampling() -> Sampling {
+    let (fields, sideband) = (Fields::default(), Sideband::default());
+    Sampling { rate: Rate::Period(1), fields, sideband, ordered: true }
+}
+
+fn faults() -> Named {
+    let dir = tempfile::tempdir().unwrap();
+    let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+    catalog.resolve(&crate::config::profiled::one_event("page-faults").unwrap()).unwrap().remove(0)
+}
+
+fn holder() -> Attr {
+    Attr::software(DUMMY, Some(sampling()), Start::Later)
+}
+
+/// Opens page faults once for each of `purposes` on CPU 3.
+fn open_for(
+    kernel: &FakeKernel,
+    budget: &mut Budget,
+    whom: &[Whom],
+    holders: Vec<Attr>,
+    purposes: &str,
+) -> Opened<FakeEvent, char> {
+    let event = faults();
+    let events = purposes.chars().map(|of| (Attr::sampling(&event, sampling()), &event, of)).collect();
+    let (facts, roots) = (&Facts::default(), &Roots::default());
+    let mut context = Context { kernel, facts, roots, budget, board: &mut Board::default() };
+    let request = Request { holders, events };
+    RingSet::new("samples").open(RingId::of_cpu(3), whom, request, 8, &mut context)
+}
+
+/// Opens on CPU 3; gives what came of it, and what was refused.
+fn opened(kernel: &FakeKernel, whom: &[Whom]) -> Opened<FakeEvent, char> {
+    open_for(kernel, &mut Budget::new(1024, 0, None), whom, vec![holder()], "f")
+}
+
+fn cpus() -> [Whom; 1] {
+    [Whom::Cpus("3".parse().unwrap())]
+}
+
+/// For each event whether it is one that tells, where it is, who is inherited, and when it starts.
+fn found(kernel: &FakeKernel) -> Vec<(bool, FakePlace, Inherit, Start)> {
+    let tells = |attr: &Attr| attr.selector.config[0] == DUMMY;
+    let opened = kernel.opened();
+    opened.iter().map(|at| (tells(&at.attr), at.place, at.attr.inherit, at.attr.start)).collect()
+}
+
+#[test]
+fn threads_have_events_of_their_own_that_children_inherit() {
+    let kernel = FakeKernel::new();
+    let (opened, _) = opened(&kernel, &[Whom::Threads(vec![7, 8])]);
+    let on = |tid| FakePlace::ThreadOn { tid, cpu: 3 };
+    let expected = [(true, 7), (true, 8), (false, 7), (false, 8)];
+    let expected = expected.map(|(tells, tid)| (tells, on(tid), Inherit::Children, Start::Later));
+    assert_eq!(found(&kernel), expected);
+    let (tapped, _) = opened.unwrap();
+    assert_eq!(tapped.descriptors(), 4);
+    assert!(tapped.inherited);
+}
+
+#[test]
+fn a_command_is_sampled_from_its_execve_on() {
+    let kernel = FakeKernel::new();
+    let (_opened, _) = opened(&kernel, &[Whom::Command(9)]);
+    let place = FakePlace::ThreadOn { tid: 9, cpu: 3 };
+    let expected = [true, false].map(|tells| (tells, place, Inherit::Children, Start::OnExec));
+    assert_eq!(found(&kernel), expected);
+}
+
+#[test]
+fn cgroups_share_what_the_cpu_tells() {
+    let kernel = FakeKernel::new();
+    let here: CpuSet = "0-3".parse().unwrap();
+    let elsewhere: CpuSet = "0".parse().unwrap();
+    let cgroup = |cpus: &CpuSet| {
+        let dir = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+        Whom::Cgroup { dir, path: "/a".into(), cpus: cpus.clone() }
+    };
+    let (_opened, _) = opened(&kernel, &[cgroup(&here), cgroup(&elsewhere), cgroup(&here)]);
+    let [(true, FakePlace::Cpu(3), ..), (false, FakePlace::Cgroup { cpu: 3, .. }, ..), (false, ..)] =
+        found(&kernel)[..]
+    else {
+        panic!("{:?}", found(&kernel))
+    };
+}
+
+#[test]
+fn threads_that_have_ended_are_left_out_and_those_of_others_are_refused() {
+    let kernel = FakeKernel::new();
+    let of =
+        |tid| move |_: &Attr, place, _| matches!(place, FakePlace::ThreadOn { tid: at, .. } if at == tid);
+    kernel.refuse(Errno::ESRCH, of(7));
+    let whom = [Whom::Threads(vec![7, 8])];
+    let (some, refused) = opened(&kernel, &whom);
+    assert_eq!((some.map(|(tapped, _)| tapped.descriptors()), refused.len()), (Some(2), 0));
+    kernel.refuse(Errno::EACCES, of(8));
+    let (none, refused) = opened(&kernel, &whom);
+    assert!(none.is_none());
+    assert!(refused[0].refusal.target.starts_with("thread 8 "), "{}", refused[0].refusal.target);
+}
+
+#[test]
+fn a_ring_that_cannot_be_made_gives_its_descriptors_back() {
+    let kernel = FakeKernel::new();
+    kernel.limit_rings(0);
+    let (none, refused) = opened(&kernel, &cpus());
+    assert!(none.is_none() && kernel.opened().is_empty());
+    assert_eq!((refused.len(), refused[0].event), (1, None));
+    assert_eq!(&*refused[0].refusal.event, "samples");
+}
+
+/// Keeps the memory of one ring, and counts what it lost.
+#[derive(Default)]
+struct Kept {
+    usage: Usage,
+    pages: Vec<usize>,
+}
+
+impl<R: crate::sys::Ring> Consumer<R> for Kept {
+    fn remove(&mut self, _: RingId) {}
+
+    fn add(&mut self, _: RingId, memory: R) {
+        self.pages.push(memory.size() / 4096);
+    }
+
+    fn usage(&mut self, _: RingId) -> Usage {
+        self.usage.take()
+    }
+}
+
+#[test]
+fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_it() {
+    for (budget, kernel_gives, grown) in [(256, 1 << 20, vec![32, 128, 256]), (256, 64, vec![32, 64])] {
+        let kernel = FakeKernel::new();
+        kernel.limit_rings(kernel_gives);
+        let (opened, _) = opened(&kernel, &cpus());
+        let (tapped, made) = opened.unwrap();
+        let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+        set.budget = RingBudget { most: budget, bound_by_kernel: false };
+        let ring = RingId::of_cpu(3);
+        drop(set.add(ring, tapped, made));
+        set.grow(&mut kept);
+        assert!(kept.pages.is_empty(), "nothing was lost");
+        for lost in 1..9 {
+            kept.usage.lost = lost;
+            set.grow(&mut kept);
+            set.grow(&mut kept);
+        }
+        assert_eq!(kept.pages, grown);
+    }
+}
+
+#[test]
+fn a_ring_grows_before_it_loses_records() {
+    let (opened, _) = opened(&FakeKernel::new(), &cpus());
+    let (tapped, made) = opened.unwrap();
+    let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+    set.budget = RingBudget { most: 64, bound_by_kernel: false };
+    drop(set.add(RingId::of_cpu(3), tapped, made));
+    let half = 4 * rustix::param::page_size();
+    let full = 2 * half;
+    for (most, grown) in
+        [(half, &[][..]), (full, &[]), (half + 8, &[32]), (half + 8, &[32]), (5 * half, &[32, 64])]
+    {
+        kept.usage.most = most;
+        set.grow(&mut kept);
+        assert_eq!(kept.pages, grown);
+    }
+}
+
+#[test]
+fn rings_that_are_open_or_were_refused_are_not_missing() {
+    let (kernel, mut board) = (FakeKernel::new(), Board::default());
+    let (tapped, made) = opened(&kernel, &cpus()).0.unwrap();
+    let mut set = RingSet::new("samples");
+    drop(set.add(RingId::of_cpu(3), tapped, made));
+    let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
+    set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
+    let online: CpuSet = "0-3".parse().unwrap();
+    assert_eq!(set.missing(&online, 1), [0, 2].map(RingId::of_cpu));
+    assert_eq!(set.outside(&"0-2".parse().unwrap()), [RingId::of_cpu(3)]);
+    set.forgive(&"0".parse().unwrap(), &mut board);
+    assert_eq!(set.missing(&online, 1), [0, 1, 2].map(RingId::of_cpu));
+    assert_eq!(board.lines().count(), 0);
+}
+
+#[test]
+fn events_are_opened_only_if_the_budget_has_room_for_all_of_them() {
+    // Two threads: each has one event that reports what it does, and one for each of three purposes.
+    let whom = [Whom::Threads(vec![7, 8])];
+    for (limit, opens) in [(8, true), (7, false)] {
+        let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1 << 20, 0, Some(limit)));
+        let (tapped, refused) = open_for(&kernel, &mut budget, &whom, vec![holder()], "abc");
+        assert_eq!((tapped.is_some(), kernel.opened().len()), (opens, if opens { 8 } else { 0 }));
+        assert_eq!(budget.has_room_for(1), !opens, "what is open is taken from the budget");
+        let refused: Vec<_> = refused.into_iter().map(|refused| refused.refusal.cause).collect();
+        assert_eq!(refused, if opens { vec![] } else { vec![Cause::Exhausted] });
+    }
+}
+
+#[test]
+fn nothing_is_opened_where_no_event_is_requested_or_no_target_is_on_the_cpu() {
+    let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
+    let (none, refused) = open_for(&kernel, &mut budget, &cpus(), vec![holder()], "");
+    assert!(none.is_none() && refused.is_empty());
+    let (none, refused) = opened(&kernel, &[Whom::Cpus("0-2".parse().unwrap())]);
+    assert!(none.is_none() && refused.is_empty());
+    assert_eq!(kernel.open_calls(), 0);
+}
+
+#[test]
+fn another_holder_is_tried_only_if_the_kernel_does_not_know_a_field_of_the_first_one() {
+    let first = Attr { ordered: true, ..holder() };
+    let is_first = |attr: &Attr, _: FakePlace, _: bool| attr.ordered;
+    for (errno, holder_opened) in [
+        (None, Some(true)),
+        (Some(Errno::EINVAL), Some(false)),
+        (Some(Errno::E2BIG), Some(false)),
+        (Some(Errno::EMFILE), None),
+    ] {
+        let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
+        errno.into_iter().for_each(|errno| kernel.refuse(errno, is_first));
+        let holders = vec![first.clone(), holder()];
+        let (tapped, refused) = open_for(&kernel, &mut budget, &cpus(), holders, "f");
+        let found = kernel.opened().first().map(|event| event.attr.ordered);
+        assert_eq!((found, tapped.is_some()), (holder_opened, holder_opened.is_some()), "{errno:?}");
+        let refused: Vec<_> =
+            refused.iter().map(|refused| (&*refused.refusal.event, refused.event)).collect();
+        assert_eq!(refused, if holder_opened.is_some() { vec![] } else { vec![("dummy", None)] });
+    }
+}
+
+#[test]
+fn a_filter_is_refused_as_such_only_if_the_event_opens_without_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = Named { filter: Some("bytes > ".into()), ..faults() };
+    for (only_filtered, blamed) in [(true, true), (false, false)] {
+        let kernel = FakeKernel::new();
+        kernel.refuse(Errno::EINVAL, move |attr, _, _| {
+            attr.selector.config[0] != DUMMY && (attr.filter.is_some() || !only_filtered)
+        });
+        let mut context = Context {
+            kernel: &kernel,
+            facts: &Facts::default(),
+            roots: &Roots::under(dir.path()),
+            budget: &mut Budget::new(1024, 0, None),
+            board: &mut Board::default(),
+        };
+        let events = vec![(Attr::sampling(&named, sampling()), &named, 'f')];
+        assert!(events[0].0.filter.is_some());
+        let request = Request { holders: vec![holder()], events };
+        let opened = RingSet::new("samples").open(RingId::of_cpu(3), &cpus(), request, 8, &mut context);
+        let (None, [Refused { event: Some('f'), refusal }]) = (opened.0, &opened.1[..]) else {
+            panic!("{:?}", opened.1)
+        };
+        assert_eq!(refusal.reason.contains("filter \"bytes > \""), blamed, "{}", refusal.reason);
+        assert!(kernel.opened().is_empty(), "the event of the ring is closed as well");
+    }
+}
+
+#[test]
+fn events_write_from_the_start_to_the_stop_and_those_of_a_command_are_left_to_its_execve() {
+    let command = [Whom::Command(9)];
+    for (whom, starts) in [(&cpus(), true), (&command, false)] {
+        let kernel = FakeKernel::new();
+        let (tapped, made) = opened(&kernel, whom).0.unwrap();
+        let enabled = || kernel.opened().iter().map(|event| event.enabled).collect::<Vec<_>>();
+        let mut set = RingSet::new("samples");
+        let ring = RingId::of_cpu(3);
+        drop(set.add(ring, tapped, made));
+        assert_eq!(enabled(), [false; 2]);
+        set.start(ring);
+        assert_eq!(enabled(), [starts; 2]);
+        kernel.update(|event| event.enabled = true);
+        let tapped = set.remove(ring).unwrap();
+        tapped.stop();
+        assert_eq!(enabled(), [false; 2]);
+    }
+}
+
+#[test]
+fn hits_are_the_sum_of_the_chosen_events_that_can_be_read() {
+    let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
+    let opened = open_for(&kernel, &mut budget, &cpus(), vec![holder()], "aab");
+    let (tapped, _ring) = opened.0.unwrap();
+    let mut values = [100, 3, 4, 10].into_iter();
+    kernel.update(|event| event.count.value = values.next().unwrap());
+    let hits = |of: &str| tapped.hits(|chosen| of.contains(*chosen));
+    assert_eq!([hits("a"), hits("b"), hits("ab"), hits("")], [7, 10, 17, 0]);
+    kernel.set_unplaced(true);
+    assert_eq!(hits("ab"), 0);
+}
+
+/// A set with the ring of CPU 3, of 8 pages.
+fn set(kernel: &FakeKernel) -> RingSet<Tapped<FakeEvent, char>> {
+    let (tapped, made) = opened(kernel, &cpus()).0.unwrap();
+    let mut set = RingSet::new("samples");
+    drop(set.add(RingId::of_cpu(3), tapped, made));
+    set
+}
+
+#[test]
+fn a_set_is_idle_without_rings_and_without_a_reader() {
+    let kernel = FakeKernel::new();
+    let mut set = set(&kernel);
+    let ring = RingId::of_cpu(3);
+    assert_eq!((set.is_idle(), set.ids(), set.descriptors()), (false, vec![ring], 2));
+    assert_eq!(set.writers().map(|(ring, _)| ring).collect::<Vec<_>>(), [ring]);
+    let reader = |_: &[RingId]| {};
+    set.listen(ring, || Reader::start("reader", None, Urgency::Raised, reader));
+    assert!(set.waker().is_some());
+    assert!(set.remove(RingId { cpu: 3, number: 1 }).is_none());
+    assert!(set.remove(ring).is_some() && set.remove(ring).is_none());
+    assert!(kernel.opened().is_empty());
+    assert_eq!((set.is_idle(), set.ids(), set.descriptors()), (false, vec![], 0), "a reader is there");
+    set.stop_reader();
+    assert!(set.is_idle() && set.waker().is_none());
+}
+
+#[test]
+fn a_set_has_one_reader_which_reads_small_rings_often() {
+    let mut set = set(&FakeKernel::new());
+    let ring = RingId::of_cpu(3);
+    set.listen(ring, || Err(std::io::ErrorKind::OutOfMemory.into()));
+    assert!(set.waker().is_none(), "collections alone read");
+    let (told, heard) = channel();
+    set.listen(ring, || {
+        Reader::start("reader", None, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+    });
+    for _ in 0..2 {
+        assert_eq!(heard.recv_timeout(Duration::from_secs(10)), Ok(vec![]));
+    }
+    set.listen(ring, || panic!("there is a reader"));
+}
+
+#[test]
+fn a_set_has_refusals_until_they_are_forgiven() {
+    let (mut set, mut board) = (set(&FakeKernel::new()), Board::default());
+    assert!(!set.has_refusals());
+    let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
+    set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
+    assert!(set.has_refusals());
+    set.forgive(&"1".parse().unwrap(), &mut board);
+    assert!(set.has_refusals(), "CPU 1 is online");
+    set.forgive(&"0".parse().unwrap(), &mut board);
+    assert!(!set.has_refusals());
+}

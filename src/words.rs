@@ -1,0 +1,32 @@
+//! Enumerations in which each value has a word.
+
+/// Defines an enumeration together with the list of its values (`ALL`) and the word of each value (`as_str`, `Display`),
+/// which labels, metrics and pages show.
+macro_rules! words {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$meaning])* $value,)+
+        }
+
+        impl $name {
+            /// All values, in the order of their declaration.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
+
+            /// The word in labels, in metrics and on pages.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+pub(crate) use words;

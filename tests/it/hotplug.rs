@@ -1,0 +1,203 @@
+//! CPUs that go offline and come back, on a host and with a kernel that the test keeps: what they counted is not lost, and what is open
+//! on other CPUs is not touched.
+
+use std::fs;
+use std::time::Duration;
+
+use perf_exporter::clock::Timestamp;
+use perf_exporter::sys::fake::Opened;
+
+use crate::traced::World;
+
+/// The switch stream, descriptors of a cgroup's own, tracepoints whose records are read at once and in order, and the scheduler.
+const EVERYTHING: &str = "counters:
+  stream: {events: [page-faults, minor-faults], per: [cpu, process]}
+  own: {events: [\"{context-switches,cpu-migrations}\"], per: cgroup}
+processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}
+cgroups: {include: [/a], attribution: dedicated}
+tracepoints: {work: {event: \"toy:work\", labels: [task], per: [cpu]}}
+scheduler: {per: [host]}
+";
+
+/// The numbers of the events of a CPU.
+fn open_on(world: &World, cpu: u32) -> Vec<u64> {
+    world.kernel.opened().iter().filter(|event| event.place.cpu() == Some(cpu)).map(Opened::id).collect()
+}
+
+/// A host whose CPUs have a directory each, as sysfs has while they are online.
+fn world() -> World {
+    let mut world = World::with_threads();
+    for cpu in 0..2 {
+        fs::create_dir_all(topology(&world, cpu)).unwrap();
+    }
+    world.cgroup("a");
+    // Without it there are no perf events, and no switch stream.
+    fs::write(world.roots.proc.join("sys/kernel/perf_event_paranoid"), "-1\n").unwrap();
+    world.apply(EVERYTHING);
+    assert_eq!(world.reasons(), [""; 0]);
+    world
+}
+
+fn topology(world: &World, cpu: u32) -> std::path::PathBuf {
+    world.roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology"))
+}
+
+/// The CPU has come online again since the last look.
+fn restart(world: &World, cpu: u32) {
+    world.kernel.take_offline(cpu);
+    world.kernel.bring_online(cpu);
+    // The new directory is made before the old one is removed, so that it has another inode.
+    let new = topology(world, cpu).with_file_name("new");
+    fs::create_dir(&new).unwrap();
+    fs::remove_dir(topology(world, cpu)).unwrap();
+    fs::rename(new, topology(world, cpu)).unwrap();
+}
+
+/// Every event of a CPU counts so many more, in a second.
+fn run(world: &World, cpu: u32, count: u64) {
+    world.kernel.update(|event| {
+        if event.place.cpu() == Some(cpu) {
+            event.count.value += count;
+            event.count.enabled += 1_000_000_000;
+            event.count.running += 1_000_000_000;
+        }
+    });
+}
+
+#[test]
+fn the_last_counts_of_a_cpu_that_went_are_in_its_series_and_are_attributed() {
+    let mut world = world();
+    run(&world, 0, 100);
+    run(&world, 1, 5);
+    world.collect();
+    run(&world, 1, 3);
+    world.kernel.take_offline(1);
+    world.set_online("0\n");
+    let scrape = world.collect();
+    for metric in ["page_faults", "minor_faults"] {
+        assert_eq!(scrape.value(&format!("perf_cpu_{metric}_total{{cpu=\"1\"}}")), Some(8.0), "{metric}");
+        let ended = format!("perf_unattributed_{metric}_total{{reason=\"ended\",scope=\"process\"}}");
+        assert_eq!(scrape.value(&ended), Some(8.0), "{metric}");
+    }
+    for metric in ["context_switches", "cpu_migrations"] {
+        let cgroup = format!("perf_cgroup_{metric}_total{{cgroup=\"/a\"}}");
+        assert_eq!(scrape.value(&cgroup), Some(108.0), "{metric} of the cgroup on both CPUs");
+    }
+    assert_eq!(open_on(&world, 1), [0; 0], "nothing is left open there");
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn only_the_events_of_the_cpu_that_went_and_came_are_opened_anew() {
+    let mut world = world();
+    let before = [0, 1].map(|cpu| open_on(&world, cpu));
+    for looks_between in [true, false] {
+        run(&world, 1, 5);
+        if looks_between {
+            world.kernel.take_offline(1);
+            world.set_online("0\n");
+            world.collect();
+            world.kernel.bring_online(1);
+            world.set_online("0-1\n");
+        } else {
+            restart(&world, 1);
+        }
+        world.collect();
+        assert_eq!(open_on(&world, 0), before[0], "of the other CPU");
+        assert_eq!(open_on(&world, 1).len(), before[1].len(), "as many as before");
+        assert!(open_on(&world, 1).iter().all(|id| !before[1].contains(id)), "all of them are new");
+        assert!(world.kernel.opened().iter().all(|event| !event.removed));
+        run(&world, 1, 2);
+    }
+    let scrape = world.collect();
+    assert_eq!(scrape.value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(14.0));
+    assert_eq!(scrape.value("perf_cgroup_context_switches_total{cgroup=\"/a\"}"), Some(14.0));
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn the_stream_finds_out_by_itself_that_the_kernel_has_removed_its_events() {
+    let mut world = world();
+    for cpu in 0..2 {
+        fs::remove_dir(topology(&world, cpu)).unwrap();
+    }
+    world.collect();
+    let before = [0, 1].map(|cpu| open_on(&world, cpu));
+    run(&world, 1, 5);
+    world.kernel.take_offline(1);
+    world.kernel.bring_online(1);
+    // The collection finds it, and the look before the next one follows.
+    assert_eq!(world.collect().value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(5.0));
+    world.collect();
+    run(&world, 1, 2);
+    assert_eq!(world.collect().value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(7.0));
+    assert_eq!(open_on(&world, 0), before[0]);
+}
+
+#[test]
+fn a_cpu_that_is_about_to_go_is_no_refusal_and_disturbs_no_other() {
+    let mut world = world();
+    let before = open_on(&world, 0);
+    // The kernel has removed the events already, and the list of CPUs still has the CPU.
+    world.kernel.take_offline(1);
+    world.collect();
+    world.collect();
+    assert_eq!((world.reasons(), open_on(&world, 0)), (vec![], before.clone()));
+    world.kernel.bring_online(1);
+    restart(&world, 1);
+    world.collect();
+    assert_eq!((world.reasons(), open_on(&world, 0)), (vec![], before));
+    run(&world, 1, 4);
+    assert_eq!(world.collect().value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(4.0));
+}
+
+/// The sums over all series of each metric of the world's CPUs, processes and cgroups.
+fn sums(world: &mut World) -> Vec<f64> {
+    let scrape = world.collect();
+    let metrics = ["cpu_page_faults", "unattributed_page_faults", "cgroup_context_switches"];
+    metrics.iter().map(|metric| scrape.sum(&format!("perf_{metric}_total"))).collect()
+}
+
+/// All CPUs but the first go and come while the machine is suspended, and the clock on the wall goes on.
+#[test]
+fn after_a_suspension_counts_go_on_where_they_were() {
+    let mut world = world();
+    run(&world, 0, 100);
+    run(&world, 1, 5);
+    let before = sums(&mut world);
+    world.clock.suspend(Duration::from_secs(3600));
+    restart(&world, 1);
+    // What the CPU had counted is attributed when it goes.
+    assert_eq!(sums(&mut world), [before[0], before[1] + 5.0, before[2]]);
+    run(&world, 0, 10);
+    run(&world, 1, 1);
+    assert_eq!(sums(&mut world), [before[0] + 11.0, before[1] + 5.0, before[2] + 11.0]);
+}
+
+#[test]
+fn a_step_of_the_clock_on_the_wall_changes_no_count() {
+    let mut world = world();
+    run(&world, 0, 100);
+    let before = sums(&mut world);
+    for (turn, wall) in [(1.0, 1_000), (2.0, 1_000_000_000), (3.0, 0)] {
+        world.clock.set_wall(Timestamp(wall));
+        run(&world, 0, 10);
+        assert_eq!(sums(&mut world), [before[0] + turn * 10.0, before[1], before[2] + turn * 10.0]);
+    }
+}
+
+/// A hypervisor that pauses its guest for an hour leaves an hour in which the counters could have counted and did not.
+#[test]
+fn a_guest_that_was_paused_counts_no_more_than_it_did() {
+    let mut world = world();
+    run(&world, 0, 100);
+    let before = sums(&mut world);
+    let hour = 3_600_000_000_000;
+    world.kernel.update(|event| {
+        (event.count.enabled, event.count.running) = (event.count.enabled + hour, event.count.running + hour);
+    });
+    world.advance(Duration::from_secs(3600));
+    assert_eq!(sums(&mut world), before);
+    run(&world, 0, 10);
+    assert_eq!(sums(&mut world), [before[0] + 10.0, before[1], before[2] + 10.0]);
+}

@@ -1,0 +1,237 @@
+//! A CPU that goes offline and comes back, again and again, under load. `HOTPLUG_CYCLES` sets how often.
+
+use std::env;
+use std::fs;
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use perf_exporter::host::{Roots, list, read_text};
+
+use crate::support::books::{Accountant, Growth};
+use crate::support::cgroup::TestCgroup;
+use crate::support::cpu_times::CpuTimes;
+use crate::support::exposition::Exposition;
+use crate::support::service::Service;
+use crate::support::{Feature, eventually, lacks};
+use crate::{ALWAYS_FRESH, advance};
+
+/// One test at a time takes the CPU offline.
+static CPU: Mutex<()> = Mutex::new(());
+
+/// How long the CPU is offline in a cycle, on average.
+const OFFLINE: Duration = Duration::from_millis(20);
+
+/// How long it is online, where it matters whether counts are lost.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// The same where it matters how much time is lost. An emulated CPU takes some 20 ms to open everything again, others one.
+const LONG: Duration = Duration::from_millis(1200);
+
+fn cycles() -> u32 {
+    env::var("HOTPLUG_CYCLES").map_or(12, |cycles| cycles.parse().expect("a number of cycles"))
+}
+
+/// The second CPU of the machine. It is online again when this is dropped.
+struct SecondCpu;
+
+impl SecondCpu {
+    fn set(online: bool) {
+        let path = Roots::default().sys.join("devices/system/cpu/cpu1/online");
+        fs::write(&path, if online { "1" } else { "0" }).unwrap();
+    }
+
+    /// Takes it offline and brings it back, and returns about so long after that. What `between` does comes while it is offline.
+    fn cycle(&self, number: u32, online: Duration, between: impl FnOnce()) {
+        // Not in step with anything else.
+        let part = |whole: Duration| whole / 2 + whole * (number * 7 % 11) / 10;
+        Self::set(false);
+        thread::sleep(part(OFFLINE));
+        between();
+        Self::set(true);
+        thread::sleep(part(online));
+    }
+}
+
+impl Drop for SecondCpu {
+    fn drop(&mut self) {
+        Self::set(true);
+    }
+}
+
+/// Processes in a cgroup that use as much of the CPUs as they get.
+struct Burners {
+    children: Vec<Child>,
+    cgroup: TestCgroup,
+}
+
+impl Burners {
+    fn start(name: &str, count: usize) -> Self {
+        let cgroup = TestCgroup::new(name);
+        let children = (0..count).map(|_| {
+            let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+            cgroup.take(child.id());
+            child
+        });
+        Self { children: children.collect(), cgroup }
+    }
+
+    /// The time that they have used, as the kernel accounts for it.
+    fn used(&self) -> Duration {
+        let stat = read_text(&self.cgroup.dir().join("cpu.stat")).unwrap();
+        let used = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
+        Duration::from_micros(used.parse().unwrap())
+    }
+
+    fn end(mut self) {
+        for mut child in std::mem::take(&mut self.children) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+const COUNTERS: &str = "counters: {all: {events: [task-clock, context-switches, page-faults], per: [cpu, cgroup, process]}}\n\
+    cgroups: {include: [\"/**\"], exclude: [], attribution: stream}\n\
+    processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}\n";
+
+const METRICS: [&str; 3] = ["task_clock_seconds", "context_switches", "page_faults"];
+
+/// What is in the series of a scope, and what has no owner there.
+fn charged(scrape: &Exposition, scope: &str, metric: &str) -> f64 {
+    let rest = scrape.sum(&format!("perf_unattributed_{metric}_total"), &[("scope", scope)]);
+    scrape.sum(&format!("perf_{scope}_{metric}_total"), &[]) + rest
+}
+
+#[test]
+fn every_count_is_attributed_once_however_often_a_cpu_goes_and_comes() {
+    if lacks(Feature::Hotplug) || lacks(Feature::Stream) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let (cpu, burners) = (SecondCpu, Burners::start("conserved", 3));
+    let mut accountant = Accountant::of(COUNTERS);
+    assert_eq!(accountant.refusals(), [""; 0]);
+    let mut growth = Growth::default();
+    for cycle in 0..cycles() {
+        // The exporter looks while the CPU is offline, or between two collections, or only after it is back, or not at all.
+        match cycle % 4 {
+            0 => cpu.cycle(cycle, SHORT, || growth.take(&accountant.collect())),
+            1 => cpu.cycle(cycle, SHORT, || accountant.follow_cpus()),
+            _ => cpu.cycle(cycle, SHORT, || {}),
+        }
+        match cycle % 8 {
+            0..=2 => accountant.follow_cpus(),
+            3..=5 => growth.take(&accountant.collect()),
+            _ => {}
+        }
+        assert_eq!(accountant.refusals(), [""; 0], "in cycle {cycle}");
+    }
+    let books = accountant.finish();
+    growth.take(&books);
+    for scope in ["cgroup", "process"] {
+        for metric in METRICS {
+            let balance = books.balance(scope, metric);
+            balance.assert_exact();
+            println!("{balance:?}");
+        }
+    }
+    assert!(
+        books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", burners.cgroup.path())]) > 0,
+        "{books:?}"
+    );
+    burners.end();
+}
+
+#[test]
+fn burners_lose_less_than_a_hundredth_of_their_time_while_a_cpu_goes_and_comes() {
+    if lacks(Feature::Hotplug) || lacks(Feature::Stream) || lacks(Feature::Cgroup) {
+        return;
+    }
+    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let (cpu, burners) = (SecondCpu, Burners::start("burners", 3));
+    let mut service = Service::start(&format!("{ALWAYS_FRESH}{COUNTERS}"));
+    let path = burners.cgroup.path().to_owned();
+    let measure = || (service.metrics(), burners.used(), CpuTimes::of_all_cpus());
+    let (before, used, times) = measure();
+    let mut last = service.metrics();
+    for cycle in 0..cycles() {
+        cpu.cycle(cycle, LONG, || {});
+        if cycle % 10 == 9 {
+            let now = service.metrics();
+            for (metric, scope) in
+                METRICS.into_iter().flat_map(|metric| [(metric, "cgroup"), (metric, "process")])
+            {
+                let counted = now.sum(&format!("perf_cpu_{metric}_total"), &[]);
+                let charged = [&last, &now].map(|scrape| charged(scrape, scope, metric));
+                assert!(
+                    charged[0] <= charged[1] && charged[1] <= counted * (1.0 + 1e-9),
+                    "{metric}: {charged:?} {counted}"
+                );
+            }
+            last = now;
+        }
+    }
+    let (after, used_after, times_after) = measure();
+    let counted = advance(&before, &after, "perf_cgroup_task_clock_seconds_total", &[("cgroup", &path)]);
+    let used = (used_after - used).as_secs_f64();
+    // A clock also runs in interrupts and while the host has the CPU, for which the kernel does not account to a cgroup.
+    let taken = |times: &CpuTimes| (times.interrupted + times.stolen).as_secs_f64();
+    let taken = taken(&times_after) - taken(&times);
+    println!("{counted} s counted, {used} s used, {taken} s taken by interrupts and the host");
+    assert!(counted > used * 0.99 && counted < used * 1.01 + taken, "{counted} {used} {taken}");
+    let log = service.log();
+    assert!(!log.contains("ERROR") && !log.contains(" cannot "), "{log}");
+    burners.end();
+}
+
+/// Tracepoints, the scheduler, system calls and profiles have rings of their own.
+#[test]
+fn all_rings_are_read_again_from_a_cpu_that_came_back() {
+    if lacks(Feature::Hotplug)
+        || lacks(Feature::Stream)
+        || lacks(Feature::Tracefs)
+        || lacks(Feature::Tracepoint)
+    {
+        return;
+    }
+    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let (cpu, burners) = (SecondCpu, Burners::start("rings", 3));
+    let mut service = Service::start(&format!(
+        "{ALWAYS_FRESH}{COUNTERS}profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\
+         scheduler: {{per: [host, cgroup]}}\n\
+         tracepoints: {{waking: {{event: \"sched:sched_waking\", per: [cpu], labels: [target_cpu]}}}}\n"
+    ));
+    let descriptors = |service: &Service| {
+        list(&Roots::default().proc.join(format!("{}/fd", service.child.id()))).unwrap().len()
+    };
+    service.metrics();
+    let open = descriptors(&service);
+    let mut last = service.metrics();
+    for cycle in 0..4 {
+        cpu.cycle(cycle, SHORT, || {});
+        let now = service.metrics();
+        for name in ["perf_ring_records_total", "perf_lost_records_total", "perf_samples_total"] {
+            let both = [&last, &now].map(|scrape| scrape.sum(name, &[]));
+            assert!(both[0] <= both[1], "{name} falls: {both:?}");
+        }
+        last = now;
+    }
+    eventually("as much is open as before", || {
+        service.metrics();
+        (descriptors(&service) == open).then_some(())
+    });
+    let before = service.metrics();
+    thread::sleep(Duration::from_secs(1));
+    let after = service.metrics();
+    for ring in ["switches", "tracepoints", "samples"] {
+        assert!(advance(&before, &after, "perf_ring_records_total", &[("ring", ring)]) > 0.0, "{ring}");
+    }
+    let of_cpu = advance(&before, &after, "perf_cpu_task_clock_seconds_total", &[("cpu", "1")]);
+    let ran =
+        after.sum("perf_sched_run_seconds_total", &[]) - before.sum("perf_sched_run_seconds_total", &[]);
+    assert!(of_cpu > 0.5 && ran > 1.2, "{of_cpu} s counted on the CPU, {ran} s of threads");
+    assert!(!service.log().contains("ERROR"), "{}", service.log());
+    burners.end();
+}
