@@ -59,6 +59,8 @@ struct Known {
     seen: bool,
     /// Its main thread has ended; other threads may go on.
     ended: bool,
+    /// The round of its creation, if a record reported it before all others.
+    created: u64,
     /// The round of its tasks.
     round: u64,
     /// The cgroup of its last task.
@@ -192,7 +194,9 @@ impl Processes {
             None if !has_room => {}
             _ => {
                 self.conclude(task.pid);
-                self.known.insert(task.pid, Known { comm: parent, kernel, forked: true, ..Known::default() });
+                let known =
+                    Known { comm: parent, kernel, forked: true, created: self.round, ..Known::default() };
+                self.known.insert(task.pid, known);
             }
         }
     }
@@ -250,7 +254,8 @@ impl Processes {
     /// process exists as of the last look at `/proc`.
     ///
     /// Forgets processes that do not exist and had no task in this round: those that ended, and where there are too many,
-    /// or an end may have been read before the creation, the others as well.
+    /// or an end may have been read before the creation, the others as well. Keeps those that were created in this round: they may
+    /// be newer than the last look, and not have run yet.
     pub fn end_round(&mut self, there: impl Fn(u32) -> bool) -> Vec<Task> {
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.iter_mut().filter(|task| task.current) {
@@ -259,8 +264,11 @@ impl Processes {
             }
         }
         let tidies = self.order == Order::Ring || self.known.len() > self.tidy_at;
-        let round = self.round;
-        self.known.retain(|&pid, known| known.round == round || !(tidies || known.ended) || there(pid));
+        let (round, order) = (self.round, self.order);
+        self.known.retain(|&pid, known| {
+            let is_new = known.created == round && (order == Order::Ring || !known.ended);
+            known.round == round || is_new || !(tidies || known.ended) || there(pid)
+        });
         if tidies {
             self.tidy_at = (2 * self.known.len()).clamp(TIDY_FROM, MOST / 2);
         }
@@ -334,6 +342,19 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_created_in_one_round_and_first_runs_in_the_next_has_the_name_of_its_parent() {
+        for order in [Ring, Time] {
+            let mut processes = with_a_shell(order);
+            forks(&mut processes, 7, 5);
+            processes.end_round(|pid| pid == 5);
+            let before = runs(&mut processes, 7);
+            takes_name(&mut processes, 7, "tool");
+            let after = runs(&mut processes, 7);
+            assert_eq!(comms(&mut processes, [before, after]), ["shell", "tool"]);
+        }
+    }
+
+    #[test]
     fn in_the_order_of_time_a_creation_begins_another_process() {
         let mut processes = with_a_shell(Time);
         let before = runs(&mut processes, 7);
@@ -379,8 +400,8 @@ mod tests {
             assert_eq!(processes.known.len(), MOST);
             processes.end_round(|_| false);
             assert!(
-                processes.known.values().all(|known| known.round == 1),
-                "those who ran stay until the next time"
+                processes.known.values().all(|known| known.round == 1 || known.created == 1),
+                "those who ran or are new stay until the next time"
             );
             processes.end_round(|_| false);
             // Without order an end may have been read already.

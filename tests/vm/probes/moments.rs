@@ -2,6 +2,7 @@
 //! function tracing.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use perf_exporter::host::{Facts, Roots, list, read_text};
@@ -28,6 +29,17 @@ struct Bracket {
     most: BTreeMap<String, u64>,
 }
 
+/// Sends datagrams over the loopback interface and receives them. Each raises the softirq NET_RX; those of timers depend on what is
+/// due, on an idle guest possibly none.
+fn receive_datagrams(count: u8) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    for number in 0..count {
+        socket.send_to(&[number], address).unwrap();
+        socket.recv_from(&mut [0]).unwrap();
+    }
+}
+
 /// Counts while a worker works, and reads a table of `/proc` before and after each scrape.
 fn bracket(entry: &str, table: &str) -> Bracket {
     let service = service(entry, "");
@@ -36,6 +48,7 @@ fn bracket(entry: &str, table: &str) -> Bracket {
     let first = look();
     worker.does(Work::Naps(300));
     worker.does(Work::Burn(300));
+    receive_datagrams(20);
     let second = look();
     let between = |from: &BTreeMap<String, u64>, to: &BTreeMap<String, u64>| {
         to.iter().map(|(name, count)| (name.clone(), count - from[name])).collect()
@@ -67,7 +80,7 @@ fn each_softirq_is_one_pair_as_the_kernel_counts_them() {
         let pairs = pairs_of(name);
         assert!(fits(pairs, *least, most[name]), "{name}: {pairs} of {least} to {} {after:?}", most[name]);
     }
-    assert!(least["TIMER"] > 0, "nothing was compared: {least:?}");
+    assert!(least["NET_RX"] > 0, "nothing was compared: {least:?}");
     // What had begun when the events were opened, the first before the second: one of each sort on each CPU, for between the
     // two a slow machine serves several.
     let most = Facts::read(&Roots::default()).online.len() * least.len();
