@@ -15,7 +15,7 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::{PERF_CONTEXT_USER, PERF_COUNT_SW_TASK_CLOCK, PERF_RECORD_SAMPLE};
 use perf_exporter::event::Modifiers;
 use perf_exporter::host::Roots;
-use perf_exporter::ring::{Merger, Record, time_of};
+use perf_exporter::ring::{Merger, Record, RingId, time_of};
 use perf_exporter::stack::{Analyzer, Limits, StackId, Unwind};
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::{Attr, Event, Fields, Kernel, Place, Rate, Ring, Sampling, Sideband, Start};
@@ -129,7 +129,7 @@ impl Subject {
         let start = cpu_time();
         for at in 0..SAMPLES {
             let record = &records[at % records.len()];
-            merger.push((at % 2) as u32, time_of(record, fields).unwrap(), record);
+            merger.push(RingId::of_cpu((at % 2) as u32), time_of(record, fields).unwrap(), record);
             if at % 256 == 255 {
                 merger.flush(u64::MAX, |_, record| {
                     let Ok(Record::Sample(sample)) = Record::parse(record, fields) else { return };

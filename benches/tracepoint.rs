@@ -226,7 +226,7 @@ impl Subject {
 
     /// How many records were taken in.
     fn records(&self) -> u64 {
-        self.collector.tracer_state().unwrap().losses.records
+        self.collector.tracer_state().unwrap().rings.iter().map(|rings| rings.losses.records).sum()
     }
 }
 

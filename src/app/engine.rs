@@ -507,7 +507,7 @@ impl<K: Kernel> Engine<K> {
     /// Takes note of what the parts of the program hold in memory, and of its descriptors.
     fn measure(&mut self) {
         let tracer = self.collector.tracer_state();
-        let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes, tracer.waiting_bytes));
+        let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes(), tracer.waiting_bytes));
         let rings = rings + self.collector.stream_state().map_or(0, |stream| stream.ring_bytes);
         self.memory.measure(rings, waiting, self.collector.bytes() + self.profiler.series_bytes());
         self.open = OpenDescriptors::count(self.collector.budget().used);

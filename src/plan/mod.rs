@@ -11,7 +11,7 @@ mod traced;
 
 pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
 pub use stream::{Granularity, NoStream, Set, Stream, StreamSupport, Unsupported, Why};
-pub use trace::{Amount, Fact, Feed, Output, Pairing, Role, Source as TraceSource, Take, Trace};
+pub use trace::{Amount, Fact, Feed, Lane, Output, Pairing, Role, Source as TraceSource, Take, Trace};
 pub use traced::Complain;
 
 use std::collections::btree_map::Entry;
@@ -50,18 +50,16 @@ pub struct Plan {
 impl Plan {
     /// Descriptors that looking into records takes on so many CPUs: each event once, and one that holds the ring.
     pub fn traced_descriptors(&self, cpus: usize) -> usize {
-        let of_lane = |ordered: bool| {
+        let of_lane = |lane: Lane| {
             let mut events: Vec<&Event> = Vec::new();
-            for source in
-                self.traces.iter().filter(|trace| trace.is_ordered() == ordered).flat_map(|t| &t.sources)
-            {
+            for source in self.traces.iter().filter(|trace| trace.lane() == lane).flat_map(|t| &t.sources) {
                 if !events.iter().any(|event| event.counts_as(&source.event)) {
                     events.push(&source.event);
                 }
             }
             if events.is_empty() { 0 } else { 1 + events.len() }
         };
-        cpus * (of_lane(false) + of_lane(true))
+        cpus * Lane::ALL.map(of_lane).iter().sum::<usize>()
     }
 
     /// Whether there are metrics of the scheduler.

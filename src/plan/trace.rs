@@ -104,7 +104,40 @@ pub struct Output {
     pub unattributed: Option<Arc<Metadata>>,
 }
 
+/// The rings of a CPU that the records of traces go to. What one of them loses leaves the others whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Records that are read as they come.
+    Direct,
+    /// Records of tracepoints and probes that are read in the order of their times, across CPUs. So are those of the next two.
+    Ordered,
+    /// Records of the scheduler.
+    Scheduler,
+    /// Records of system calls.
+    Syscalls,
+}
+
+impl Lane {
+    /// All of them, by number.
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Ordered, Self::Scheduler, Self::Syscalls];
+
+    /// Whether records are read in the order of their times, across CPUs.
+    pub fn is_ordered(self) -> bool {
+        self != Self::Direct
+    }
+}
+
 impl Trace {
+    /// The ring of its records.
+    pub fn lane(&self) -> Lane {
+        match self.kind {
+            TracedKind::Scheduler => Lane::Scheduler,
+            TracedKind::Syscalls => Lane::Syscalls,
+            _ if self.is_ordered() => Lane::Ordered,
+            _ => Lane::Direct,
+        }
+    }
+
     /// Whether records must be read in the order of their times, across CPUs: to pair them, and to know what a process
     /// was called at the time.
     pub fn is_ordered(&self) -> bool {

@@ -11,7 +11,7 @@ use super::MemoryShares;
 use super::open::{SIDE, Tap};
 use crate::budget::Account;
 use crate::plan::Sampler;
-use crate::ring::{Losses, Merger, Usage, time_of};
+use crate::ring::{Losses, Merger, RingId, Usage, time_of};
 use crate::sys::{Drained, Ring};
 
 /// How many records are analyzed before other threads get their turn: about a millisecond.
@@ -192,7 +192,7 @@ impl<R: Ring> Rings<R> {
         (batch.torn, batch.losses) = (std::mem::take(&mut self.torn), self.losses);
         let next = self.commands.front().map(|&(at, _)| at);
         let until = next.map_or(self.emptied, |next| next.min(self.emptied));
-        let all = self.merger.flush_some(until, AT_A_TIME, |cpu, record| {
+        let all = self.merger.flush_some(until, AT_A_TIME, |RingId { cpu, .. }, record| {
             batch.bytes.extend_from_slice(record);
             batch.ends.push((cpu, batch.bytes.len()));
         });
@@ -208,7 +208,7 @@ impl<R: Ring> Rings<R> {
 fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Losses) -> Drained {
     let late = merger.late();
     let drained = ring.drain(|record| match time_of(record, &SIDE) {
-        Some(time) => merger.push(cpu, time, record),
+        Some(time) => merger.push(RingId::of_cpu(cpu), time, record),
         None => losses.unreadable += 1,
     });
     losses.unreadable += u64::from(drained.torn);

@@ -14,6 +14,10 @@ words! {
         Switches = "switches",
         /// Of tracepoints and probes.
         Tracepoints = "tracepoints",
+        /// Of the scheduler's tracepoints.
+        Scheduler = "scheduler",
+        /// Of system calls.
+        Syscalls = "syscalls",
         /// Of profiles.
         Samples = "samples",
     }
@@ -25,6 +29,8 @@ impl Records {
         match self {
             Self::Switches => "records of switches",
             Self::Tracepoints => "records of tracepoints and probes",
+            Self::Scheduler => "records of the scheduler",
+            Self::Syscalls => "records of system calls",
             Self::Samples => "samples",
         }
     }
@@ -80,7 +86,7 @@ impl Losses {
         let late = ("late", self.late);
         match records {
             Records::Switches => vec![full, ("unrecorded", self.unrecorded), unreadable],
-            Records::Tracepoints => vec![full, unreadable, late],
+            Records::Tracepoints | Records::Scheduler | Records::Syscalls => vec![full, unreadable, late],
             Records::Samples => vec![full, unreadable, late, ("queue_full", self.queue_full)],
         }
     }
@@ -149,6 +155,8 @@ mod tests {
         let expected = [
             (Records::Switches, "records of switches", vec![full, ("unrecorded", 3), unreadable]),
             (Records::Tracepoints, "records of tracepoints and probes", vec![full, unreadable, late]),
+            (Records::Scheduler, "records of the scheduler", vec![full, unreadable, late]),
+            (Records::Syscalls, "records of system calls", vec![full, unreadable, late]),
             (Records::Samples, "samples", vec![full, unreadable, late, ("queue_full", 6)]),
         ];
         for (records, plural, reasons) in expected {

@@ -1,6 +1,7 @@
 //! Records of several rings in the order of their times: each CPU has a ring of its own, and what begins on one may
 //! end on another.
 
+use super::RingId;
 use crate::sys::Fields;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
@@ -24,29 +25,29 @@ pub struct Merger {
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     time: u64,
-    cpu: u32,
+    ring: RingId,
     at: usize,
     length: usize,
 }
 
 impl Merger {
-    /// Takes a copy of a record, which bears a time.
+    /// Takes a copy of a record of a ring, which bears a time.
     #[inline]
-    pub fn push(&mut self, cpu: u32, time: u64, record: &[u8]) {
+    pub fn push(&mut self, ring: RingId, time: u64, record: &[u8]) {
         self.late += u64::from(time < self.given);
         self.sorted = false;
-        self.waiting.push(Waiting { time, cpu, at: self.bytes.len(), length: record.len() });
+        self.waiting.push(Waiting { time, ring, at: self.bytes.len(), length: record.len() });
         self.bytes.extend_from_slice(record);
     }
 
     /// Gives away all records from before `until`, the oldest first. All rings have been emptied after that moment, so
     /// that no older one can follow.
-    pub fn flush(&mut self, until: u64, each: impl FnMut(u32, &[u8])) {
+    pub fn flush(&mut self, until: u64, each: impl FnMut(RingId, &[u8])) {
         self.flush_some(until, usize::MAX, each);
     }
 
     /// The same for no more than `most` records. Whether those were all.
-    pub fn flush_some(&mut self, until: u64, most: usize, mut each: impl FnMut(u32, &[u8])) -> bool {
+    pub fn flush_some(&mut self, until: u64, most: usize, mut each: impl FnMut(RingId, &[u8])) -> bool {
         let Some(waiting) = self.waiting.get_mut(self.gone..) else { return true };
         if !std::mem::replace(&mut self.sorted, true) {
             // Runs that are sorted already, one for each ring, are merged.
@@ -56,7 +57,7 @@ impl Merger {
         let now = ready.min(most);
         for record in &waiting[..now] {
             if let Some(bytes) = self.bytes.get(record.at..record.at + record.length) {
-                each(record.cpu, bytes);
+                each(record.ring, bytes);
             }
         }
         let up_to = if now == ready { until } else { waiting[now].time };
@@ -145,7 +146,7 @@ mod tests {
 
     fn flushed(merger: &mut Merger, until: u64) -> Vec<(u32, Vec<u8>)> {
         let mut found = Vec::new();
-        merger.flush(until, |cpu, record| found.push((cpu, record.to_vec())));
+        merger.flush(until, |ring, record| found.push((ring.cpu, record.to_vec())));
         found
     }
 
@@ -153,11 +154,11 @@ mod tests {
     fn records_of_two_rings_come_in_the_order_of_their_times() {
         let mut merger = Merger::default();
         for (cpu, time) in [(0, 1), (0, 5), (1, 2), (1, 7)] {
-            merger.push(cpu, time, &[time as u8; 8]);
+            merger.push(RingId::of_cpu(cpu), time, &[time as u8; 8]);
         }
         let found = flushed(&mut merger, 6);
         assert_eq!(found, [(0, vec![1; 8]), (1, vec![2; 8]), (0, vec![5; 8])]);
-        merger.push(0, 6, &[6; 8]);
+        merger.push(RingId::of_cpu(0), 6, &[6; 8]);
         assert_eq!(flushed(&mut merger, u64::MAX), [(0, vec![6; 8]), (1, vec![7; 8])]);
         assert_eq!(merger.late(), 0);
     }
@@ -165,9 +166,9 @@ mod tests {
     #[test]
     fn what_comes_after_younger_ones_were_given_away_is_counted() {
         let mut merger = Merger::default();
-        merger.push(0, 9, &[9]);
+        merger.push(RingId::of_cpu(0), 9, &[9]);
         flushed(&mut merger, 10);
-        merger.push(1, 8, &[8]);
+        merger.push(RingId::of_cpu(1), 8, &[8]);
         assert_eq!((flushed(&mut merger, 20).len(), merger.late()), (1, 1));
     }
 
@@ -202,7 +203,7 @@ mod tests {
         let mut merger = Merger::default();
         assert_eq!((merger.is_ready(u64::MAX), merger.waiting(), merger.given()), (false, 0, 0));
         for time in [5, 3, 4] {
-            merger.push(0, time, &[0; 8]);
+            merger.push(RingId::of_cpu(0), time, &[0; 8]);
         }
         assert_eq!([3, 4, 9].map(|until| merger.is_ready(until)), [false, true, true]);
         // Two of the three that are ready: the oldest that is left may be followed by others of the same time.
@@ -221,7 +222,7 @@ mod tests {
         let mut merger = Merger::default();
         assert_eq!((merger.bytes(), merger.memory()), (0, 0));
         for (time, length) in [(1, 8), (2, 3), (7, 5)] {
-            merger.push(0, time, &vec![0; length]);
+            merger.push(RingId::of_cpu(0), time, &vec![0; length]);
         }
         assert_eq!(merger.bytes(), 16 + 3 * EACH);
         merger.flush_some(5, 1, |_, _| {});
@@ -229,7 +230,7 @@ mod tests {
         merger.flush_some(5, 1, |_, _| {});
         assert_eq!(merger.bytes(), 5 + EACH);
         for time in 10..1000 {
-            merger.push(0, time, &[0; 8]);
+            merger.push(RingId::of_cpu(0), time, &[0; 8]);
         }
         // A buffer that grows is at most doubled.
         assert!((merger.bytes()..3 * merger.bytes()).contains(&merger.memory()), "{}", merger.memory());
@@ -239,7 +240,7 @@ mod tests {
     fn buffers_shrink_after_a_burst() {
         let mut merger = Merger::default();
         for time in 0..200_000 {
-            merger.push(0, time, &[]);
+            merger.push(RingId::of_cpu(0), time, &[]);
         }
         assert!(merger.memory() > 200_000 * size_of::<Waiting>());
         merger.flush(u64::MAX, |_, _| {});
@@ -261,12 +262,12 @@ mod tests {
             for (cpu, times) in rings.iter().enumerate() {
                 let mut times = times.clone();
                 times.sort_unstable();
-                times.iter().for_each(|&time| merger.push(cpu as u32, time, &time.to_ne_bytes()));
+                times.iter().for_each(|&time| merger.push(RingId::of_cpu(cpu as u32), time, &time.to_ne_bytes()));
             }
             let mut found = Vec::new();
-            while !merger.flush_some(until, most, |cpu, record| found.push((cpu, record.to_vec()))) {
+            while !merger.flush_some(until, most, |ring, record| found.push((ring.cpu, record.to_vec()))) {
                 // Another ring goes on meanwhile.
-                merger.push(9, until, &until.to_ne_bytes());
+                merger.push(RingId::of_cpu(9), until, &until.to_ne_bytes());
             }
             let more = merger.waiting() - rings.iter().flatten().filter(|&&time| time >= until).count();
             prop_assert_eq!(merger.late(), 0);

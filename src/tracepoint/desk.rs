@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::aggregate::{Aggregate, Hit, Taken};
-use super::open::{Lane, Wanted};
+use super::open::{ByLane, Wanted, leading};
 use super::owners::{Owners, Round, Who};
 use super::sheets::Sheet;
 use super::tasks::{Remarkable, Tasks, Untold};
-use crate::plan::{Feed, Trace};
+use crate::plan::{Feed, Lane, Trace};
 use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
 use crate::sys::Fields;
 
@@ -61,7 +61,9 @@ pub(super) struct Desk {
     owners: Owners,
     /// Turns before which the switch stream has no record of a switch.
     incomplete: u64,
-    pub(super) losses: Losses,
+    /// The lane whose records say which processes and threads begin and end.
+    leading: Option<Lane>,
+    pub(super) losses: ByLane<Losses>,
 }
 
 impl Desk {
@@ -77,7 +79,8 @@ impl Desk {
         self.tasks.retrace(traces);
         self.taps.clear();
         self.incomplete = 0;
-        self.mark_gap();
+        self.leading = leading(traces);
+        Lane::ALL.into_iter().for_each(|lane| self.mark_gap(lane));
     }
 
     /// An event was opened whose records bear `id`.
@@ -94,32 +97,33 @@ impl Desk {
     #[inline]
     pub(super) fn read(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
         if is_sample(record) {
-            self.sample(cpu, record);
+            self.sample(lane, cpu, record);
         } else {
             self.other(lane, cpu, record, fields);
         }
     }
 
     #[inline]
-    fn sample(&mut self, cpu: u32, record: &[u8]) {
+    fn sample(&mut self, lane: Lane, cpu: u32, record: &[u8]) {
+        let losses = &mut self.losses[lane];
         // Its identifier comes first, and tells what else there is.
         let id = record.get(8..).and_then(|rest| rest.first_chunk()).map(|&id| u64::from_ne_bytes(id));
         let Some(tap) = id.and_then(|id| self.taps.get(&id)) else {
-            self.losses.unreadable += 1;
+            losses.unreadable += 1;
             return;
         };
         let Ok(Record::Sample(sample)) = Record::parse(record, &tap.fields) else {
-            self.losses.unreadable += 1;
+            losses.unreadable += 1;
             return;
         };
         let number = || sample.raw.first_chunk().map(|&number| u16::from_ne_bytes(number));
         if tap.number.is_some_and(|expected| number() != Some(expected)) {
-            self.losses.unreadable += 1;
+            losses.unreadable += 1;
             return;
         }
-        self.losses.records += 1;
+        losses.records += 1;
         let read = self.tasks.read(&tap.role, cpu, &sample, &mut self.owners);
-        self.losses.unreadable += u64::from(read.is_none());
+        losses.unreadable += u64::from(read.is_none());
         let who = Who { cpu, pid: sample.pid, tid: sample.tid, cgroup: sample.cgroup };
         for &(source, place) in &tap.uses {
             if let Some(Source::Fields(aggregate)) = self.sources.get_mut(source) {
@@ -140,11 +144,9 @@ impl Desk {
     fn other(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
         match Record::parse(record, fields) {
             Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
-                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
-                // Pairs are read in order, and so are not in the other lane.
-                if lane == Lane::Ordered {
-                    self.mark_gap();
-                }
+                let losses = &mut self.losses[lane];
+                losses.ring_full = losses.ring_full.saturating_add(count);
+                self.mark_gap(lane);
             }
             Ok(Record::Switch { pid, tid, out, other }) => {
                 if let Some(time) = time_of(record, fields) {
@@ -152,27 +154,48 @@ impl Desk {
                     self.tasks.comes((cpu, time), who, out, &mut self.owners);
                 }
             }
-            // Lanes are not read in step: a fork that the other one tells again would take away the name since.
-            Ok(record) if lane == Lane::Ordered || matches!(record, Record::Cgroup(_)) => {
-                self.owners.hear(&record);
-                match &record {
-                    Record::Fork(task) => self.tasks.fork(task),
-                    Record::Exit(task) => self.tasks.exit(cpu, task, &mut self.owners),
-                    _ => {}
-                }
-            }
-            Ok(_) => {}
-            Err(Malformed) => self.losses.unreadable += 1,
+            Ok(record) => self.hear(lane, cpu, &record),
+            Err(Malformed) => self.losses[lane].unreadable += 1,
         }
     }
 
-    /// Records that were to be read in order are missing.
-    pub(super) fn mark_gap(&mut self) {
-        self.tasks.mark_gap();
-        for source in &mut self.sources {
-            if let Source::Fields(aggregate) = source {
-                aggregate.mark_gap();
+    /// Applies a record of a process, a thread or a cgroup. Several lanes have that of one fork: applied again by another lane, it
+    /// would take away the name that the process has had since.
+    fn hear(&mut self, lane: Lane, cpu: u32, record: &Record<'_>) {
+        let leads = self.leading == Some(lane);
+        if leads || matches!(record, Record::Cgroup(_)) {
+            self.owners.hear(record);
+        }
+        match record {
+            Record::Fork(task) if leads => self.tasks.fork(task),
+            Record::Exit(task) if leads => self.tasks.exit(cpu, task, &mut self.owners),
+            _ => {}
+        }
+        if lane == Lane::Syscalls {
+            match record {
+                Record::Fork(task) => self.tasks.fork_in_call(task),
+                Record::Exit(task) => self.tasks.end_calls(task),
+                _ => {}
             }
+        }
+    }
+
+    /// Records of a lane are missing. What is read as it comes is complete by itself.
+    pub(super) fn mark_gap(&mut self, lane: Lane) {
+        match lane {
+            Lane::Direct => return,
+            Lane::Ordered => {
+                for source in &mut self.sources {
+                    if let Source::Fields(aggregate) = source {
+                        aggregate.mark_gap();
+                    }
+                }
+            }
+            Lane::Scheduler => {}
+            Lane::Syscalls => self.tasks.mark_gap_of_calls(),
+        }
+        if lane == Lane::Scheduler || self.leading == Some(lane) {
+            self.tasks.mark_gap();
         }
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::desk::Desk;
-use super::open::Lane;
+use super::open::{ByLane, lane_of};
 use crate::clock::Clock;
-use crate::plan::Trace;
+use crate::plan::{Lane, Trace};
 use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, is_sample, time_of};
 use crate::sys::{Fields, Ring};
 
@@ -47,9 +47,9 @@ pub(super) struct Intake<R> {
     /// For each open ring, whatever ring was there before.
     accounts: BTreeMap<RingId, Account>,
     /// What rings lost that are closed.
-    closed: u64,
+    closed: ByLane<u64>,
     /// What the records of each lane carry.
-    fields: [Fields; 2],
+    fields: ByLane<Fields>,
     merger: Merger,
     /// What the switch stream tells of threads, if it does.
     turns: Option<Arc<Turns>>,
@@ -65,8 +65,8 @@ impl<R: Ring> Intake<R> {
             clock,
             rings: BTreeMap::new(),
             accounts: BTreeMap::new(),
-            closed: 0,
-            fields: [Fields::default(); 2],
+            closed: ByLane::default(),
+            fields: ByLane::default(),
             merger: Merger::default(),
             turns: None,
             waiting: Vec::new(),
@@ -75,10 +75,17 @@ impl<R: Ring> Intake<R> {
     }
 
     /// Reads records with these fields for these entries from now on, and follows these turns. There is no ring yet.
-    pub(super) fn retrace(&mut self, fields: [Fields; 2], traces: &[Arc<Trace>], turns: Option<Arc<Turns>>) {
+    pub(super) fn retrace(
+        &mut self,
+        fields: ByLane<Fields>,
+        traces: &[Arc<Trace>],
+        turns: Option<Arc<Turns>>,
+    ) {
         (self.turns, self.waiting) = (turns, Vec::new());
         // What still waits bears a time that has not come: nothing that the kernel wrote.
-        self.desk.losses.unreadable += std::mem::take(&mut self.merger).waiting() as u64;
+        let until = u64::MAX;
+        std::mem::take(&mut self.merger)
+            .flush(until, |ring, _| self.desk.losses[lane_of(ring)].unreadable += 1);
         self.fields = fields;
         self.desk.retrace(traces);
     }
@@ -87,14 +94,15 @@ impl<R: Ring> Intake<R> {
     pub(super) fn close(&mut self, ring: RingId, hits: u64) {
         // Those of this very moment, too: who wrote them will not be known any more.
         let until = self.clock.kernel().saturating_add(1);
-        self.empty_lane(Lane::Ordered);
+        self.empty_all(Lane::is_ordered);
         self.flush(until);
         self.remove(ring);
         if let Some(mut account) = self.accounts.remove(&ring) {
-            if account.settle(hits) && Lane::of(ring) == Lane::Ordered {
-                self.desk.mark_gap();
+            let lane = lane_of(ring);
+            if account.settle(hits) {
+                self.desk.mark_gap(lane);
             }
-            self.closed = self.closed.saturating_add(account.usage.lost);
+            self.closed[lane] = self.closed[lane].saturating_add(account.usage.lost);
         }
     }
 
@@ -102,8 +110,8 @@ impl<R: Ring> Intake<R> {
     pub(super) fn settle(&mut self, ring: RingId, hits: u64) {
         let Some(account) = self.accounts.get_mut(&ring) else { return };
         let before = std::mem::replace(&mut account.hits, hits);
-        if account.settle(before) && Lane::of(ring) == Lane::Ordered {
-            self.desk.mark_gap();
+        if account.settle(before) {
+            self.desk.mark_gap(lane_of(ring));
         }
     }
 
@@ -112,27 +120,28 @@ impl<R: Ring> Intake<R> {
         if rings.is_empty() {
             return self.drain_all(now);
         }
-        let direct = rings.iter().filter(|&&ring| Lane::of(ring) == Lane::Direct);
+        let direct = rings.iter().filter(|&&ring| !lane_of(ring).is_ordered());
         direct.for_each(|&ring| self.empty(ring));
-        if rings.iter().any(|&ring| Lane::of(ring) == Lane::Ordered) {
+        if rings.iter().any(|&ring| lane_of(ring).is_ordered()) {
             self.drain_ordered(now);
         }
     }
 
     /// Empties all rings; records from after `now`, on their clock, may wait for the next time.
     pub(super) fn drain_all(&mut self, now: u64) {
-        self.empty_lane(Lane::Direct);
+        self.empty_all(|lane| !lane.is_ordered());
         self.drain_ordered(now);
     }
 
-    fn empty_lane(&mut self, lane: Lane) {
-        let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| Lane::of(ring) == lane).collect();
+    /// Empties the rings of some lanes.
+    fn empty_all(&mut self, of: impl Fn(Lane) -> bool) {
+        let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| of(lane_of(ring))).collect();
         rings.into_iter().for_each(|ring| self.empty(ring));
     }
 
     /// Reads what was written on all CPUs before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
-        self.empty_lane(Lane::Ordered);
+        self.empty_all(Lane::is_ordered);
         self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
     }
 
@@ -140,25 +149,26 @@ impl<R: Ring> Intake<R> {
     fn flush(&mut self, until: u64) {
         if let Some(turns) = &self.turns {
             if turns.take(&mut self.waiting) {
-                self.desk.mark_gap();
+                self.desk.mark_gap(Lane::Scheduler);
             }
             self.waiting.sort_by_key(|turn| turn.time);
         }
         let mut turns = self.waiting.iter().take_while(|turn| turn.time < until).peekable();
-        let fields = &self.fields[Lane::Ordered as usize];
+        let fields = &self.fields;
         let (desk, accounts) = (&mut self.desk, &mut self.accounts);
         let mut followed = 0;
-        self.merger.flush(until, |cpu, record| {
-            let time = time_of(record, fields).unwrap_or(0);
+        self.merger.flush(until, |ring, record| {
+            let lane = lane_of(ring);
+            let time = time_of(record, &fields[lane]).unwrap_or(0);
             while let Some(turn) = turns.next_if(|turn| turn.time < time) {
                 desk.turn(turn);
                 followed += 1;
             }
-            let before = desk.losses.ring_full;
-            desk.read(Lane::Ordered, cpu, record, fields);
-            let told = desk.losses.ring_full - before;
+            let before = desk.losses[lane].ring_full;
+            desk.read(lane, ring.cpu, record, &fields[lane]);
+            let told = desk.losses[lane].ring_full - before;
             if told > 0
-                && let Some(account) = accounts.get_mut(&Lane::Ordered.ring(cpu))
+                && let Some(account) = accounts.get_mut(&ring)
             {
                 account.told += told;
             }
@@ -173,35 +183,37 @@ impl<R: Ring> Intake<R> {
     /// Empties a ring: reads its records, or queues them where they are read in order.
     fn empty(&mut self, id: RingId) {
         let Some(ring) = self.rings.get_mut(&id) else { return };
-        let lane = Lane::of(id);
-        let (desk, merger, fields) = (&mut self.desk, &mut self.merger, &self.fields[lane as usize]);
-        let (before, late, mut hits) = (desk.losses.ring_full, merger.late(), 0);
+        let lane = lane_of(id);
+        let (desk, merger, fields) = (&mut self.desk, &mut self.merger, &self.fields[lane]);
+        let (before, late, mut hits) = (desk.losses[lane].ring_full, merger.late(), 0);
         let drained = ring.drain(|record| {
             hits += u64::from(is_sample(record));
-            match lane {
-                Lane::Direct => desk.read(lane, id.cpu, record, fields),
-                Lane::Ordered => match time_of(record, fields) {
-                    Some(time) => merger.push(id.cpu, time, record),
-                    None => desk.losses.unreadable += 1,
-                },
+            if !lane.is_ordered() {
+                return desk.read(lane, id.cpu, record, fields);
+            }
+            match time_of(record, fields) {
+                Some(time) => merger.push(id, time, record),
+                None => desk.losses[lane].unreadable += 1,
             }
         });
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
-            account.told += desk.losses.ring_full - before;
+            account.told += desk.losses[lane].ring_full - before;
             account.usage.read(drained);
         }
-        desk.losses.unreadable += u64::from(drained.torn);
-        desk.losses.late += merger.late() - late;
-        if drained.torn && lane == Lane::Ordered {
-            desk.mark_gap();
+        let losses = &mut desk.losses[lane];
+        losses.unreadable += u64::from(drained.torn);
+        losses.late += merger.late() - late;
+        if drained.torn {
+            desk.mark_gap(lane);
         }
     }
 
-    /// What was read and what was lost.
-    pub(super) fn losses(&self) -> Losses {
-        let open: u64 = self.accounts.values().map(Account::lost).sum();
-        Losses { ring_full: self.closed.saturating_add(open), ..self.desk.losses }
+    /// What was read from the rings of a lane and what was lost.
+    pub(super) fn losses(&self, lane: Lane) -> Losses {
+        let accounts = self.accounts.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
+        let open: u64 = accounts.map(|(_, account)| account.lost()).sum();
+        Losses { ring_full: self.closed[lane].saturating_add(open), ..self.desk.losses[lane] }
     }
 
     /// Bytes of the records that wait to be read in order.
@@ -209,9 +221,10 @@ impl<R: Ring> Intake<R> {
         (self.merger.memory() + self.waiting.capacity() * size_of::<Turn>()) as u64
     }
 
-    /// Bytes of all rings.
-    pub(super) fn bytes(&self) -> u64 {
-        self.rings.values().map(|ring| ring.size() as u64).sum()
+    /// Bytes of the rings of a lane.
+    pub(super) fn bytes(&self, lane: Lane) -> u64 {
+        let rings = self.rings.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
+        rings.map(|(_, ring)| ring.size() as u64).sum()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tracepoints and probes whose fields are looked into: labels, sums, histograms, and the time between two of them.
 //!
 //! Each event is opened once per CPU, whoever looks into its records, and writes a record for every hit that its
-//! filter lets pass. Those of a CPU share a ring. What only counts hits needs no record, and is a
-//! [counter](crate::counter).
+//! filter lets pass. What only counts hits needs no record, and is a [counter](crate::counter). Records of the scheduler, of system
+//! calls, and of tracepoints and probes are in rings of their own, so that one who writes too much loses only its own.
 //!
 //! ```text
 //! rings ─► Desk ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► Book: series
@@ -32,7 +32,7 @@ use crate::config::traced::TracedKind;
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Feed, Role, Trace};
+use crate::plan::{Feed, Lane, Role, Trace};
 use crate::register::TargetIndex;
 use crate::ring::{
     Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Turns,
@@ -46,7 +46,7 @@ use book::Book;
 use desk::DeskTaken;
 use intake::Intake;
 use naming::Names;
-use open::{Carried, Lane, Switches, Wanted};
+use open::{ByLane, Carried, Switches, Wanted, lane_of, records_of};
 pub use publish::METRICS;
 use publish::Metrics;
 pub use tasks::{Remarkable, Untold};
@@ -68,7 +68,7 @@ pub(crate) struct Tracer<K: Kernel> {
     books: Vec<Book>,
     wanted: Vec<Arc<Wanted>>,
     /// Of each lane.
-    carried: [Carried; 2],
+    carried: ByLane<Carried>,
     /// How switches are told.
     switches: Switches,
     /// What the switch stream tells of threads, where switches are told so.
@@ -105,18 +105,34 @@ pub struct TraceState {
 }
 
 /// What there is to say about the rings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TracerState {
     /// Descriptors on all CPUs.
     pub descriptors: usize,
-    /// Bytes of all rings.
-    pub ring_bytes: u64,
+    /// Of each kind of records that entries need.
+    pub rings: Vec<RingsState>,
     /// Bytes of the records that were read from rings and wait for older ones.
     pub waiting_bytes: u64,
-    /// What was read and lost.
-    pub losses: Losses,
     /// What could not be told of threads.
     pub untold: Untold,
+}
+
+impl TracerState {
+    /// Bytes of all rings.
+    pub fn ring_bytes(&self) -> u64 {
+        self.rings.iter().map(|rings| rings.bytes).sum()
+    }
+}
+
+/// What there is to say about the rings of one kind of records, of all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingsState {
+    /// Kind of records.
+    pub records: Records,
+    /// Bytes of the rings.
+    pub bytes: u64,
+    /// What was read and lost.
+    pub losses: Losses,
 }
 
 impl<K: Kernel> Tracer<K> {
@@ -292,7 +308,7 @@ impl<K: Kernel> Tracer<K> {
             self.stopped.clear();
         }
         for ring in self.rings.missing(online, Lane::ALL.len() as u32) {
-            if self.has(Lane::of(ring)) {
+            if self.has(lane_of(ring)) {
                 self.open(ring, online, context);
             }
         }
@@ -302,12 +318,11 @@ impl<K: Kernel> Tracer<K> {
         let page_size = rustix::param::page_size();
         let lanes = Lane::ALL.iter().filter(|lane| self.has(**lane)).count();
         self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * lanes, page_size);
-        let lane = Lane::of(ring);
-        let of_threads =
-            lane == Lane::Ordered && self.wanted.iter().any(|wanted| wanted.role != Role::Fields);
+        let lane = lane_of(ring);
+        let of_threads = matches!(lane, Lane::Scheduler | Lane::Syscalls);
         let (rate, length) = if of_threads { THREADS } else { (0.0, 1) };
         let pages = self.rings.budget.pages(rate, length, page_size);
-        let request = open::request(lane, &self.wanted, self.carried[lane as usize]);
+        let request = open::request(lane, &self.wanted, self.carried[lane]);
         let (opened, refused) = self.rings.open(ring, &[Whom::Cpus(online.clone())], request, pages, context);
         for Refused { event, refusal } in refused {
             self.refuse(ring, event, &refusal, context);
@@ -358,7 +373,7 @@ impl<K: Kernel> Tracer<K> {
         context: &mut Context<'_, K>,
     ) {
         for (place, wanted) in self.wanted.iter().enumerate() {
-            if wanted.lane != Lane::of(ring) || event.is_some_and(|event| event != place) {
+            if wanted.lane != lane_of(ring) || event.is_some_and(|event| event != place) {
                 continue;
             }
             let mut told: Vec<&Arc<str>> = Vec::new();
@@ -381,7 +396,7 @@ impl<K: Kernel> Tracer<K> {
         tapped.stop();
         let now = self.clock.kernel();
         self.turns.iter().for_each(|turns| turns.refill(now));
-        let hits = if self.counts_hits(Lane::of(ring)) { tapped.hits(|_| true) } else { 0 };
+        let hits = if self.counts_hits(lane_of(ring)) { tapped.hits(|_| true) } else { 0 };
         let mut intake = lock(&self.intake);
         intake.close(ring, hits);
         tapped.events.iter().for_each(|tap| intake.desk.untap(tap.id));
@@ -418,7 +433,7 @@ impl<K: Kernel> Tracer<K> {
         let DeskTaken { entries, round, remarkable } = {
             let mut intake = self.intake();
             intake.drain_all(kernel);
-            for (ring, tapped) in self.rings.writers().filter(|(ring, _)| self.counts_hits(Lane::of(*ring))) {
+            for (ring, tapped) in self.rings.writers().filter(|(ring, _)| self.counts_hits(lane_of(*ring))) {
                 intake.settle(ring, tapped.hits(|_| true));
             }
             intake.desk.take(kernel, KEPT_ROUNDS, |pid| index.has_process(pid))
@@ -439,7 +454,7 @@ impl<K: Kernel> Tracer<K> {
         let of_scheduler =
             |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
         let mut mine = self.wanted.iter().filter(|wanted| wanted.lane == lane);
-        !self.carried[lane as usize].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
+        !self.carried[lane].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
     }
 
     /// Ends a collection, and gives the families of all entries.
@@ -448,7 +463,7 @@ impl<K: Kernel> Tracer<K> {
         self.books.iter_mut().for_each(|book| book.end_collection(now, monotonic));
         let mut families: Vec<Family> = self.books.iter().flat_map(Book::publish).collect();
         if !self.books.is_empty() {
-            families.extend(self.metrics.publish(&self.books, self.state()));
+            families.extend(self.metrics.publish(&self.books, &self.state()));
         }
         families
     }
@@ -495,11 +510,21 @@ impl<K: Kernel> Tracer<K> {
         let intake = self.intake();
         TracerState {
             descriptors: self.rings.descriptors(),
-            ring_bytes: intake.bytes(),
+            rings: self.states_of_rings(&intake),
             waiting_bytes: intake.waiting_bytes(),
-            losses: intake.losses(),
             untold: intake.desk.untold(),
         }
+    }
+
+    fn states_of_rings(&self, intake: &Intake<Ring<K>>) -> Vec<RingsState> {
+        let of = |records| {
+            let is_needed = self.books.iter().any(|book| records_of(book.trace.lane()) == records);
+            let lanes = Lane::ALL.into_iter().filter(move |&lane| records_of(lane) == records);
+            let bytes = lanes.clone().map(|lane| intake.bytes(lane)).sum();
+            let losses = lanes.map(|lane| intake.losses(lane)).fold(Losses::default(), Losses::plus);
+            is_needed.then_some(RingsState { records, bytes, losses })
+        };
+        [Records::Tracepoints, Records::Scheduler, Records::Syscalls].into_iter().filter_map(of).collect()
     }
 
     fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {

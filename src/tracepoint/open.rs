@@ -1,34 +1,57 @@
 //! Which events the traces need, each once on a CPU, and how they are opened.
 
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use crate::event::Event as Named;
-use crate::plan::{Feed, Role, Trace, TraceSource as Source};
-use crate::ring::{DUMMY, Request, RingId};
+use crate::plan::{Feed, Lane, Role, Trace, TraceSource as Source};
+use crate::ring::{DUMMY, Records, Request, RingId};
 use crate::sched::{Layout, NOT_TO_SLEEP};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
-/// Which of the two rings of a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lane {
-    /// Records are read as they come.
-    Direct,
-    /// Records are read in the order of their times, across CPUs.
-    Ordered,
+/// The lane of a ring.
+pub(super) fn lane_of(ring: RingId) -> Lane {
+    Lane::ALL.get(ring.number as usize).copied().unwrap_or(Lane::Direct)
 }
 
-impl Lane {
-    pub(super) const ALL: [Self; 2] = [Self::Direct, Self::Ordered];
-
-    /// The ring of this lane on a CPU.
-    pub(super) fn ring(self, cpu: u32) -> RingId {
-        RingId { cpu, number: self as u32 }
+/// What the records of a lane are called in metrics and messages.
+pub(super) fn records_of(lane: Lane) -> Records {
+    match lane {
+        Lane::Direct | Lane::Ordered => Records::Tracepoints,
+        Lane::Scheduler => Records::Scheduler,
+        Lane::Syscalls => Records::Syscalls,
     }
+}
 
-    /// The lane of a ring.
-    pub(super) fn of(ring: RingId) -> Self {
-        if ring.number == Self::Ordered as u32 { Self::Ordered } else { Self::Direct }
+/// What belongs to each lane.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ByLane<T>([T; Lane::ALL.len()]);
+
+impl<T> ByLane<T> {
+    pub(super) fn map<U>(self, each: impl FnMut(T) -> U) -> ByLane<U> {
+        ByLane(self.0.map(each))
     }
+}
+
+impl<T> Index<Lane> for ByLane<T> {
+    type Output = T;
+
+    fn index(&self, lane: Lane) -> &T {
+        &self.0[lane as usize]
+    }
+}
+
+impl<T> IndexMut<Lane> for ByLane<T> {
+    fn index_mut(&mut self, lane: Lane) -> &mut T {
+        &mut self.0[lane as usize]
+    }
+}
+
+/// The lane whose records say which processes and threads begin and end, for all lanes that are read in order; `None` if there are
+/// none of these.
+pub(super) fn leading(traces: &[Arc<Trace>]) -> Option<Lane> {
+    let has = |lane: &Lane| traces.iter().any(|trace| trace.lane() == *lane);
+    [Lane::Scheduler, Lane::Ordered, Lane::Syscalls].into_iter().find(has)
 }
 
 /// An entry, and the place of an event among its sources.
@@ -64,17 +87,20 @@ pub(super) struct Switches {
 }
 
 /// Which events the traces need, each once, and what the records of each lane carry.
-pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Wanted>>, [Carried; 2]) {
+pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Wanted>>, ByLane<Carried>) {
     let mut found: Vec<Wanted> = Vec::new();
     let fields = Fields { identifier: true, raw: true, ..Fields::default() };
-    let mut carried = [Carried { fields, sideband: Sideband::default() }; 2];
+    let mut carried = ByLane::default().map(|()| Carried { fields, sideband: Sideband::default() });
+    let leading = leading(traces);
     for (number, trace) in traces.iter().enumerate() {
-        let lane = if trace.is_ordered() { Lane::Ordered } else { Lane::Direct };
-        let Carried { fields, sideband } = &mut carried[lane as usize];
+        let lane = trace.lane();
+        let leads = leading == Some(lane);
+        let Carried { fields, sideband } = &mut carried[lane];
         fields.tid |= trace.needs_task();
         fields.time |= trace.is_ordered();
-        sideband.task |= trace.is_ordered() || trace.needs_cgroup();
-        sideband.comm |= trace.is_ordered();
+        // Calls that are under way begin and end with threads, whatever the leading lane loses.
+        sideband.task |= leads || lane == Lane::Syscalls || trace.needs_cgroup();
+        sideband.comm |= leads;
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
             fields.period |= source.event.counts_amounts();
@@ -108,7 +134,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
     }
     for wanted in &mut found {
         let (cgroup, width) = (wanted.fields.cgroup, matches!(wanted.role, Role::Enter { .. }));
-        wanted.fields = Fields { cgroup, width, ..carried[wanted.lane as usize].fields };
+        wanted.fields = Fields { cgroup, width, ..carried[wanted.lane].fields };
     }
     (found.into_iter().map(Arc::new).collect(), carried)
 }
@@ -128,7 +154,7 @@ fn event_of(source: &Source, switches: Switches) -> Named {
 
 /// What to open for a lane on each CPU; the events by their places among those wanted.
 pub(super) fn request(lane: Lane, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
-    let ordered = lane == Lane::Ordered;
+    let ordered = lane.is_ordered();
     let sampling = |fields, sideband| Some(Sampling { rate: Rate::Period(1), fields, sideband, ordered });
     let holder = Attr::software(DUMMY, sampling(carried.fields, carried.sideband), Start::Later);
     let mine = wanted.iter().enumerate().filter(|(_, wanted)| wanted.lane == lane);

@@ -3,12 +3,12 @@
 use std::iter::zip;
 use std::sync::Arc;
 
-use super::TracerState;
 use super::book::Book;
+use super::{RingsState, TracerState};
 use crate::config::traced::TracedKind;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Feed;
-use crate::ring::{Records, RingMetrics};
+use crate::ring::RingMetrics;
 
 /// Those that are there only where there is something to tell.
 pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
@@ -62,8 +62,9 @@ impl Metrics {
         })
     }
 
-    pub(super) fn publish(&self, books: &[Book], state: TracerState) -> Vec<Family> {
-        let mut families = self.rings.publish(Records::Tracepoints, state.losses, state.ring_bytes).to_vec();
+    pub(super) fn publish(&self, books: &[Book], state: &TracerState) -> Vec<Family> {
+        let of = |rings: &RingsState| self.rings.publish(rings.records, rings.losses, rings.bytes);
+        let mut families: Vec<Family> = state.rings.iter().flat_map(of).collect();
         let entry = |book: &Book| ("entry", Arc::clone(&book.trace.entry));
         let reason = |reason: &'static str| ("reason", Arc::from(reason));
         let counted = |book: &Book, labels: Vec<(&'static str, Arc<str>)>, count| Point {
@@ -101,7 +102,7 @@ impl Metrics {
             })
         });
         families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));
-        families.push(Family::new(Arc::clone(&self.untold), untold(books, &state)));
+        families.push(Family::new(Arc::clone(&self.untold), untold(books, state)));
         families
     }
 }

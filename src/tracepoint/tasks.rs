@@ -283,8 +283,11 @@ impl Tasks {
         let kernel = task.parent_pid == KTHREADD;
         let Task { pid, tid, .. } = *task;
         self.timeline.born(sched::Who { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
-        // The call that made it ends in the child as well.
-        self.calls.leave_out(tid);
+    }
+
+    /// A thread was made by a call, which ends in the child as well.
+    pub(super) fn fork_in_call(&mut self, task: &Task) {
+        self.calls.leave_out(task.tid);
     }
 
     /// What the switch stream tells of a CPU.
@@ -303,6 +306,10 @@ impl Tasks {
         let &Task { pid, tid, time, .. } = task;
         self.enter((cpu, time), (pid, 0), Event::Runs { tid }, owners);
         self.timeline.forget(task.tid);
+    }
+
+    /// A thread has ended, and with it the calls that do not return.
+    pub(super) fn end_calls(&mut self, task: &Task) {
         self.calls.forget(task.tid);
     }
 
@@ -315,9 +322,13 @@ impl Tasks {
         self.timeline.describe(sched::Who { tid: pid, pid, cgroup: 0, comm, kernel });
     }
 
-    /// Records were lost.
+    /// Records of the scheduler were lost.
     pub(super) fn mark_gap(&mut self) {
         self.timeline.mark_gap();
+    }
+
+    /// Records of system calls were lost.
+    pub(super) fn mark_gap_of_calls(&mut self) {
         self.calls.mark_gap();
     }
 

@@ -136,8 +136,7 @@ fn both_at_once<const N: usize>(
     let look = |running: &[&mut Running; N]| {
         running.iter().for_each(|running| wait_for_sleep(running));
         let metrics = service.metrics();
-        let lost =
-            metrics.sum("perf_lost_records_total", &[("ring", "tracepoints"), ("reason", "ring_full")]);
+        let lost = metrics.sum("perf_lost_records_total", &[("ring", "scheduler"), ("reason", "ring_full")]);
         let both = std::array::from_fn::<_, N, _>(|at| {
             (Figures::told(&metrics, &running[at].pid().to_string()), Figures::of(running[at]))
         });

@@ -313,6 +313,17 @@ impl World {
         self.tell(cpu, ordered, LOST, &[0u64.to_ne_bytes(), records.to_ne_bytes()].concat());
     }
 
+    /// Records of system calls were lost, where the scheduler is followed as well: its ring has the names of processes.
+    pub(crate) fn lose_calls(&self, cpu: u32, records: u64) {
+        let times = [0, self.now(), 0].map(u64::to_ne_bytes);
+        let body = [[0u64.to_ne_bytes(), records.to_ne_bytes()].concat(), times.concat()].concat();
+        let is_ring = |event: &Opened| {
+            let sideband = sampling(event).map(|sampling| sampling.sideband);
+            on(event) == Some(cpu) && sideband.is_some_and(|sideband| sideband.task && !sideband.comm)
+        };
+        self.kernel.write(is_ring, &record(LOST, &body));
+    }
+
     /// Writes a record that is no sample, with the time behind it where records are ordered.
     pub(crate) fn tell(&self, cpu: u32, ordered: bool, kind: u32, body: &[u8]) {
         let mut body = body.to_vec();

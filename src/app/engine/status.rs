@@ -79,7 +79,7 @@ impl<K: Kernel> Engine<K> {
             losses.push(Loss::new(Records::Switches.plural(), reason, lost.throttled as usize));
         }
         if let Some(tracer) = self.collector.tracer_state() {
-            losses.extend(Loss::of_rings(Records::Tracepoints, tracer.losses));
+            losses.extend(tracer.rings.iter().flat_map(|rings| Loss::of_rings(rings.records, rings.losses)));
         }
         losses.extend(Loss::of_rings(Records::Samples, self.profiler.losses()));
         losses.push(Loss::new(

@@ -121,7 +121,7 @@ impl<E: Event> Rings<E> {
         for (&cpu, ring) in &mut self.rings {
             let merger = &mut self.merger;
             let drained = ring.drain(|record| match time_of(record, fields) {
-                Some(time) => merger.push(cpu, time, record),
+                Some(time) => merger.push(RingId::of_cpu(cpu), time, record),
                 None => losses.unreadable += 1,
             });
             if drained.torn {
@@ -131,7 +131,7 @@ impl<E: Event> Rings<E> {
         }
         losses.late += self.merger.late() - late;
         let (sources, read) = (&self.sources, &mut self.read);
-        self.merger.flush(until, |cpu, record| {
+        self.merger.flush(until, |RingId { cpu, .. }, record| {
             let time = time_of(record, fields).unwrap_or_default();
             match Record::parse(record, fields) {
                 Ok(Record::Sample(sample)) => match sources.get(&sample.identifier) {

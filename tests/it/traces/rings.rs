@@ -117,7 +117,7 @@ fn records_of_kinds_that_nobody_asked_for_are_passed_over() {
 fn what_was_lost_is_counted_and_its_ring_grows_once_for_it() {
     let mut world = World::new();
     world.apply(TOY);
-    let bytes = |world: &World| world.collector.tracer_state().unwrap().ring_bytes;
+    let bytes = |world: &World| world.collector.tracer_state().unwrap().ring_bytes();
     let before = bytes(&world);
     world.hit(&work());
     world.lose(0, false, 7);
@@ -156,10 +156,10 @@ fn a_ring_that_the_kernel_does_not_let_grow_goes_on_as_it_is() {
     let mut world = World::new();
     world.kernel.limit_rings(4);
     world.apply(TOY);
-    let before = world.collector.tracer_state().unwrap().ring_bytes;
+    let before = world.collector.tracer_state().unwrap().ring_bytes();
     world.lose(0, false, 7);
     world.collect();
-    assert_eq!(world.collector.tracer_state().unwrap().ring_bytes, before);
+    assert_eq!(world.collector.tracer_state().unwrap().ring_bytes(), before);
     world.hit(&work());
     assert_eq!(world.collect().of("perf_tracepoint_toy_total"), [r#"{kind="0x0"} 1"#]);
 }

@@ -309,6 +309,34 @@ fn system_calls_have_names_durations_and_errors() {
 }
 
 #[test]
+fn the_scheduler_and_system_calls_lose_records_apart() {
+    for calls_are_lost in [true, false] {
+        let (mut world, ..) = world("scheduler: {per: host}\nsyscalls: {per: host}");
+        hits(&world, &[switch(1, WEB, SLEEPS, IDLE), wakes(10, WEB), enters(20, READ.0).by(20)]);
+        world.collect();
+        if calls_are_lost {
+            world.lose_calls(0, 5)
+        } else {
+            world.lose(0, true, 5)
+        }
+        hits(&world, &[switch(9_000, IDLE, READY, WEB), leaves(9_100, READ.0, 0).by(20)]);
+        let scrape = world.collect();
+        let (whole, lossy) =
+            if calls_are_lost { ("scheduler", "syscalls") } else { ("syscalls", "scheduler") };
+        let lost = |ring: &str| {
+            scrape.value(&format!("perf_lost_records_total{{reason=\"ring_full\",ring=\"{ring}\"}}"))
+        };
+        assert_eq!([lost(whole), lost(lossy), lost("tracepoints")], [Some(0.0), Some(5.0), None]);
+        let begun_anew = untold(&scrape).into_iter().filter(|line| line.contains("lost"));
+        let expected = format!("{{reason=\"lost\",section=\"{lossy}\"}} 1");
+        assert_eq!(begun_anew.collect::<Vec<_>>(), [expected], "{}", scrape.0);
+        let latencies = scrape.sum("perf_sched_runqueue_latency_seconds_count");
+        let calls = scrape.sum("perf_syscall_duration_seconds_count");
+        assert_eq!([latencies, calls], if calls_are_lost { [1.0, 0.0] } else { [0.0, 1.0] }, "{}", scrape.0);
+    }
+}
+
+#[test]
 fn what_is_stuck_is_a_gauge_that_goes_with_the_call() {
     let (mut world, _, _) = world("scheduler: {per: []}\nsyscalls: {per: [process], stuck: 2s}");
     hits(&world, &[enters(10, READ.0)]);
