@@ -1,29 +1,22 @@
 //! The switch stream with hardware counters: what it charges is what the CPUs counted, and what a counter of the
 //! cgroup's own says; and what becomes of it where the PMU is too small.
 
-use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
-use perf_exporter::host::Roots;
-
+use crate::foreign::raw;
+use crate::support::Feature;
 use crate::support::books::{Accountant, Books, Growth};
 use crate::support::cgroup::TestCgroup;
 use crate::support::mixed::{Amounts, Mixed};
 use crate::support::worker::{Work, Worker};
-use crate::support::{Feature, core_pmus, lacks};
-use crate::{agree, counters_with};
+use crate::{agree, stream_with};
 
 /// An emulated CPU takes a minute for it.
 const LOAD: Amounts = Amounts { bursts: 10, burn: 500, processes: 40, cgroups: 20 };
 
 const CGROUPS: &str = "cgroups: {include: [\"/**\"], exclude: [], attribution: stream}\n";
 const PROCESSES: &str = "processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}\n";
-
-/// The hardware counters for one test at a time, and the stream. `None` if this machine lacks one of them.
-fn stream_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
-    if lacks(Feature::Stream) { None } else { counters_with(feature) }
-}
 
 /// Counts until the end of a load, with a look before it ends.
 fn count_mixed_load(name: &str, mut accountant: Accountant) -> Books {
@@ -92,13 +85,6 @@ fn a_cgroup_has_the_same_instructions_in_the_stream_and_by_a_counter_of_its_own(
     }
 }
 
-/// An event by its number, under a name of its own. One that counts another privilege level is another event.
-fn raw(code: u8, name: &str, modifiers: &str) -> String {
-    let pmus = core_pmus(&Roots::default());
-    let pmu = pmus[0].file_name().unwrap().to_str().unwrap();
-    format!("\"{pmu}/event={code:#04x},name={name}/{modifiers}\"")
-}
-
 /// Ten events for the seven counters of the PMU, five in each entry. Arm's INST_RETIRED is 0x08, its CPU_CYCLES 0x11.
 fn entries() -> [String; 2] {
     let one = [raw(0x08, "i", ""), raw(0x08, "iu", "u"), raw(0x08, "ik", "k")].join(", ");
@@ -141,89 +127,6 @@ fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
         let [one, two] = [one, two].map(|metric| books.balance("cgroup", metric).counted as f64);
         assert!(agree(one, two, 0.1), "{one} and {two}");
     }
-}
-
-/// What two cgroups count that take turns on the CPUs, one of which is in the kernel for a part of its time, while somebody else counts
-/// `others` on each CPU. Beside it the part of the time in which hardware events were on the PMU, for each cgroup and each CPU.
-fn beside(others: Option<&str>) -> (Books, [String; 2], [[f64; 2]; 2]) {
-    let busy = ["shared-one", "shared-two"].map(TestCgroup::new);
-    let mut workers: Vec<(Worker, Work)> = Vec::new();
-    // More of them than CPUs.
-    for _ in 0..2 {
-        for (cgroup, work) in busy.iter().zip([Work::Spin(40_000_000), Work::Getppid(600_000)]) {
-            let worker = Worker::start("shared");
-            cgroup.take(worker.pid());
-            workers.push((worker, work));
-        }
-    }
-    let other = others.map(|events| {
-        let other = Accountant::of(&format!("counters: {{other: {{events: [{events}], per: [cpu]}}}}\n"));
-        assert_eq!(other.refusals(), [""; 0]);
-        other
-    });
-    let mut accountant = Accountant::of(&format!(
-        "counters: {{all: {{events: [cycles, instructions, \"cycles:u\", \"instructions:u\", task-clock, page-faults], per: [cpu, cgroup]}}}}\n\
-         cgroups: {{include: [\"{}\", \"{}\"], attribution: stream}}\n",
-        busy[0].path(),
-        busy[1].path()
-    ));
-    assert_eq!(accountant.refusals(), [""; 0]);
-    workers.iter_mut().for_each(|(worker, work)| worker.begin(&work.to_string()));
-    workers.iter_mut().for_each(|(worker, _)| drop(worker.finish()));
-    let ratios = accountant.collect();
-    let paths = busy.each_ref().map(|cgroup| cgroup.path().to_owned());
-    let ratio = |label: &str, value: &str| ratios.gauge("perf_event_running_ratio", &[(label, value)]);
-    let ratios = [
-        paths.each_ref().map(|path| ratio("cgroup", path).unwrap()),
-        ["0", "1"].map(|cpu| ratio("cpu", cpu).unwrap()),
-    ];
-    let books = accountant.finish();
-    drop(other);
-    (books, paths, ratios)
-}
-
-#[test]
-fn another_user_of_the_pmu_leaves_software_events_alone_and_hardware_events_near_the_truth() {
-    let Some(_counters) = stream_with(Feature::Emulated) else { return };
-    let others = [raw(0x11, "c", ""), raw(0x11, "cu", "u"), raw(0x11, "ck", "k")];
-    let more = [raw(0x08, "i", ""), raw(0x08, "iu", "u"), raw(0x08, "ik", "k")];
-    let (alone, paths_alone, whole) = beside(None);
-    assert_eq!(whole, [[1.0; 2]; 2], "alone, nothing is scaled");
-    let (shared, paths, ratios) = beside(Some(&[others, more].concat().join(", ")));
-    println!("running ratios {ratios:?}");
-    for metric in ["task_clock_seconds", "page_faults"] {
-        let balance = shared.balance("cgroup", metric);
-        balance.assert_exact();
-        assert_eq!(balance.of("rotated"), 0, "{balance:?}");
-    }
-    // How much of the time is the kernel's, its own work to rotate the groups included, differs from alone: what is counted in a
-    // second on a CPU does not.
-    for metric in ["cycles", "instructions"] {
-        for (before, after) in paths_alone.iter().zip(&paths) {
-            let [expected, rate] = [(&alone, before), (&shared, after)].map(|(books, path)| {
-                let sum =
-                    |metric: &str| books.sum(&format!("perf_cgroup_{metric}"), &[("cgroup", path)]) as f64;
-                sum(metric) / sum("task_clock_seconds")
-            });
-            let difference = 100.0 * (rate / expected - 1.0);
-            println!(
-                "{metric} a nanosecond of {after}: {expected} alone, {rate} beside another user: {difference:+.2} %"
-            );
-            assert!(
-                expected > 0.0 && agree(expected, rate, 0.05),
-                "{metric} of {after}: {expected} alone, {rate}"
-            );
-        }
-    }
-    for metric in ["cycles", "instructions", "cycles_user", "instructions_user"] {
-        let balance = shared.balance("cgroup", metric);
-        println!("{balance:?}");
-        assert!(agree(balance.charged() as f64, balance.counted as f64, 0.05), "{balance:?}");
-        assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
-    }
-    // What the kernel tells of the CPUs: how the two groups share the time is its choice.
-    let [of_cgroups, of_cpus] = ratios.map(|ratios| ratios.iter().sum::<f64>() / 2.0);
-    assert!((of_cgroups - of_cpus).abs() < 0.02, "of cgroups and CPUs: {ratios:?}");
 }
 
 #[test]

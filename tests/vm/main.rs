@@ -8,6 +8,8 @@
 mod support;
 
 mod attribution;
+mod beside;
+mod foreign;
 mod hierarchy_v1;
 mod hotplug;
 mod loops;
@@ -16,6 +18,7 @@ mod probes;
 mod profiles;
 mod sharing;
 mod threads;
+mod users;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +34,11 @@ fn counters_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
     static COUNTERS: Mutex<()> = Mutex::new(());
     // A test that failed leaves no event open: its service is killed.
     (!lacks(feature)).then(|| COUNTERS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The hardware counters for one test at a time, and the stream. `None` if this machine lacks one of them.
+fn stream_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
+    if lacks(Feature::Stream) { None } else { counters_with(feature) }
 }
 
 /// How far a counter went between two scrapes.

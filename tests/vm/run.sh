@@ -4,7 +4,9 @@
 # Runs integration tests (the target `vm`, unless --test names others) in guests: on arm64, whose emulated PMU counts
 # cycles and instructions, and on x86-64, which has kprobes and no PMU. Sets up the test bed where it is missing
 # (TESTBED, or target/testbed). VM_LIMIT is what a run may take, in seconds (900); HOTPLUG_CYCLES is for the tests that take a CPU
-# offline. What a guest offers is required of it: there, no test is skipped for lack of it.
+# offline; FOREIGN_SECONDS is for those beside other users of the PMU, whose figures `-- --ignored foreign:: --nocapture` prints, or,
+# if FOREIGN_PERF names an arm64 program perf (and VM_LIBPATH its libraries), those beside that program. What a guest offers is
+# required of it: there, no test is skipped for lack of it.
 set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -60,6 +62,8 @@ run_tests() {
   local limit=${VM_LIMIT:-900}
   VM_OPTS="-v -k $kernel -t $limit -T $limit -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
   VM_OPTS+=" ${HOTPLUG_CYCLES:+-e HOTPLUG_CYCLES=$HOTPLUG_CYCLES}"
+  VM_OPTS+=" ${FOREIGN_SECONDS:+-e FOREIGN_SECONDS=$FOREIGN_SECONDS}"
+  VM_OPTS+=" ${FOREIGN_PERF:+-e FOREIGN_PERF=/usr/bin/perf -p $FOREIGN_PERF:/usr/bin/perf}"
   VM_OPTS+=" -p $scratch/perf-exporter-$arch:$program"
   export VM_OPTS
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh arm64" \

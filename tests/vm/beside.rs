@@ -1,0 +1,141 @@
+//! A load of two cgroups beside other users of the PMU: what the exporter makes of it, and what the kernel counted itself.
+
+use std::env;
+
+use perf_exporter::host::read_text;
+
+use crate::support::books::{Accountant, Books};
+use crate::support::cgroup::TestCgroup;
+use crate::support::worker::{Work, Worker};
+use crate::users::Users;
+
+/// Two cgroups.
+pub(crate) type Each<T> = [T; 2];
+
+/// A load, as the exporter counted it.
+pub(crate) struct Run {
+    pub(crate) books: Books,
+    pub(crate) paths: Each<String>,
+    /// The part of the time in which hardware events were on the PMU, for each cgroup and each CPU.
+    pub(crate) ratios: [Each<f64>; 2],
+    records: u64,
+    /// What the kernel counted itself, for each cgroup: page faults, and microseconds on a CPU.
+    pub(crate) truth: [Each<u64>; 2],
+    /// What a watchdog counted in a nanosecond; less than one, for the PMU stands still while the kernel sets it up.
+    pub(crate) watchdog: Option<f64>,
+    /// Instructions in user space on all CPUs by a pinned event.
+    user: Option<u64>,
+}
+
+impl Run {
+    pub(crate) fn of(&self, metric: &str, cgroup: usize) -> f64 {
+        self.books.sum(&format!("perf_cgroup_{metric}"), &[("cgroup", &self.paths[cgroup])]) as f64
+    }
+
+    /// How much more of a hardware event there was in a nanosecond on a CPU than alone, as a part of it.
+    pub(crate) fn error(&self, alone: &Self, metric: &str, cgroup: usize) -> f64 {
+        let rate = |run: &Self| run.of(metric, cgroup) / run.of("task_clock_seconds", cgroup);
+        rate(self) / rate(alone) - 1.0
+    }
+
+    /// How far the CPUs' instructions in user space are from what a pinned event counted, as a part of it. How many a load has
+    /// differs from run to run: while a CPU of the guest is stopped for another, the emulator counts on.
+    pub(crate) fn error_of_user(&self) -> Option<f64> {
+        self.user.map(|user| self.books.sum("perf_cpu_instructions_user", &[]) as f64 / user as f64 - 1.0)
+    }
+
+    pub(crate) fn ratios(&self) -> Each<f64> {
+        self.ratios.map(|ratios| ratios.iter().sum::<f64>() / 2.0)
+    }
+
+    /// A line of a table: ratio of cgroups and CPUs, and for each cgroup ours by truth of page faults and time, and the errors.
+    pub(crate) fn print(&self, name: &str, alone: &Self) {
+        let [of_cgroups, of_cpus] = self.ratios();
+        print!("| {name} | {of_cgroups:.3}, {of_cpus:.3} |");
+        for cgroup in 0..2 {
+            let [faults, micros] = self.truth.map(|truth| truth[cgroup]);
+            let time = self.of("task_clock_seconds", cgroup) / (micros as f64 * 1e3);
+            print!(" {}/{faults} | {time:.5} |", self.of("page_faults", cgroup));
+            for metric in ["cycles", "instructions"] {
+                print!(" {:+.2} |", 100.0 * self.error(alone, metric, cgroup));
+            }
+        }
+        let percent = |part: f64| format!("{:+.2}", 100.0 * part);
+        let watchdog = self.watchdog.map(|rate| percent(rate - 1.0)).unwrap_or_default();
+        println!(
+            " {watchdog} | {} | {} |",
+            self.error_of_user().map(percent).unwrap_or_default(),
+            self.records
+        );
+    }
+}
+
+/// What two cgroups count that take turns on the CPUs, one of which is in the kernel for a part of its time, beside others.
+pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
+    // A second on two CPUs, about.
+    let rounds =
+        env::var("FOREIGN_SECONDS").map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
+    let busy = ["shared-one", "shared-two"].map(TestCgroup::new);
+    // More of them than CPUs.
+    let mut workers: Vec<(usize, Worker, Work)> = Vec::new();
+    for number in [0, 1, 0, 1] {
+        let work = [Work::Spin(4_000_000), Work::Getppid(60_000)][number];
+        let worker = Worker::start("shared");
+        busy[number].take(worker.pid());
+        workers.push((number, worker, work));
+    }
+    let truth = |workers: &[(usize, Worker, Work)]| {
+        let faults = [0, 1].map(|cgroup| {
+            let its = workers.iter().filter(|(number, ..)| *number == cgroup);
+            its.map(|(_, worker, _)| faults(worker.pid())).sum::<u64>()
+        });
+        [faults, busy.each_ref().map(micros)]
+    };
+    let users = users(Users::default());
+    let before = truth(&workers);
+    let mut accountant = Accountant::of(&format!(
+        "counters: {entries}\ncgroups: {{include: [\"{}\", \"{}\"], attribution: stream}}\n",
+        busy[0].path(),
+        busy[1].path()
+    ));
+    assert_eq!(accountant.refusals(), [""; 0]);
+    let pinned = || [(0, ""), (1, "u")].map(|event| users.pinned(event));
+    let earlier = pinned();
+    for (_, worker, work) in &mut workers {
+        for order in (0..rounds).flat_map(|_| [*work, Work::Faults(Work::PAGES_AT_ONCE)]) {
+            worker.begin(&order.to_string());
+        }
+    }
+    workers.iter_mut().for_each(|(_, worker, _)| (0..2 * rounds).for_each(|_| drop(worker.finish())));
+    let last = accountant.collect();
+    let records = accountant.stream().losses.records;
+    assert_eq!(last.lost_records(), 0, "{last:?}");
+    let later = pinned();
+    let books = accountant.finish();
+    let after = truth(&workers);
+    users.assert_counted();
+    let ratio = |label: &str, value: &str| last.gauge("perf_event_running_ratio", &[(label, value)]).unwrap();
+    let paths = busy.each_ref().map(|cgroup| cgroup.path().to_owned());
+    let ratios =
+        [paths.each_ref().map(|path| ratio("cgroup", path)), ["0", "1"].map(|cpu| ratio("cpu", cpu))];
+    let truth = [0, 1].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
+    let [cycles, user] = [0, 1].map(|event| {
+        let (before, after) = earlier[event].zip(later[event])?;
+        Some([after[0] - before[0], after[1] - before[1]])
+    });
+    let watchdog = cycles.map(|[cycles, nanoseconds]| cycles as f64 / nanoseconds as f64);
+    Run { books, paths, ratios, records, truth, watchdog, user: user.map(|[count, _]| count) }
+}
+
+/// The page faults of a process so far.
+fn faults(pid: u32) -> u64 {
+    let stat = read_text(format!("/proc/{pid}/stat").as_ref()).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    [fields[7], fields[9]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// For how long a cgroup was on the CPUs so far.
+fn micros(cgroup: &TestCgroup) -> u64 {
+    let stat = read_text(&cgroup.dir().join("cpu.stat")).unwrap();
+    stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap().parse().unwrap()
+}
