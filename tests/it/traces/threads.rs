@@ -315,9 +315,9 @@ fn the_scheduler_and_system_calls_lose_records_apart() {
         hits(&world, &[switch(1, WEB, SLEEPS, IDLE), wakes(10, WEB), enters(20, READ.0).by(20)]);
         world.collect();
         if calls_are_lost {
-            world.lose_calls(0, 5)
+            world.lose_calls(0, 5);
         } else {
-            world.lose(0, true, 5)
+            world.lose(0, true, 5);
         }
         hits(&world, &[switch(9_000, IDLE, READY, WEB), leaves(9_100, READ.0, 0).by(20)]);
         let scrape = world.collect();
