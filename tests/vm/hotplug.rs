@@ -3,7 +3,6 @@
 use std::env;
 use std::fs;
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,10 +14,7 @@ use crate::support::cpu_times::CpuTimes;
 use crate::support::exposition::Exposition;
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
-use crate::{ALWAYS_FRESH, advance};
-
-/// One test at a time takes the CPU offline.
-static CPU: Mutex<()> = Mutex::new(());
+use crate::{ALWAYS_FRESH, advance, alone};
 
 /// How long the CPU is offline in a cycle, on average.
 const OFFLINE: Duration = Duration::from_millis(20);
@@ -109,7 +105,7 @@ fn every_count_is_attributed_once_however_often_a_cpu_goes_and_comes() {
     if lacks(Feature::Hotplug) || lacks(Feature::Stream) || lacks(Feature::Cgroup) {
         return;
     }
-    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (cpu, burners) = (SecondCpu, Burners::start("conserved", 3));
     let mut accountant = Accountant::of(COUNTERS);
     assert_eq!(accountant.refusals(), [""; 0]);
@@ -149,7 +145,7 @@ fn burners_lose_less_than_a_hundredth_of_their_time_while_a_cpu_goes_and_comes()
     if lacks(Feature::Hotplug) || lacks(Feature::Stream) || lacks(Feature::Cgroup) {
         return;
     }
-    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (cpu, burners) = (SecondCpu, Burners::start("burners", 3));
     let mut service = Service::start(&format!("{ALWAYS_FRESH}{COUNTERS}"));
     let path = burners.cgroup.path().to_owned();
@@ -196,7 +192,7 @@ fn all_rings_are_read_again_from_a_cpu_that_came_back() {
     {
         return;
     }
-    let _alone = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (cpu, burners) = (SecondCpu, Burners::start("rings", 3));
     let mut service = Service::start(&format!(
         "{ALWAYS_FRESH}{COUNTERS}profiles: {{cpu: {{event: cpu-clock, frequency: 99}}}}\n\

@@ -31,9 +31,14 @@ const ALWAYS_FRESH: &str = "collection: {interval: 10m, freshness: 0s}\n";
 /// The hardware counters, for one test at a time: there are few, and some tests need them all. `None` if this machine
 /// lacks `feature`.
 fn counters_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
-    static COUNTERS: Mutex<()> = Mutex::new(());
+    (!lacks(feature)).then(alone)
+}
+
+/// One test at a time: an emulated machine is slow, has few counters, and a CPU that one test takes offline is missing in another.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
     // A test that failed leaves no event open: its service is killed.
-    (!lacks(feature)).then(|| COUNTERS.lock().unwrap_or_else(PoisonError::into_inner))
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hardware counters for one test at a time, and the stream. `None` if this machine lacks one of them.

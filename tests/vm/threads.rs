@@ -2,7 +2,6 @@
 //! tells them, and system calls by the names of the architecture.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use perf_exporter::host::{list, read_text};
 
@@ -11,10 +10,7 @@ use crate::support::cpu_times::CpuTimes;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
-use crate::{ALWAYS_FRESH, advance};
-
-/// An emulated machine is too slow for two of these at once.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::{ALWAYS_FRESH, advance, alone};
 
 /// Seconds on a CPU, and how often a CPU was left, of all threads of a process, as the kernel has it.
 fn figures(pid: u32) -> [f64; 2] {
@@ -55,7 +51,7 @@ fn run_and_switch(counted: &str) {
     if lacks(Feature::Tracepoint) || lacks(Feature::Tracefs) || lacks(Feature::Cgroup) {
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (cgroup, mut worker) = (TestCgroup::new("threads"), Worker::start("threads"));
     cgroup.take(worker.pid());
     let service = Service::start(&format!(
