@@ -104,7 +104,7 @@ pub struct Output {
     pub unattributed: Option<Arc<Metadata>>,
 }
 
-/// The rings of a CPU that the records of traces go to. What one of them loses leaves the others whole.
+/// The ring of a CPU that the records of a trace are written to. A lost record affects only traces of the same lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// Records that are read as they come.

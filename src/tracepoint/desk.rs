@@ -159,8 +159,8 @@ impl Desk {
         }
     }
 
-    /// Applies a record of a process, a thread or a cgroup. Several lanes have that of one fork: applied again by another lane, it
-    /// would take away the name that the process has had since.
+    /// Applies a record of a process, a thread or a cgroup. Several lanes contain the record of one fork. Applied twice, it would
+    /// reset the name of the process.
     fn hear(&mut self, lane: Lane, cpu: u32, record: &Record<'_>) {
         let leads = self.leading == Some(lane);
         if leads || matches!(record, Record::Cgroup(_)) {

@@ -2,7 +2,7 @@
 //!
 //! Each event is opened once per CPU, whoever looks into its records, and writes a record for every hit that its
 //! filter lets pass. What only counts hits needs no record, and is a [counter](crate::counter). Records of the scheduler, of system
-//! calls, and of tracepoints and probes are in rings of their own, so that one who writes too much loses only its own.
+//! calls, and of tracepoints and probes have separate rings: a ring that is full loses records of one kind only.
 //!
 //! ```text
 //! rings ─► Desk ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► Book: series

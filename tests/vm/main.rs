@@ -34,7 +34,7 @@ fn counters_with(feature: Feature) -> Option<MutexGuard<'static, ()>> {
     (!lacks(feature)).then(alone)
 }
 
-/// One test at a time: an emulated machine is slow, has few counters, and a CPU that one test takes offline is missing in another.
+/// Runs one test at a time: an emulated machine is slow and has few counters, and a test may take a CPU offline.
 fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     // A test that failed leaves no event open: its service is killed.
