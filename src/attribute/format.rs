@@ -25,10 +25,10 @@ pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
     Fields { read, ..fields }
 }
 
-/// What a record of the clock carries. The period in it is not needed for itself: it makes these records longer than
-/// those of switches, by which they are told apart.
+/// Returns the fields of records of the clock. The period makes these longer than records of switches, which distinguishes them. The
+/// time is also that of [sideband](sideband) records, which the clock of the first group of a CPU writes.
 pub fn clock_fields(switch: Fields) -> Fields {
-    Fields { period: true, ..switch }
+    Fields { period: true, time: true, ..switch }
 }
 
 /// Fields of the event that writes `PERF_RECORD_SWITCH`.

@@ -219,7 +219,7 @@ impl Ledger {
         match Record::parse(record, &bundle.fields) {
             Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 1),
             Ok(Record::Switch { .. }) => self.switch(bundle, record),
-            Ok(record) => self.sideband(bundle, record),
+            Ok(parsed) => self.sideband(bundle, &parsed, time_of(record, &bundle.clock_fields)),
             Err(Malformed) => match Record::parse(record, &bundle.clock_fields) {
                 Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 0),
                 _ => self.unreadable(bundle),
@@ -436,14 +436,15 @@ impl Ledger {
         }
     }
 
-    fn sideband(&mut self, bundle: &mut Running, record: Record<'_>) {
+    /// Applies a record of the clock that is no sample.
+    fn sideband(&mut self, bundle: &mut Running, record: &Record<'_>, time: Option<u64>) {
         match record {
             Record::Lost { count, .. } | Record::LostSamples { count } => {
-                self.losses.ring_full = self.losses.ring_full.saturating_add(count);
+                self.losses.ring_full = self.losses.ring_full.saturating_add(*count);
                 bundle.mark_gap();
                 self.processes.miss();
             }
-            Record::Cgroup(cgroup) => self.shares.created.hear(&cgroup),
+            Record::Cgroup(cgroup) => self.shares.created.hear(cgroup),
             Record::Throttle { .. } => self.losses.throttled += 1,
             record if self.granularity == Granularity::Process => {
                 // Of this bundle alone: the rings of a CPU are read one after the other, so that in another one the
@@ -453,7 +454,7 @@ impl Ledger {
                 {
                     bundle.leaving.push(task.pid);
                 }
-                self.processes.hear(&record);
+                self.processes.hear(record, time.unwrap_or(0));
             }
             // The others say nothing about owners.
             _ => {}

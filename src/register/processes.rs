@@ -1,5 +1,6 @@
 //! Processes by id, as records and `/proc` describe them, and the tasks that counts are attributed to.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -21,13 +22,21 @@ const MOST_TASKS: usize = 1 << 17;
 /// Minimum number of known processes above which processes are dropped whose end was not reported.
 const TIDY_FROM: usize = 4096;
 
+/// Maximum number of ancestors that are followed to find the name of a process. Each was created in the same round as the next one, and
+/// took no name of its own before that.
+const MOST_ANCESTORS: usize = 16;
+
+/// Maximum number of names of a process in a round. The names before are dropped.
+const MOST_NAMES: usize = 16;
+
 /// The order in which records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// By time: the creation of a process is read before everything else about it.
     Time,
     /// By ring: the records of each CPU by time, one CPU after another. The creation of a process may be read after its
-    /// name, its tasks and its end.
+    /// name, its tasks and its end, and before the name of its parent. Names are inherited at the end of a round, when all rings have
+    /// been read.
     Ring,
 }
 
@@ -46,6 +55,25 @@ pub struct Task {
     pub cgroup: Option<CgroupId>,
 }
 
+/// The creation of a process whose name at the beginning, that of its parent, is not known yet.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    parent: u32,
+    time: u64,
+}
+
+/// The names of a process in a round.
+#[derive(Debug, Clone, Default)]
+struct Recent {
+    /// Those that it took, each with the time.
+    names: VecDeque<(u64, Arc<str>)>,
+    /// The one before these.
+    before: Option<Arc<str>>,
+    /// Its tasks from before its creation was read, or from before these names: the number, and whether the name is that of the parent
+    /// if it was created in this round.
+    tasks: Vec<(u32, bool)>,
+}
+
 /// What is known of the process that an id stands for now.
 #[derive(Debug, Clone, Default)]
 struct Known {
@@ -53,6 +81,10 @@ struct Known {
     kernel: Option<bool>,
     /// A record reported its creation.
     forked: bool,
+    /// Set until its first name is known.
+    origin: Option<Origin>,
+    /// What was read of it in this round, [by ring](Order::Ring).
+    recent: Option<Box<Recent>>,
     /// Its name is from a record of its own; else it is from `/proc`, or the parent's.
     named: bool,
     /// It was seen in `/proc`.
@@ -75,6 +107,11 @@ impl Known {
         !self.forked && (!self.seen || !self.ended)
     }
 
+    /// Whether its name may still turn out to be another one, that of its parent.
+    fn may_inherit(&self) -> bool {
+        !self.named && (self.origin.is_some() || !self.forked)
+    }
+
     /// Fills in what was not known when the task was added.
     fn complete(&self, task: &mut Task) {
         task.comm = task.comm.take().or_else(|| self.comm.clone());
@@ -87,8 +124,8 @@ impl Known {
 pub struct Processes {
     order: Order,
     known: FxHashMap<u32, Known>,
-    /// Tasks of processes from before they took a name, which wait for the name of the parent.
-    nameless: FxHashMap<u32, Vec<u32>>,
+    /// Processes of this round whose ids now stand for others: their creation, and the tasks that wait for the name of the parent.
+    replaced: Vec<(Origin, Vec<(u32, bool)>)>,
     /// By number.
     tasks: Vec<Task>,
     /// The current round. Tasks of another round have other numbers.
@@ -104,7 +141,7 @@ impl Processes {
         Self {
             order,
             known: FxHashMap::default(),
-            nameless: FxHashMap::default(),
+            replaced: Vec::new(),
             tasks: Vec::new(),
             round: 1,
             tidy_at: TIDY_FROM,
@@ -131,6 +168,8 @@ impl Processes {
             known.tasks.clear();
             known.round = self.round;
         }
+        let inherits = known.may_inherit();
+        let is_incomplete = self.order == Order::Ring && (inherits || known.kernel.is_none());
         let before = std::mem::replace(&mut known.cgroup, cgroup);
         if before.is_some() && before != cgroup {
             self.news.changed(pid);
@@ -138,6 +177,9 @@ impl Processes {
         let number = u32::try_from(self.tasks.len()).ok().filter(|_| self.tasks.len() < MOST_TASKS)?;
         let (comm, kernel) = (known.comm.clone(), known.kernel);
         known.tasks.push((cgroup.unwrap_or(CgroupId(0)), number));
+        if is_incomplete {
+            known.recent.get_or_insert_default().tasks.push((number, inherits));
+        }
         self.tasks.push(Task { pid, comm, kernel, current: true, cgroup });
         Some(number)
     }
@@ -156,11 +198,12 @@ impl Processes {
         self.known.get(&pid)?.cgroup
     }
 
-    /// Applies a record. Threads other than the main one make no difference.
-    pub fn hear(&mut self, record: &Record<'_>) {
+    /// Applies a record. Threads other than the main one make no difference. Only records that are read [by ring](Order::Ring) need the
+    /// `time`, in nanoseconds of the clock that the creations of processes have.
+    pub fn hear(&mut self, record: &Record<'_>, time: u64) {
         match record {
             Record::Fork(task) if task.pid != task.parent_pid => self.fork(task),
-            Record::Comm(comm) if comm.pid == comm.tid => self.rename(comm),
+            Record::Comm(comm) if comm.pid == comm.tid => self.rename(comm, time),
             Record::Exit(task) if task.pid == task.tid => {
                 self.news.ends(task.pid);
                 if let Some(known) = self.known.get_mut(&task.pid) {
@@ -174,47 +217,94 @@ impl Processes {
     /// Applies the creation of a process.
     fn fork(&mut self, task: &ring::Task) {
         self.news.changed(task.pid);
-        let parent = self.known.get(&task.parent_pid).and_then(|parent| parent.comm.clone());
+        let (comm, origin) = match self.order {
+            Order::Time => (self.name(task.parent_pid).cloned(), None),
+            Order::Ring => (None, Some(Origin { parent: task.parent_pid, time: task.time })),
+        };
         let kernel = Some(task.parent_pid == KTHREADD);
         let has_room = self.has_room_for(task.pid);
         match self.known.get_mut(&task.pid) {
             Some(known) if self.order == Order::Ring && known.waits_for_its_fork() => {
-                known.forked = true;
+                (known.forked, known.origin) = (true, origin);
                 known.kernel = known.kernel.or(kernel);
-                for number in self.nameless.remove(&task.pid).unwrap_or_default() {
-                    if let Some(before) = self.tasks.get_mut(number as usize) {
-                        (before.comm, before.kernel) = (parent.clone(), kernel);
-                    }
-                }
-                // The name in `/proc` may be a later one.
-                if !known.named && parent.is_some() {
-                    known.comm = parent;
-                }
             }
             None if !has_room => {}
             _ => {
                 self.conclude(task.pid);
                 let known =
-                    Known { comm: parent, kernel, forked: true, created: self.round, ..Known::default() };
-                self.known.insert(task.pid, known);
+                    Known { comm, kernel, forked: true, origin, created: self.round, ..Known::default() };
+                let replaced = self.known.insert(task.pid, known);
+                self.replaced.extend(replaced.and_then(|old| Some((old.origin?, old.recent?.tasks))));
             }
         }
     }
 
     /// Applies a new name. Counts from before stay with the name before.
-    fn rename(&mut self, comm: &ring::Comm<'_>) {
+    fn rename(&mut self, comm: &ring::Comm<'_>, time: u64) {
         self.news.changed(comm.pid);
         if !self.has_room_for(comm.pid) {
             return;
         }
         self.conclude(comm.pid);
         let known = self.known.entry(comm.pid).or_default();
-        if self.order == Order::Ring && known.comm.is_none() && known.round == self.round {
-            let before = known.tasks.iter().map(|&(_, number)| number);
-            self.nameless.entry(comm.pid).or_default().extend(before);
+        let name: Arc<str> = String::from_utf8_lossy(comm.name).into();
+        let before = known.comm.replace(Arc::clone(&name));
+        if self.order == Order::Ring {
+            let recent = known.recent.get_or_insert_default();
+            if recent.names.is_empty() {
+                recent.before = before;
+            }
+            if recent.names.len() == MOST_NAMES {
+                recent.before = recent.names.pop_front().map(|(_, name)| name);
+            }
+            recent.names.push_back((time, name));
         }
-        (known.comm, known.named) = (Some(String::from_utf8_lossy(comm.name).into()), true);
+        known.named = true;
         known.tasks.clear();
+    }
+
+    /// Returns the name that a process had at a time of this round, if all records until then have been read.
+    fn name_at(&self, mut pid: u32, mut time: u64) -> Option<&Arc<str>> {
+        for _ in 0..MOST_ANCESTORS {
+            let known = self.known.get(&pid)?;
+            let recent = known.recent.as_deref().filter(|recent| !recent.names.is_empty());
+            let names = recent.into_iter().flat_map(|recent| recent.names.iter().rev());
+            if let Some((_, name)) = { names }.find(|&&(since, _)| since <= time) {
+                return Some(name);
+            }
+            let Some(origin) = known.origin else {
+                return recent.map_or(&known.comm, |recent| &recent.before).as_ref();
+            };
+            // It is a later process with the same id.
+            if origin.time > time {
+                return None;
+            }
+            (pid, time) = (origin.parent, origin.time);
+        }
+        None
+    }
+
+    /// Names processes that were created in this round, and their tasks, after their parents.
+    fn inherit(&mut self) {
+        let inherited = |origin: Origin| self.name_at(origin.parent, origin.time).cloned();
+        let origins = self.known.iter().filter_map(|(&pid, known)| Some((pid, known.origin?)));
+        let named: Vec<_> = origins.map(|(pid, origin)| (pid, inherited(origin))).collect();
+        let replaced: Vec<_> = self.replaced.iter().map(|&(origin, _)| inherited(origin)).collect();
+        for ((origin, tasks), name) in self.replaced.drain(..).zip(replaced) {
+            inherit(&mut self.tasks, &tasks, name.as_ref(), origin.parent == KTHREADD);
+        }
+        for (pid, name) in named {
+            let Some(known) = self.known.get_mut(&pid) else { continue };
+            let tasks = known.recent.iter().flat_map(|recent| &recent.tasks);
+            let parent = known.origin.map(|origin| origin.parent);
+            inherit(&mut self.tasks, tasks, name.as_ref(), parent == Some(KTHREADD));
+            if known.created != self.round || name.is_some() {
+                known.origin = None;
+            }
+            if !known.named && name.is_some() {
+                known.comm = name;
+            }
+        }
     }
 
     /// Ends the tasks of the process and name that an id stood for until now.
@@ -257,6 +347,7 @@ impl Processes {
     /// or an end may have been read before the creation, the others as well. Keeps those that were created in this round: they may
     /// be newer than the last look, and not have run yet.
     pub fn end_round(&mut self, there: impl Fn(u32) -> bool) -> Vec<Task> {
+        self.inherit();
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.iter_mut().filter(|task| task.current) {
             if let Some(known) = self.known.get(&task.pid) {
@@ -266,6 +357,7 @@ impl Processes {
         let tidies = self.order == Order::Ring || self.known.len() > self.tidy_at;
         let (round, order) = (self.round, self.order);
         self.known.retain(|&pid, known| {
+            known.recent = None;
             let is_new = known.created == round && (order == Order::Ring || !known.ended);
             known.round == round || is_new || !(tidies || known.ended) || there(pid)
         });
@@ -273,9 +365,25 @@ impl Processes {
             self.tidy_at = (2 * self.known.len()).clamp(TIDY_FROM, MOST / 2);
         }
         self.known.shrink_to(2 * self.known.len());
-        self.nameless.clear();
         self.round += 1;
         tasks
+    }
+}
+
+/// Completes tasks of a process, and names those that have the name of the parent.
+fn inherit<'a>(
+    tasks: &mut [Task],
+    incomplete: impl IntoIterator<Item = &'a (u32, bool)>,
+    name: Option<&Arc<str>>,
+    kernel: bool,
+) {
+    for &(number, inherits) in incomplete {
+        if let Some(task) = tasks.get_mut(number as usize) {
+            task.kernel = Some(kernel);
+            if inherits && name.is_some() {
+                task.comm = name.cloned();
+            }
+        }
     }
 }
 
@@ -296,15 +404,15 @@ mod tests {
     }
 
     fn forks(processes: &mut Processes, pid: u32, parent_pid: u32) {
-        processes.hear(&Record::Fork(told(pid, parent_pid)));
+        processes.hear(&Record::Fork(told(pid, parent_pid)), 0);
     }
 
     fn ends(processes: &mut Processes, pid: u32) {
-        processes.hear(&Record::Exit(told(pid, 5)));
+        processes.hear(&Record::Exit(told(pid, 5)), 0);
     }
 
     fn takes_name(processes: &mut Processes, pid: u32, name: &str) {
-        processes.hear(&Record::Comm(ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true }));
+        processes.hear(&Record::Comm(ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true }), 0);
     }
 
     /// The task of a process that runs.

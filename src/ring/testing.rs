@@ -32,6 +32,14 @@ pub(crate) fn comm(pid: u32, tid: u32, name: &[u8], exec: bool) -> Vec<u8> {
     record(abi::PERF_RECORD_COMM, misc, &[halves(&[pid, tid]), text(name)].concat())
 }
 
+/// The record with this at its end (`sample_id_all`).
+pub(crate) fn longer(mut record: Vec<u8>, end: &[u8]) -> Vec<u8> {
+    record.extend(end);
+    let size = u16::try_from(record.len()).unwrap();
+    record[6..8].copy_from_slice(&size.to_ne_bytes());
+    record
+}
+
 pub(crate) fn cgroup(id: u64, path: &[u8]) -> Vec<u8> {
     record(abi::PERF_RECORD_CGROUP, 0, &[bytes(&[id]), text(path)].concat())
 }

@@ -181,7 +181,7 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
 
 /// What an event that writes records has besides.
 fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
-    let Sampling { rate, fields, sideband, ordered } = *sampling;
+    let Sampling { rate, fields, sideband, .. } = *sampling;
     match rate {
         Rate::Period(period) => raw.sample_period = period,
         Rate::Frequency(frequency) => {
@@ -225,8 +225,8 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
-    // A record of a switch does not tell the thread and the time itself.
-    raw.set_sample_id_all(u64::from(ordered || sideband.switches));
+    // Most of the other records have no time, and those of switches have no thread either.
+    raw.set_sample_id_all(u64::from(fields.time));
     // Half of a ring would be too late where records come in bursts: the other half is full before the reader has a CPU.
     raw.set_watermark(1);
     raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;

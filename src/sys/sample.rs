@@ -16,8 +16,7 @@ pub struct Sampling {
     pub fields: Fields,
     /// What else is written into the ring.
     pub sideband: Sideband,
-    /// Whether times are those of `CLOCK_MONOTONIC`, which is the same on all CPUs, and stand at the end of the other
-    /// records as well (`sample_id_all`).
+    /// Whether times are those of `CLOCK_MONOTONIC`, which is the same on all CPUs.
     pub ordered: bool,
 }
 
@@ -30,7 +29,8 @@ pub struct Fields {
     pub ip: bool,
     /// Process and thread (`PERF_SAMPLE_TID`).
     pub tid: bool,
-    /// When, in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`).
+    /// When, in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`). The other records of the event then end with the time
+    /// as well (`sample_id_all`).
     pub time: bool,
     /// How much the hit counts for (`PERF_SAMPLE_PERIOD`). Where that may be more than 1, an event of period 1 without
     /// it writes as many records for one hit.

@@ -101,7 +101,7 @@ impl Owners {
     pub(super) fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Cgroup(cgroup) => self.created.hear(cgroup),
-            record => self.processes.hear(record),
+            record => self.processes.hear(record, 0),
         }
     }
 

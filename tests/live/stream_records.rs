@@ -100,8 +100,8 @@ impl Plan<'_> {
             Live.open(&attr, Place::Cpu(cpu), leader)
                 .unwrap_or_else(|errno| panic!("event {config}: {errno}"))
         };
-        let leader = open(leads, sampling(1, fields, told), None);
-        let ticks = sampling(100_000_000, clock_fields(fields), Sideband::default());
+        let leader = open(leads, sampling(1, fields, Sideband::default()), None);
+        let ticks = sampling(100_000_000, clock_fields(fields), told);
         let clock = open(CPU_CLOCK, ticks, Some(&leader));
         let ring = leader.map(self.pages).unwrap();
         clock.write_to(&leader).unwrap();

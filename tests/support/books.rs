@@ -50,6 +50,9 @@ impl Accountant {
         let mut bounds = Bounds::new(&config.limits, &shares);
         bounds.ring_memory = ring_memory.unwrap_or(bounds.ring_memory);
         collector.apply(&plan, bounds, &watch);
+        // Processes that began after the first look, and before there were events to tell of them.
+        let changes = watch.refresh();
+        collector.follow(&changes, &watch);
         Self { watch, collector }
     }
 

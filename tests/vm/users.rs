@@ -1,6 +1,7 @@
 //! Users of the PMU beside the exporter, each with events on every CPU: a watchdog, `perf stat`, `perf record`, `perf top`, and a
 //! second exporter.
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use perf_exporter::event::{Modifiers, Selector};
@@ -33,6 +34,27 @@ pub(crate) struct Users {
     groups: Vec<Group>,
     exporters: Vec<Accountant>,
     programs: Vec<Child>,
+    _sample_rate: SampleRate,
+}
+
+/// `kernel.perf_event_max_sample_rate`. The kernel lowers it where samples take long, as in the emulator, and then throttles all who
+/// sample. Dropping the value restores it.
+struct SampleRate(String);
+
+impl SampleRate {
+    const FILE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+}
+
+impl Default for SampleRate {
+    fn default() -> Self {
+        Self(fs::read_to_string(Self::FILE).unwrap())
+    }
+}
+
+impl Drop for SampleRate {
+    fn drop(&mut self) {
+        fs::write(Self::FILE, &self.0).unwrap();
+    }
 }
 
 impl Users {

@@ -45,6 +45,8 @@ pub(super) struct Machine {
     totals: BTreeMap<(u32, usize), Totals>,
     /// What a counter counts in a step.
     pub(super) unit: u64,
+    /// The time of the last record of what happened to a process.
+    clock: u64,
 }
 
 impl Machine {
@@ -79,7 +81,7 @@ impl Machine {
             totals.extend((0..bundles).map(|bundle| ((cpu, bundle), fresh.clone())));
         }
         let unit = if measure == Measure::Time { PACE } else { 1 };
-        Self { attributor, granularity, fields, totals, unit }
+        Self { attributor, granularity, fields, totals, unit, clock: 0 }
     }
 
     pub(super) fn totals(&mut self, cpu: u32, bundle: usize) -> &mut Totals {
@@ -147,12 +149,25 @@ impl Machine {
 
     /// A process takes a name, on a CPU.
     pub(super) fn is_named(&mut self, cpu: u32, pid: u32, name: &str) {
-        self.reads(cpu, 0, &testing::comm(pid, pid, name.as_bytes(), true));
+        self.takes_name(cpu, (pid, pid), name.as_bytes());
+    }
+
+    /// A thread takes a name, on a CPU. The record ends with the thread and the time.
+    pub(super) fn takes_name(&mut self, cpu: u32, (pid, tid): (u32, u32), name: &[u8]) {
+        let end = testing::bytes(&[u64::from(tid) << 32 | u64::from(pid), self.now()]);
+        self.reads(cpu, 0, &testing::longer(testing::comm(pid, tid, name, true), &end));
+    }
+
+    /// Returns the time of a record of what happens to processes. Each is later than the one before.
+    fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// A process creates another, on a CPU.
     pub(super) fn forks(&mut self, cpu: u32, parent: u32, child: u32) {
-        self.reads(cpu, 0, &testing::fork(task(parent, child)));
+        let time = self.now();
+        self.reads(cpu, 0, &testing::fork(Task { time, ..task(parent, child) }));
     }
 
     /// The main thread of a process ends, on a CPU.

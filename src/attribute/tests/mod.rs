@@ -288,7 +288,7 @@ fn a_thread_is_of_its_process() {
     machine.reads(0, 0, &testing::fork(thread));
     machine.runs(0, 5, 1);
     // What the thread calls itself changes nothing, nor does its end.
-    machine.reads(0, 0, &testing::comm(5, 50, b"helper", false));
+    machine.takes_name(0, (5, 50), b"helper");
     machine.reads(0, 0, &testing::exit(thread));
     machine.runs(0, 5, 20);
     machine.forks(0, 5, 6);
@@ -315,7 +315,7 @@ fn a_process_that_takes_its_own_name_again_stays_what_it_is() {
 #[test]
 fn a_name_of_any_bytes_is_made_readable() {
     let mut machine = processes();
-    machine.reads(0, 0, &testing::comm(5, 5, b"\xff\n\"", false));
+    machine.takes_name(0, (5, 5), b"\xff\n\"");
     machine.runs(0, 5, 1);
     assert_eq!(machine.first(), owned([("5 \u{fffd}\n\"", 1)]));
 }

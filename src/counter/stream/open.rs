@@ -8,7 +8,7 @@ use crate::event::Event as Named;
 use crate::health::{Attempt, Judgement, Refusal, Scope, classify, no_descriptors};
 use crate::plan::{Granularity, Stream};
 use crate::ring::DUMMY;
-use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, SOFTWARE, Sampling, Sideband, Start};
+use crate::sys::{Attr, Event, Kernel, Place, Rate, SOFTWARE, Sampling, Sideband, Start};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
@@ -248,13 +248,12 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         parts
     }
 
-    /// The leader and the clock of a group. The first of a CPU tells of comings and goings as well.
+    /// Opens the leader and the clock of a group. The clock of the first group of a CPU also writes sideband records.
     fn lead(&self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
         let config = switches(self.plan.granularity);
         let fields = bundle_fields(fields(self.plan), !hardware);
-        let sideband = if first { sideband(self.plan) } else { Sideband::default() };
         let ordered = fields.time;
-        let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered };
+        let sampling = Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered };
         let attr = Attr::software(config, Some(sampling), Start::Later);
         let refuse = |errno| {
             let refusal =
@@ -266,7 +265,11 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         }
         let leader = self.means.kernel.open(&attr, Place::Cpu(self.cpu), None).map_err(refuse)?;
         let takes_turns = hardware && self.spread != Spread::Together;
-        let clock = self.clock(clock_fields(fields), takes_turns);
+        let sideband = if first { sideband(self.plan) } else { Sideband::default() };
+        let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
+        let sampling =
+            Sampling { rate: Rate::Period(period), fields: clock_fields(fields), sideband, ordered };
+        let clock = Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader);
         let clock = self.means.kernel.open(&clock, Place::Cpu(self.cpu), Some(&leader)).map_err(refuse)?;
         Ok(Group {
             leader,
@@ -278,17 +281,6 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
             ordered,
             switch_records: None,
         })
-    }
-
-    fn clock(&self, fields: Fields, takes_turns: bool) -> Attr {
-        let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
-        let sampling = Sampling {
-            rate: Rate::Period(period),
-            fields,
-            sideband: Sideband::default(),
-            ordered: fields.time,
-        };
-        Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader)
     }
 
     /// Adds events of a set, with their numbers, to a group. If they `may_leave` and do not fit beside what is there, the group

@@ -3,7 +3,7 @@
 use super::*;
 use crate::host::Roots;
 use crate::profile::replayed::{EVENT, replayed};
-use crate::ring::testing::{bytes, comm, mmap, record};
+use crate::ring::testing::{bytes, comm, longer, mmap, record};
 use crate::ring::{MappedFile, Mmap};
 use crate::sys::Fields;
 
@@ -23,11 +23,8 @@ fn both(low: u32, high: u32) -> u64 {
 }
 
 /// A record beside samples, with what stands at its end: whose it is, when, and of which event.
-fn beside(mut bytes_of: Vec<u8>, pid: u32, time: u64) -> Vec<u8> {
-    bytes_of.extend(bytes(&[both(pid, pid), time, 0]));
-    let size = u16::try_from(bytes_of.len()).unwrap();
-    bytes_of[6..8].copy_from_slice(&size.to_ne_bytes());
-    bytes_of
+fn beside(record: Vec<u8>, pid: u32, time: u64) -> Vec<u8> {
+    longer(record, &bytes(&[both(pid, pid), time, 0]))
 }
 
 fn sample(pid: u32, tid: u32, time: u64, callchain: &[u64]) -> Vec<u8> {
