@@ -37,8 +37,8 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What ours prints while perf records the same with these options: its record, and what it printed. perf comes before all
-/// others to its buffers, so that they do not run over on a machine with more to do than CPUs. The names of the threads end
+/// What ours prints while perf records the same with these options: its record, and what it printed. Both have the same clock. perf comes
+/// before all others to its buffers, so that they do not run over on a machine with more to do than CPUs. The names of the threads end
 /// with `suffix`: the whole machine is recorded, and other tests run the same program.
 fn beside_perf(
     dir: &Path,
@@ -51,7 +51,20 @@ fn beside_perf(
     let mut command = Command::new("perf");
     command
         .args(perf)
-        .args(["--realtime", "1", "-m", "4M", "-a", "-o", &data, "--", OURS, "sched"])
+        .args([
+            "-k",
+            "CLOCK_MONOTONIC",
+            "--realtime",
+            "1",
+            "-m",
+            "4M",
+            "-a",
+            "-o",
+            &data,
+            "--",
+            OURS,
+            "sched",
+        ])
         .args(arguments);
     command.args(["-a", "--"]).arg(program.path()).args(["relay", TIMES, suffix]);
     let printed = output(command.stdin(Stdio::null()));
@@ -113,6 +126,8 @@ fn delays_are_those_of_perf() {
     let (data, printed) = beside_perf(dir.path(), &perf, &["latency", "--pids"], &program, "-d");
     let theirs = output(Command::new("perf").args(["sched", "latency", "-p", "-i", &data]));
     let script = output(Command::new("perf").args(["script", "-i", &data, "-F", "time,event,trace"]));
+    let lost = output(Command::new("perf").args(["report", "--stats", "-i", &data]));
+    let lost: Vec<&str> = lost.lines().filter(|line| line.contains("LOST")).collect();
     let (ours, theirs) = (delays(&printed, "-d"), delays(&theirs, "-d"));
     assert_eq!((ours.len(), theirs.len()), (3, 3), "{printed}\n{ours:?}\n{theirs:?}");
     for name in THREADS {
@@ -122,7 +137,9 @@ fn delays_are_those_of_perf() {
         let (unseen, ran) = if name == "ping" { (3, 0.3) } else { (0, 0.01) };
         let what = |figure: &str| {
             let then = around(&script, ours.pid, ours.at);
-            format!("{figure} of {name}, {ours:?} {theirs:?} {waits:?}\nwhile it waited longest:\n{then}")
+            format!(
+                "{figure} of {name}, {ours:?} {theirs:?} {waits:?} {lost:?}\nwhile it waited longest:\n{then}"
+            )
         };
         assert_close(&what("runtime"), ours.runtime, theirs.runtime, (0.02, ran));
         let (all, seen) = (&waits.all[..], waits.all.get(unseen..).unwrap_or_default());
@@ -187,7 +204,12 @@ impl fmt::Debug for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { all, preempted, doubtful, missed } = self;
         let sum: f64 = all.iter().sum();
-        write!(f, "{} waits of {sum} ms, {preempted} preempted, {doubtful:?}, {missed:?}", all.len())
+        let long: Vec<f64> = all.iter().copied().filter(|&wait| wait > 0.5).collect();
+        write!(
+            f,
+            "{} waits of {sum} ms, {preempted} preempted, {doubtful:?}, {missed:?}, long ones {long:?}",
+            all.len()
+        )
     }
 }
 
